@@ -19,6 +19,10 @@ pub(crate) fn to_term(exit: &Exit) -> Term {
         Exit::NoConnection => "noconnection",
         Exit::Panicked(text) => return Term::tuple([Term::atom("panicked"), Term::from(&**text)]),
         Exit::Failed(text) => return Term::tuple([Term::atom("failed"), Term::from(&**text)]),
+        Exit::Disconnected(text) => {
+            return Term::tuple([Term::atom("disconnected"), Term::from(&**text)]);
+        }
+        Exit::GaveUp(text) => return Term::tuple([Term::atom("gave_up"), Term::from(&**text)]),
         other => return Term::tuple([Term::atom("failed"), Term::from(other.to_string())]),
     };
     Term::atom(word)
@@ -42,6 +46,8 @@ pub(crate) fn to_exit(reason: &Term) -> Exit {
                     ("shutdown", _) => return Exit::Shutdown,
                     ("panicked", Some(text)) => return Exit::Panicked(text.into()),
                     ("failed", Some(text)) => return Exit::failed(text),
+                    ("disconnected", Some(text)) => return Exit::disconnected(text),
+                    ("gave_up", Some(text)) => return Exit::GaveUp(text.into()),
                     _ => {}
                 }
             }
@@ -86,6 +92,8 @@ mod tests {
             Exit::NoConnection,
             Exit::failed("no room"),
             Exit::Panicked("index 7".into()),
+            Exit::disconnected("connection reset"),
+            Exit::GaveUp("too often".into()),
         ] {
             assert_eq!(to_exit(&to_term(&exit)), exit);
         }

@@ -276,7 +276,10 @@ impl Account {
 /// Returns the bytes that the end of a process takes.
 pub(crate) fn end_bytes(exit: &Exit) -> usize {
     match exit {
-        Exit::Failed(reason) | Exit::Panicked(reason) => reason.len(),
+        Exit::Failed(reason)
+        | Exit::Panicked(reason)
+        | Exit::Disconnected(reason)
+        | Exit::GaveUp(reason) => reason.len(),
         _ => 0,
     }
 }

@@ -93,7 +93,7 @@
 //! | type | representation |
 //! |---|---|
 //! | [`Pid`] | its text, as `"p1.42.7"` |
-//! | [`Exit`] | an enum with names such as `"no_process"`; two of them have a text, as `{"failed": "no disk"}` and `{"panicked": "..."}` |
+//! | [`Exit`] | an enum with names such as `"no_process"`; four of them have a text, as `{"failed": "no disk"}` |
 //! | structs | structs with all public fields, under their names |
 //! | [`ProcessState`](snapshot::ProcessState), [`WaitReason`](look::WaitReason) | the text that `name` returns |
 //! | [`Waiting`](snapshot::Waiting) | a sequence of wait reasons |
@@ -104,12 +104,13 @@
 //!
 //! ## Spans
 //! With the feature `tracing`, each process has a span `process` with the target `procession` and
-//! the level `INFO`. Processes of async pools have none. The fields are the PID, label, kind,
-//! parent, the place of the spawn and, in the end, the [`Exit`]. The span is a root that follows
-//! from the span of its spawner, and is never a child of another span.
+//! the level `DEBUG`. Processes of async pools have none. The fields are the PID, the label and, in
+//! the end, the [`Exit`]. If a subscriber takes the level `TRACE` for this target, the place of the
+//! spawn, the kind and the parent are added. The span is a root that follows from the span of its
+//! spawner, and is never a child of another span.
 //!
 //! If the ids of [requests](request) travel with messages, each message of a request that a process
-//! receives has a span of its own inside the span of the process.
+//! receives has a span of its own inside the span of the process, at the level `INFO`.
 //!
 //! The span is entered for each step, and for jobs of [`spawn_blocking`] that the process submits.
 //! It is closed when both have ended. Each [report] of a process that fails, or of a supervisor, is

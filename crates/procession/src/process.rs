@@ -6,6 +6,7 @@ pub(crate) mod body;
 pub(crate) mod cancel;
 pub(crate) mod exit;
 pub(crate) mod handling;
+pub(crate) mod held;
 pub(crate) mod inspection;
 pub(crate) mod inspectors;
 #[expect(unsafe_code, reason = "a cell that changes hands by protocol")]
@@ -22,6 +23,7 @@ pub(crate) mod pid;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod pin;
 pub(crate) mod refcount;
+pub(crate) mod reporting;
 pub(crate) mod request;
 pub(crate) mod request_table;
 pub(crate) mod residence;

@@ -1,20 +1,24 @@
 //! Reports of failures: what a process or a supervisor tells people about an end.
 //!
-//! A process that fails tells its links, its monitors and its handle. If nothing listens, the
-//! failure is still reported. OTP's crash and supervisor reports are the model:
+//! A process that fails tells its handle, its links and its monitors. If the failure reaches none
+//! of them, it is reported, so that no process dies in silence. OTP's crash and supervisor reports
+//! are the model. By default a report is a line on standard error:
 //!
 //! ```text
-//! procession: p1.42.7 "db" (name "db", async, spawned at src/main.rs:20:9) panicked: no disk
-//! procession: p1.3.1 "tree" restarts "db" after p1.42.7 panicked: no disk (restart 2 of 3 in 5 s)
+//! procession: p1.42.7 "cache" failed: no room
+//! procession: p1.3.1 "tree" restarts p1.43.2 "db", which panicked: no disk (restart 2 of 3 in 5 s)
 //! ```
 //!
 //! # What is reported
 //!
-//! | what | report | level of the event |
+//! | what | report | level |
 //! |---|---|---|
-//! | a process ends by its own failure: a panic, an error, [`exit`](crate::exit()) with an abnormal [`Exit`], a full mailbox with [`WhenFull::Kill`], a state machine that waits for nothing, a coroutine without a stack | [`ExitReport`] | `ERROR` |
-//! | a supervisor restarts a child | [`SupervisorReport`] | `WARN` |
-//! | a child does not start, and the start is not tried again | [`SupervisorReport`] | `ERROR` |
+//! | a process panics, and nobody learns of it | [`ExitReport`] | `ERROR` |
+//! | a process fails, and nobody learns of it: it returns an error, calls [`exit`](crate::exit()) with an abnormal [`Exit`], has a full mailbox with [`WhenFull::Kill`], is a state machine that waits for nothing, or a coroutine without a stack | [`ExitReport`] | `ERROR` |
+//! | a process ends with [`Exit::Disconnected`], and nobody learns of it | [`ExitReport`] | `DEBUG` |
+//! | a supervisor restarts a child that has failed | [`SupervisorReport`] | `ERROR` |
+//! | a supervisor restarts a child that has lost its connection or ended in order | [`SupervisorReport`] | `WARN` |
+//! | a child does not start, and whoever asked for the start has gone | [`SupervisorReport`] | `ERROR` |
 //! | a supervisor gives up, because there were too many restarts | [`SupervisorReport`] | `ERROR` |
 //! | a child is terminated, because it did not stop in time | [`SupervisorReport`] | `WARN` |
 //!
@@ -25,13 +29,40 @@
 //! Reports never contain messages or the state of a process. They contain the text of a panic or of
 //! an error, so keep secrets out of those.
 //!
+//! # When a failure has reached somebody
+//!
+//! | who | the failure has reached it if |
+//! |---|---|
+//! | a [`JoinHandle`] or [`Child`] | its result is taken: the handle is awaited or joined, before or after the end. If the handle is dropped without that, the failure is reported at the drop, or at the end if that is later |
+//! | a monitor | its process lives when the monitored process ends, and has not ended the monitor |
+//! | a link | the other process lives and traps exits. A process that does not trap exits ends as well, and learns nothing |
+//! | a supervisor | it restarts the child or gives up, and says so in its own report. A failure that it does nothing about is reported as if there were no supervisor: for example, that of a temporary child, or of a child that is being stopped |
+//!
+//! A handle that your program keeps and never awaits is the exception: the failure waits for you in
+//! the handle, and nothing is reported. So do not keep a handle that you do not await: detach the
+//! process, or let a supervisor start it. Whatever is reported, the scheduler keeps the failure.
+//!
+//! A panic leaves at least one line in any case, because std's panic hook prints every panic.
+//! [`install_panic_hook`] keeps std's hook silent, and the report takes its place: with this hook,
+//! a panic is reported even if it has reached a handle, a monitor or a link.
+//!
+//! # What is worth a report
+//!
+//! [`Reporting`] is the choice of the program. It sets the level of panics, of other failures and
+//! of lost connections, or that they are not reported, and whether failures that have reached
+//! somebody are reported anyway. [`Builder::reporting`] sets it for a scheduler,
+//! [`SpawnOptions::reporting`] for a process, and [`ChildSpec::reporting`] and
+//! [`Template::reporting`] for a child.
+//!
 //! # Where reports go
 //!
 //! 1. To the hooks of the scheduler, if they are set: [`Builder::on_exit`] and
-//!    [`Builder::on_supervisor`]. Nothing is printed then, so `on_exit(|_| {})` is silence.
+//!    [`Builder::on_supervisor`]. Nothing is printed then.
 //! 2. Otherwise, with the feature `tracing` and a subscriber on the reporting thread, to that
-//!    subscriber, as an event in the span of the process.
-//! 3. Otherwise to standard error, as one line.
+//!    subscriber, as an event with the target `procession` and the level of the report.
+//! 3. Otherwise to standard error, as one line, if the level is `INFO` or higher.
+//!
+//! What is reported does not depend on where it goes.
 //!
 //! A thread of its own writes the lines, so a slow or blocked standard error never blocks a worker.
 //! The thread starts with the first line, and ends after a second without one. At most 10 lines are
@@ -43,10 +74,24 @@
 //! for at most 100 ms. If standard error takes nothing for so long, they do not wait again until it
 //! does.
 //!
+//! # How a report names a process
+//!
+//! By its PID, and by its label, or else by its name, or else by the place where it was spawned.
+//! The alternate form `{:#}` of an [`ExitReport`] has the label, the name and the place. A child of
+//! a supervisor that has no label is named by its id.
+//!
+//! With `tracing`, the span `process` of each process has the fields `pid` and `label`, and the
+//! level `DEBUG`, so a log of the level `INFO` does not repeat them in each line of a handler. A
+//! report is an event in that span. If the span is not open, the event has the fields `pid` and
+//! `label`. A subscriber that takes the level `TRACE` for the target `procession` also receives the
+//! place of the spawn, the kind, the parent and the figures of the process. For example,
+//! `RUST_LOG=info,procession=trace` shows the places.
+//!
 //! # What is kept
 //!
-//! A scheduler keeps the last 64 reports of failed processes, whether or not a hook receives them:
-//! [`Scheduler::crashes`] returns them as [`CrashReport`]s. Each has at most 8 KiB.
+//! A scheduler keeps the last 64 failures, whether or not they are reported, as
+//! [`CrashReport`]s: [`Scheduler::crashes`] returns them. Each has at most 8 KiB. A process that
+//! has lost its connection is not kept, because clients that leave would push out the failures.
 //!
 //! # Where a panic happened
 //!
@@ -54,6 +99,13 @@
 //! process, and the report adds the process. [`install_panic_hook`] puts the place into the report
 //! instead.
 //!
+//! [`Builder::reporting`]: crate::Builder::reporting
+//! [`ChildSpec::reporting`]: crate::supervisor::ChildSpec::reporting
+//! [`SpawnOptions::reporting`]: crate::SpawnOptions::reporting
+//! [`Template::reporting`]: crate::supervisor::Template::reporting
+//! [`Child`]: crate::Child
+//! [`JoinHandle`]: crate::JoinHandle
+//! [`Exit::Disconnected`]: crate::Exit::Disconnected
 //! [`Builder::on_exit`]: crate::Builder::on_exit
 //! [`Builder::on_supervisor`]: crate::Builder::on_supervisor
 //! [`Exit`]: crate::Exit
@@ -70,6 +122,7 @@ pub(crate) mod crash_report;
 pub(crate) mod exit_report;
 pub(crate) mod failure;
 pub(crate) mod hooks;
+pub(crate) mod owed;
 pub(crate) mod panics;
 pub(crate) mod supervision;
 pub(crate) mod supervisor_report;
@@ -82,4 +135,5 @@ pub use self::exit_report::ExitReport;
 pub use self::panics::install_panic_hook;
 pub use self::supervision::ChildExit;
 pub use self::supervisor_report::{ChildFailure, SupervisorEvent, SupervisorReport};
+pub use crate::process::reporting::{ReportLevel, Reporting};
 pub use crate::process::unwind::catch_panic;

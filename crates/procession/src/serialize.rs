@@ -68,6 +68,8 @@ const EXITS: &[&str] = &[
     "no_connection",
     "thread_ended",
     "refused",
+    "disconnected",
+    "gave_up",
 ];
 
 /// Returns the number of an exit, and its text if it has one.
@@ -84,10 +86,12 @@ fn exit_parts(exit: &Exit) -> (u32, Option<&Arc<str>>) {
         Exit::NoConnection => (8, None),
         Exit::ThreadEnded => (9, None),
         Exit::Refused => (10, None),
+        Exit::Disconnected(text) => (11, Some(text)),
+        Exit::GaveUp(text) => (12, Some(text)),
     }
 }
 
-/// As an enum: its name, such as `"no_process"`, or for two of them the name and a text, as
+/// As an enum: its name, such as `"no_process"`, or for four of them the name and a text, as
 /// `{"failed": "no disk"}`.
 impl Serialize for Exit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -128,7 +132,9 @@ impl<'de> Visitor<'de> for ExitVisitor {
             7 => Exit::NoProcess,
             8 => Exit::NoConnection,
             9 => Exit::ThreadEnded,
-            _ => Exit::Refused,
+            10 => Exit::Refused,
+            11 => return Ok(Exit::disconnected(content.newtype_variant::<String>()?)),
+            _ => return Ok(Exit::GaveUp(content.newtype_variant::<String>()?.into())),
         };
         content.unit_variant()?;
         Ok(exit)
@@ -155,7 +161,7 @@ impl Visitor<'_> for ExitNumber {
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<usize, E> {
         let exit = usize::try_from(number).ok().filter(|&number| number < EXITS.len());
-        exit.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &"an exit below 11"))
+        exit.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &"an exit below 13"))
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<usize, E> {
@@ -312,6 +318,8 @@ mod tests {
             Exit::NoConnection,
             Exit::ThreadEnded,
             Exit::Refused,
+            Exit::disconnected("connection reset"),
+            Exit::GaveUp("too often".into()),
         ]
     }
 

@@ -127,7 +127,7 @@
 //!
 //! | the child ended | permanent | transient | temporary |
 //! |---|---|---|---|
-//! | with [`Exit::Normal`] or [`Exit::Shutdown`] | restarts | is stopped | is forgotten |
+//! | with [`Exit::Normal`], [`Exit::Shutdown`] or [`Exit::GaveUp`] | restarts | is stopped | is forgotten |
 //! | with any other exit | restarts | restarts | is forgotten |
 //! | because the strategy ended it with another child | restarts | restarts | is forgotten |
 //! | by [`terminate_child`] | is stopped | is stopped | is forgotten |
@@ -146,7 +146,7 @@
 //!
 //! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
 //! the last `period`, the supervisor gives up. It stops its children and ends with
-//! [`Exit::Shutdown`], and its own supervisor decides what to do. The window slides with the
+//! [`Exit::GaveUp`], and its own supervisor decides what to do. The window slides with the
 //! scheduler's clock: a restart counts until exactly `period` after it.
 //!
 //! # Order
@@ -240,6 +240,9 @@
 //! - The default time of a stop is that of the shutdown, because a program knows how long it may
 //!   take to end, and its children do not.
 //! - The window of the intensity is exact. OTP's is coarse.
+//! - A supervisor that gives up ends with [`Exit::GaveUp`] and says why. One of OTP ends with
+//!   `shutdown`, as if it had been asked to. A transient supervisor that gives up is not restarted,
+//!   as in OTP.
 //! - A supervisor answers requests while a child starts or stops.
 //! - Back-off is an addition, and so is a mailbox that survives a restart.
 //! - Code cannot be changed at run time.

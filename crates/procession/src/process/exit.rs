@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::{self, Write};
+use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
@@ -26,6 +27,22 @@ pub enum Exit {
     /// It failed. The text is the error that it returned ([`Outcome`](crate::Outcome)) or that its
     /// `step` returned, or the reason that it gave.
     Failed(Arc<str>),
+    /// The other side of its connection has gone: it reset the connection, closed it in the middle
+    /// of a message, or takes no more data. The text is the error.
+    ///
+    /// Links, monitors and supervisors treat this exit as a failure, because the process did not
+    /// finish. A [report](crate::report) of it has the level `DEBUG`, because clients leave every
+    /// day.
+    ///
+    /// A process ends with this exit if it returns an [`io::Error`] of the kind `ConnectionReset`,
+    /// `ConnectionAborted`, `BrokenPipe` or `UnexpectedEof`. An error that wraps one of these, such
+    /// as the error of a database client, is a failure, because the connection is not that of a
+    /// client. A file that ends too early has the kind `UnexpectedEof` as well, so give that error
+    /// a text of its own, for example with [`Exit::failed`].
+    Disconnected(Arc<str>),
+    /// It was a supervisor, and needed more restarts than it tolerates. The text names the child,
+    /// and says how its last process ended.
+    GaveUp(Arc<str>),
     /// Its `step` waits for completions, but none is outstanding.
     WaitsForNothing,
     /// Its mailbox was full, and the policy of the mailbox is to end the process.
@@ -48,10 +65,16 @@ impl Exit {
         Self::Failed(reason.into())
     }
 
-    /// Creates a failure. Its reason is the text of `error`, followed by those of its
-    /// [sources](Error::source), each after `": "`. A source is left out if the text before it ends
-    /// with the source's text, because many errors print their cause. An error that is an `Exit`
-    /// stays as it is.
+    /// Creates the exit of a process whose peer has gone ([`Disconnected`](Self::Disconnected)).
+    pub fn disconnected(reason: impl Into<Arc<str>>) -> Self {
+        Self::Disconnected(reason.into())
+    }
+
+    /// Creates the exit of a process that returns `error`: a failure, or
+    /// [`Disconnected`](Self::Disconnected). The reason is the text of `error`, followed by those
+    /// of its [sources](Error::source), each after `": "`. A source is left out if the text before
+    /// it ends with the source's text, because many errors print their cause. An error that is an
+    /// `Exit` stays as it is.
     ///
     /// The reason has at most 4096 bytes.
     ///
@@ -61,6 +84,9 @@ impl Exit {
     /// let full = std::io::Error::other("no space left");
     /// assert_eq!(Exit::from_error(&full), Exit::failed("no space left"));
     /// assert_eq!(Exit::from_error(&Exit::Shutdown), Exit::Shutdown);
+    ///
+    /// let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    /// assert_eq!(Exit::from_error(&reset), Exit::disconnected("connection reset"));
     /// ```
     pub fn from_error(error: &(dyn Error + 'static)) -> Self {
         if let Some(exit) = error.downcast_ref::<Self>() {
@@ -78,7 +104,7 @@ impl Exit {
             }
             source = error.source();
         }
-        Self::failed(reason.0)
+        if is_disconnect(error) { Self::disconnected(reason.0) } else { Self::failed(reason.0) }
     }
 
     /// Creates a failure with a reason of at most 4096 bytes.
@@ -99,6 +125,11 @@ impl Exit {
         matches!(self, Self::Panicked(_))
     }
 
+    /// Returns `true` if the peer of the process has gone.
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Disconnected(_))
+    }
+
     /// Returns `true` if the process was terminated.
     pub fn is_killed(&self) -> bool {
         matches!(self, Self::Killed)
@@ -113,6 +144,8 @@ impl fmt::Display for Exit {
             Self::Panicked(text) => write!(f, "the process panicked: {text}"),
             Self::Killed => f.write_str("the process was terminated"),
             Self::Failed(text) => write!(f, "the process failed: {text}"),
+            Self::Disconnected(text) => write!(f, "the process lost its connection: {text}"),
+            Self::GaveUp(text) => write!(f, "the supervisor gave up: {text}"),
             Self::WaitsForNothing => {
                 f.write_str("the process waits for completions, but none is outstanding")
             }
@@ -126,6 +159,15 @@ impl fmt::Display for Exit {
 }
 
 impl Error for Exit {}
+
+/// Returns `true` if the error says that the other side of a connection has gone. Only the error
+/// itself is examined, because an error that wraps it says what it means for the process: for
+/// example, a query fails if the connection to the database is reset.
+fn is_disconnect(error: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let kind = error.downcast_ref().map(io::Error::kind);
+    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+}
 
 /// The maximum length in bytes of a reason that an error writes. A process keeps the reason as
 /// long as others have not received it, and a log shows it in a line.

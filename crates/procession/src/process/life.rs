@@ -191,6 +191,9 @@ impl HandleShare {
         );
         // SAFETY: [running] complete, and the handle's share exists.
         unsafe { self.slot().with_body(|body| body.as_mut().map(|body| body.take_result(result))) };
+        if let Some(extra) = self.slot().extra() {
+            extra.held_report.forget();
+        }
     }
 }
 
@@ -202,6 +205,9 @@ impl Drop for HandleShare {
         drop_guarded(unsafe { slot.waiter.withdraw(&slot.state) });
         if !slot.state.release_handle().is_complete() {
             return;
+        }
+        if let Some(tell) = slot.extra().and_then(|extra| extra.held_report.leave()) {
+            tell(slot);
         }
         // SAFETY: [running] complete, and the process's half is gone.
         let body = unsafe { slot.with_body(Option::take) };

@@ -76,6 +76,9 @@ use crate::process::exit::Exit;
 ///
 /// The text has at most 4096 bytes.
 ///
+/// If the error says that the other side of a connection has gone, the exit is
+/// [`Exit::Disconnected`], because clients that leave are no failure of the program.
+///
 /// # Types of yours
 ///
 /// If a type is always a success, one line is enough:

@@ -58,9 +58,11 @@ use crate::mailbox::kept::KeptMailbox;
 use crate::mailbox::message_log::MessageLog;
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
+use crate::process::held::HeldReport;
 use crate::process::join_waker::JoinWaker;
 use crate::process::on_cancel::OnCancel;
 use crate::process::refcount::PinCount;
+use crate::process::reporting::Reporting;
 use crate::process::state::{ProcessState, State};
 use crate::process::table::Free;
 use crate::process::target::WaitTarget;
@@ -164,6 +166,11 @@ pub(crate) struct Extra {
     pub(crate) handling: Mutex<Option<Box<Handling>>>,
     /// Links, monitors, a name. Boxed on first use.
     pub(crate) on_exit: OnExitHooks<Option<Box<Relations>>>,
+    /// What of the process's failures is worth a report, if it is not the scheduler's choice. Fixed
+    /// while occupied.
+    pub(crate) reporting: Option<Reporting>,
+    /// The report of the failed process, until it is known whether the failure reaches somebody.
+    pub(crate) held_report: HeldReport<Slot>,
 }
 
 /// The slot and generation of the parent, which belongs to the same scheduler.

@@ -62,11 +62,11 @@ fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
     slot.state.relate().is_complete()
 }
 
-pub(super) fn tell(slot: &Slot, signal: Signal) {
+/// Sends a signal. Returns `true` if the process can still receive it.
+pub(super) fn tell(slot: &Slot, signal: Signal) -> bool {
     #[cfg(feature = "sim")]
     note_told(slot, &signal);
-    // Ignored: an ended process receives nothing.
-    slot.push_system(Entry::new(System::Signal(signal)));
+    slot.push_system(Entry::new(System::Signal(signal)))
 }
 
 /// Lets a simulated system check that a monitor tells its process of one end.
@@ -370,8 +370,9 @@ pub(crate) enum Cause {
 }
 
 /// Delivers an exit signal. A process that traps exits receives it as an event. Otherwise a normal
-/// exit has no effect, and any other exit ends the process.
-pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) {
+/// exit has no effect, and any other exit ends the process. Returns `true` if the process receives
+/// it as an event.
+pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) -> bool {
     enum Fate {
         Told(Exit),
         Ended,
@@ -390,10 +391,11 @@ pub(crate) fn deliver(slot: &Slot, from: Option<Pid>, exit: Exit, cause: Cause) 
         }
     });
     match fate {
-        Fate::Told(exit) => tell(slot, Signal::Exit(ExitSignal { from, exit })),
+        Fate::Told(exit) => return tell(slot, Signal::Exit(ExitSignal { from, exit })),
         Fate::Ended => crate::process::wake::terminate(slot),
         Fate::Nothing => {}
     }
+    false
 }
 
 /// Ends a process from outside, even if it traps exits.
@@ -470,13 +472,31 @@ fn release_names(slot: &Slot) {
     memberships.forget(slot.pid());
 }
 
+/// Returns `true` if another process will receive the end of this one as an event: because it
+/// monitors this one, or is linked to it and traps exits. The supervisor does not count.
+pub(crate) fn is_heard(slot: &Slot) -> bool {
+    let (is_watched, peers) = with_any(slot, |relations| {
+        let counts = |pid: Pid| Some(pid) != relations.supervisor;
+        let is_watched = relations.watchers.values().any(|&watcher| counts(watcher));
+        let peers = relations.links.0.iter().map(|&(peer, _)| peer).filter(|&peer| counts(peer));
+        (is_watched, if is_watched { Vec::new() } else { peers.collect() })
+    })
+    .unwrap_or_default();
+    let mut peers = peers.into_iter().filter_map(find);
+    is_watched || peers.any(|peer| with_any(&peer, |relations| relations.traps) == Some(true))
+}
+
 /// `Settle` of the on-exit protocol, and the signals that follow from it. It takes one action per
-/// relation, between two steps of the worker.
-pub(crate) fn settle(slot: &Slot, exit: &Exit) {
+/// relation, between two steps of the worker. Returns `true` if another process receives the end
+/// as an event, as [`is_heard`] has foretold.
+pub(crate) fn settle(slot: &Slot, exit: &Exit) -> bool {
     let Some(entries) = slot.extra().and_then(|extra| extra.on_exit.settle()) else {
-        return;
+        return false;
     };
     let pid = slot.pid();
+    let supervisor = entries.supervisor;
+    let counts = |other: Pid| Some(other) != supervisor;
+    let mut was_heard = false;
     // First, so that a relay still knows the process: it may itself be told by a monitor.
     for to in entries::linked(&entries.remote_links) {
         signal(RemoteSignal::Exit { from: pid, to, exit: exit.clone() });
@@ -488,16 +508,17 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
         let exit = exit.clone();
         if to.node() != 0 {
             signal(RemoteSignal::Down { from: pid, to, monitor, exit });
+            was_heard = true;
         } else if let Some(watcher) = find(to) {
-            tell(&watcher, Signal::Down(Down { monitor, pid, exit }));
+            was_heard |= tell(&watcher, Signal::Down(Down { monitor, pid, exit })) && counts(to);
         }
     }
     // If there are two links with one peer, the first pass removes both.
-    for (peer, _) in entries.links.0 {
-        if let Some(peer) = find(peer)
+    for (to, _) in entries.links.0 {
+        if let Some(peer) = find(to)
             && with_any(&peer, |relations| !relations.links.take(pid).is_empty()) == Some(true)
         {
-            deliver(&peer, Some(pid), exit.clone(), Cause::Link);
+            was_heard |= deliver(&peer, Some(pid), exit.clone(), Cause::Link) && counts(to);
         }
     }
     for child in entries.scope {
@@ -508,6 +529,7 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) {
     if let Some(scope) = entries.scope_of.and_then(find) {
         with_any(&scope, |relations| relations.scope.remove(&pid));
     }
+    was_heard
 }
 
 /// Links the running process and another one.

@@ -45,7 +45,9 @@ pub fn receive(signal: RemoteSignal) {
             });
             nodes::flush(from, answered);
         }
-        RemoteSignal::SendExit { from, exit, .. } => deliver(own, from, exit, Cause::Sent),
+        RemoteSignal::SendExit { from, exit, .. } => {
+            deliver(own, from, exit, Cause::Sent);
+        }
         RemoteSignal::Kill { .. } => crate::process::wake::terminate(own),
         RemoteSignal::Demonitor { monitor, .. } => {
             with_any(own, |relations| relations.watchers.remove(&monitor));

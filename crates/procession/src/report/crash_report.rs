@@ -82,6 +82,10 @@ pub(crate) fn cut_exit(exit: &Exit) -> Exit {
     match exit {
         Exit::Panicked(text) if text.len() > TEXT_MAX => Exit::Panicked(cut(text, TEXT_MAX).into()),
         Exit::Failed(text) if text.len() > TEXT_MAX => Exit::Failed(cut(text, TEXT_MAX).into()),
+        Exit::Disconnected(text) if text.len() > TEXT_MAX => {
+            Exit::disconnected(cut(text, TEXT_MAX))
+        }
+        Exit::GaveUp(text) if text.len() > TEXT_MAX => Exit::GaveUp(cut(text, TEXT_MAX).into()),
         exit => exit.clone(),
     }
 }

@@ -4,12 +4,14 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::process::reporting::ReportLevel;
 use crate::report::text::{EndedText, Quoted};
 use crate::{Exit, Pid};
 
 /// The report of a process that ended by its own failure. See the [module](super) for what that is.
 ///
-/// Its `Display` is the line that is printed by default.
+/// Its `Display` is the line that is printed by default. It names the process by its label, or else
+/// by its name, or else by the place where it was spawned. The alternate form `{:#}` has all three.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -19,14 +21,17 @@ use crate::{Exit, Pid};
 /// let scheduler = Scheduler::builder()
 ///     .on_exit(move |report| drop(sender.send(report.clone())))
 ///     .build()?;
-/// let audit = SpawnOptions::new().on(&scheduler).label("audit").spawn(async {
-///     procession::exit(Exit::failed("no disk"));
+/// let audit = || SpawnOptions::new().on(&scheduler).label("audit").spawn_fallible(async {
+///     Err::<(), _>("no disk")
 /// });
-/// let _: Result<(), Exit> = audit.join();
-/// // The hook has run before the handle returns.
-/// let report = reports.try_recv()?;
+/// // Nobody learns of this failure, so it is reported.
+/// audit().detach();
+/// let report = reports.recv()?;
 /// assert_eq!((report.label.as_deref(), &report.exit), (Some("audit"), &Exit::failed("no disk")));
-/// assert!(report.to_string().ends_with(") failed: no disk"));
+/// assert_eq!(report.to_string(), format!("{} \"audit\" failed: no disk", report.pid));
+/// // This one reaches the caller, who decides what to do about it.
+/// assert_eq!(audit().join()?, Err("no disk"));
+/// assert!(reports.try_recv().is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -46,6 +51,8 @@ pub struct ExitReport {
     pub parent: Option<Pid>,
     /// How it ended.
     pub exit: Exit,
+    /// The level of the report. See [`Reporting`](super::Reporting).
+    pub level: ReportLevel,
     /// The file, line and column of its panic, as `src/main.rs:31:13`. `None` if it did not panic,
     /// or if [`install_panic_hook`](super::install_panic_hook) was not called.
     pub panicked_at: Option<String>,
@@ -63,11 +70,16 @@ impl fmt::Display for ExitReport {
         if let Some(label) = &self.label {
             write!(f, " {}", Quoted(label))?;
         }
-        f.write_str(" (")?;
-        if let Some(name) = &self.name {
-            write!(f, "name {}, ", Quoted(name))?;
+        match &self.name {
+            Some(name) if f.alternate() => {
+                write!(f, " (name {}, {}, spawned at {})", Quoted(name), self.kind, self.location)?
+            }
+            None if f.alternate() => write!(f, " ({}, spawned at {})", self.kind, self.location)?,
+            Some(name) if self.label.is_none() => write!(f, " (name {})", Quoted(name))?,
+            None if self.label.is_none() => write!(f, " (spawned at {})", self.location)?,
+            _ => {}
         }
-        write!(f, "{}, spawned at {}) ", self.kind, self.location)?;
+        f.write_str(" ")?;
         EndedText(&self.exit, self.panicked_at.as_deref()).fmt(f)
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Display as _;
 use std::sync::Arc;
 
 use crate::observe::snapshot::label;
+use crate::process::reporting::{ReportLevel, Reporting};
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded_for_report;
 use crate::recorder::state::DumpCause;
@@ -12,6 +13,7 @@ use crate::relations::links;
 use crate::relations::pid_list::LISTED_MAX;
 use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut, cut_exit};
 use crate::report::exit_report::ExitReport;
+use crate::report::owed::OwedReport;
 use crate::report::panics;
 use crate::report::supervisor_report::{SupervisorEvent, SupervisorReport};
 use crate::report::text::EndedText;
@@ -19,13 +21,66 @@ use crate::scheduler::shared::Shared;
 use crate::time::Instant;
 use crate::{Exit, Pid};
 
+/// The span of a process that has failed, if it is open and the program has the feature `tracing`.
+#[derive(Clone, Default)]
+pub(crate) struct ReportSpan(#[cfg(feature = "tracing")] pub(crate) Option<tracing::span::Id>);
+
 /// Returns `true` if a process that ends itself with this exit has failed.
 pub(crate) fn is_failure(exit: &Exit) -> bool {
-    !matches!(exit, Exit::Normal | Exit::Shutdown | Exit::Killed)
+    !matches!(exit, Exit::Normal | Exit::Shutdown | Exit::Killed | Exit::Disconnected(_))
+}
+
+/// Returns what of the failures of a process is worth a report.
+fn reporting(slot: &Slot) -> Reporting {
+    let own = slot.extra().and_then(|extra| extra.reporting);
+    own.unwrap_or(slot.shared().extensions.reports.reporting)
+}
+
+/// Reports a process that ends itself with this exit, if that is a failure worth a report. It must
+/// not be complete yet, so that everything that learns of its end finds it reported. Returns `true`
+/// if the report is held instead, because the failure may reach somebody.
+pub(crate) fn report(slot: &Slot, exit: &Exit, span: ReportSpan) -> bool {
+    if matches!(exit, Exit::Normal | Exit::Shutdown | Exit::Killed) {
+        return false;
+    }
+    let (shared, reporting) = (slot.shared(), reporting(slot));
+    let level = reporting.level_of(exit);
+    let report = of(slot, exit, level.unwrap_or(ReportLevel::Error));
+    note_unseen(slot, &report);
+    if is_failure(exit) {
+        shared.extensions.crashes.keep(kept(slot, &report));
+    }
+    let is_due = level.is_some();
+    if is_due && reporting.is_always() {
+        tell(shared, &report, span.clone());
+    }
+    let is_due = is_due && !reporting.is_always();
+    let mut owed = Box::new(OwedReport { report, is_due });
+    // Even if nothing is due: the supervisor names the process and its place when it restarts it.
+    if let Some(supervisor) = links::supervisor(slot) {
+        match shared.extensions.owed_reports.leave(supervisor, owed) {
+            Ok(()) => return false,
+            Err(refused) => owed = refused,
+        }
+    }
+    if !is_due {
+        return false;
+    }
+    let report = owed.report;
+    // If the place is known, the panic hook of the runtime has kept std's from printing the panic,
+    // because a report would follow.
+    let was_silenced = report.panicked_at.is_some();
+    if was_silenced || !(slot.state.see().has_handle() || links::is_heard(slot)) {
+        tell(shared, &report, span);
+        return false;
+    }
+    let tell_later = move |slot: &Slot| tell(slot.shared(), &report, ReportSpan::default());
+    slot.extra_or_default().held_report.hold(Box::new(tell_later));
+    true
 }
 
 /// Returns the report of a process that fails. It must not be complete yet.
-pub(crate) fn of(slot: &Slot, exit: &Exit) -> ExitReport {
+fn of(slot: &Slot, exit: &Exit, level: ReportLevel) -> ExitReport {
     ExitReport {
         pid: slot.pid(),
         label: label(slot),
@@ -34,6 +89,7 @@ pub(crate) fn of(slot: &Slot, exit: &Exit) -> ExitReport {
         location: slot.location(),
         parent: slot.parent(),
         exit: exit.clone(),
+        level,
         panicked_at: if exit.is_panic() { panics::take_place(slot) } else { None },
         scheduler: slot.shared().name().to_owned(),
         steps: slot.steps(),
@@ -42,7 +98,7 @@ pub(crate) fn of(slot: &Slot, exit: &Exit) -> ExitReport {
 }
 
 /// Returns the report that the scheduler keeps.
-pub(crate) fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
+fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
     let shared = slot.shared();
     let brief = |text: &str| cut(text, PART_MAX).to_owned();
     let relations = links::overview(slot);
@@ -83,7 +139,7 @@ pub(crate) fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
 
 /// Notes the panic of a process for the test that it belongs to, unless another process learns of
 /// its end.
-pub(crate) fn note_unseen(slot: &Slot, report: &ExitReport) {
+fn note_unseen(slot: &Slot, report: &ExitReport) {
     let Some(unseen) = &slot.shared().extensions.reports.unseen else { return };
     if !report.exit.is_panic() {
         return;
@@ -102,28 +158,42 @@ impl CrashReport {
     }
 }
 
-/// Reports a process that fails. `trace` emits the event for subscribers, and returns `false` if
-/// there is none.
-///
-/// Called before the process is complete, so that everything that learns of its end finds it
-/// reported. User code can run here, as in a `Drop` of what the process holds.
-pub(crate) fn tell(shared: &Shared, report: &ExitReport, trace: impl FnOnce() -> bool) {
+/// Hands a report to the hook, to a subscriber, or to standard error. User code can run here, as in
+/// a `Drop` of what the process holds. The span is that of the process, while it is open.
+pub(crate) fn tell(shared: &Shared, report: &ExitReport, span: ReportSpan) {
     if let Some(hook) = &shared.extensions.reports.on_exit {
         return after_hook(shared, "on_exit", guarded_for_report(|| hook(report)));
     }
-    if !trace() {
+    #[cfg(feature = "tracing")]
+    if crate::observe::trace::failed(report, span.0) {
+        return;
+    }
+    #[cfg(not(feature = "tracing"))]
+    let _ = span;
+    print(shared, report.level, report);
+}
+
+/// Prints a report, unless its level is below those that are printed.
+fn print(shared: &Shared, level: ReportLevel, report: &dyn fmt::Display) {
+    if level > ReportLevel::Debug {
         shared.extensions.reports.print(&shared.world, report);
     }
 }
 
+/// A child of the running supervisor, for its report.
+pub(crate) struct ReportedChild<'a> {
+    pub(crate) id: Option<Arc<str>>,
+    /// The label that its processes are spawned with.
+    pub(crate) label: Option<&'a str>,
+    pub(crate) reporting: Option<Reporting>,
+    pub(crate) process: Option<Pid>,
+    /// The report of the process, if the process has failed by itself.
+    pub(crate) owed: Option<Box<OwedReport>>,
+}
+
 /// Reports what the running supervisor does about a child.
 #[cold]
-pub(crate) fn tell_supervisor(
-    slot: &Slot,
-    child: Option<Arc<str>>,
-    process: Option<Pid>,
-    event: SupervisorEvent,
-) {
+pub(crate) fn tell_supervisor(slot: &Slot, child: ReportedChild<'_>, event: SupervisorEvent) {
     let shared = slot.shared();
     let answer = match &event {
         SupervisorEvent::Restarts { restart, intensity, wait, .. } => {
@@ -136,7 +206,7 @@ pub(crate) fn tell_supervisor(
         SupervisorEvent::GaveUp { .. } => Some(SupervisorAnswer::GaveUp),
         SupervisorEvent::NotStarted { .. } | SupervisorEvent::StoppedLate { .. } => None,
     };
-    if let Some((process, answer)) = process.zip(answer) {
+    if let Some((process, answer)) = child.process.zip(answer) {
         shared.extensions.crashes.answer(process, answer);
     }
     let gave_up = matches!(event, SupervisorEvent::GaveUp { .. });
@@ -146,12 +216,25 @@ pub(crate) fn tell_supervisor(
     if gave_up {
         shared.request_dump(DumpCause::GaveUp);
     }
+    let reporting = child.reporting.unwrap_or(shared.extensions.reports.reporting);
+    let level = match &event {
+        SupervisorEvent::Restarts { failure, .. } => failure.level_of_restart(reporting),
+        SupervisorEvent::StoppedLate { .. } => Some(ReportLevel::Warn),
+        SupervisorEvent::NotStarted { .. } | SupervisorEvent::GaveUp { .. } => {
+            Some(ReportLevel::Error)
+        }
+    };
+    let Some(level) = level else { return };
+    let own_label = child.owed.as_ref().and_then(|owed| owed.report.label.clone());
     let report = SupervisorReport {
         supervisor: slot.pid(),
         label: label(slot),
         name: links::registered_name(slot),
-        child,
-        process,
+        child: child.id,
+        child_label: own_label.or_else(|| child.label.map(str::to_owned)),
+        process: child.process,
+        panicked_at: child.owed.and_then(|owed| owed.report.panicked_at),
+        level,
         event,
     };
     if let Some(hook) = &shared.extensions.reports.on_supervisor {
@@ -161,7 +244,14 @@ pub(crate) fn tell_supervisor(
     if crate::observe::trace::supervised(&report) {
         return;
     }
-    shared.extensions.reports.print(&shared.world, &report);
+    print(shared, level, &report);
+}
+
+/// Reports a failure of a child that its supervisor does not restart.
+pub(crate) fn tell_owed(slot: &Slot, owed: &OwedReport) {
+    if owed.is_due {
+        tell(slot.shared(), &owed.report, ReportSpan::default());
+    }
 }
 
 /// Reports a panic of a hook.

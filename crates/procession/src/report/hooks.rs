@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::process::reporting::Reporting;
 use crate::report::exit_report::ExitReport;
 use crate::report::supervisor_report::SupervisorReport;
 use crate::report::text::line_of;
@@ -19,6 +20,8 @@ pub(crate) struct ReportHooks {
     /// If reports keep backtraces of panics. `None` leaves it to the environment.
     #[cfg(feature = "observe")]
     pub(crate) panic_backtraces: Option<bool>,
+    /// What is worth a report, if the process has no choice of its own.
+    pub(crate) reporting: Reporting,
     pub(crate) on_exit: Option<ReportHook<ExitReport>>,
     pub(crate) on_supervisor: Option<ReportHook<SupervisorReport>>,
     /// Set for the scheduler of a test.
@@ -45,6 +48,7 @@ fn print_captured(report: &dyn fmt::Display) {
 impl fmt::Debug for ReportHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReportHooks")
+            .field("reporting", &self.reporting)
             .field("on_exit", &self.on_exit.is_some())
             .field("on_supervisor", &self.on_supervisor.is_some())
             .finish()

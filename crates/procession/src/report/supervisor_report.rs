@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::process::reporting::{ReportLevel, Reporting};
 use crate::report::text::{EndedText, Escaped, Quoted, REASON_MAX};
 use crate::{Exit, Pid};
 
@@ -21,8 +22,16 @@ pub struct SupervisorReport {
     pub name: Option<Arc<str>>,
     /// The id of the child, if it has one.
     pub child: Option<Arc<str>>,
+    /// The label of the child, if it has one: that of the process which has failed, or the one that
+    /// the description of the child sets.
+    pub child_label: Option<String>,
     /// The process of the child, if it has or had one.
     pub process: Option<Pid>,
+    /// The file, line and column of the panic of that process, as for
+    /// [`ExitReport::panicked_at`](super::ExitReport::panicked_at).
+    pub panicked_at: Option<String>,
+    /// The level of the report. See the [module](super).
+    pub level: ReportLevel,
     /// What happened.
     pub event: SupervisorEvent,
 }
@@ -81,74 +90,99 @@ pub enum ChildFailure {
     NotStarted(Arc<str>),
 }
 
-impl SupervisorReport {
-    /// Returns `true` for a give-up and a failed start, whose events have the level `ERROR`. The
-    /// others have the level `WARN`.
-    pub fn is_error(&self) -> bool {
-        match self.event {
-            SupervisorEvent::NotStarted { .. } | SupervisorEvent::GaveUp { .. } => true,
-            SupervisorEvent::Restarts { .. } | SupervisorEvent::StoppedLate { .. } => false,
-        }
-    }
-}
-
-/// The failure of a child, as part of a sentence about its process.
-struct FailureCause<'a>(&'a ChildFailure, Option<Pid>);
-
-impl fmt::Display for FailureCause<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ChildFailure {
+    /// Returns the level at which the restart of a child is reported: that of the failure, because
+    /// nothing else reports it. A child that is restarted after it lost its connection was meant to
+    /// keep that connection, and a child that is restarted after it ended in order has not failed,
+    /// so these are `WARN`.
+    pub(crate) fn level_of_restart(&self, reporting: Reporting) -> Option<ReportLevel> {
+        let failures = reporting.level_of_failures();
         match self {
-            Self(ChildFailure::Ended(exit), Some(pid)) => {
-                write!(f, "{pid} {}", EndedText(exit, None))
+            Self::Ended(exit @ Exit::Disconnected(_)) => {
+                reporting.level_of(exit).map(|_| ReportLevel::Warn)
             }
-            Self(ChildFailure::Ended(exit), None) => write!(f, "it {}", EndedText(exit, None)),
-            Self(ChildFailure::NotStarted(reason), _) => {
-                write!(f, "it did not start: {}", Escaped(reason, REASON_MAX))
+            Self::Ended(Exit::Normal | Exit::Shutdown | Exit::Killed) => {
+                failures.map(|level| level.min(ReportLevel::Warn))
             }
+            Self::Ended(exit) => reporting.level_of(exit),
+            Self::NotStarted(_) => failures,
         }
     }
 }
 
-impl fmt::Display for SupervisorReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.supervisor)?;
-        if let Some(label) = &self.label {
-            write!(f, " {}", Quoted(label))?;
-        }
-        if let Some(name) = &self.name {
-            write!(f, " (name {})", Quoted(name))?;
-        }
-        let child = fmt::from_fn(|f| match &self.child {
-            Some(id) => Quoted(id).fmt(f),
-            None => f.write_str("a child"),
-        });
+impl SupervisorReport {
+    /// Writes what happened, as the predicate of a sentence about the supervisor.
+    fn predicate(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        child: &dyn fmt::Display,
+        place: Option<&str>,
+    ) -> fmt::Result {
+        let cause = |failure: &ChildFailure| match failure {
+            ChildFailure::Ended(exit) => EndedText(exit, place).to_string(),
+            ChildFailure::NotStarted(reason) => {
+                format!("did not start: {}", Escaped(reason, REASON_MAX))
+            }
+        };
         match &self.event {
             SupervisorEvent::Restarts { failure, restart, intensity, period, wait } => {
-                let cause = FailureCause(failure, self.process);
-                write!(f, " restarts {child} after {cause} (restart {restart} of {intensity} ")?;
-                write!(f, "in {}", Time(*period))?;
+                let (cause, period) = (cause(failure), Time(*period));
+                write!(f, "restarts {child}, which {cause} ")?;
+                write!(f, "(restart {restart} of {intensity} in {period}")?;
                 if !wait.is_zero() {
                     write!(f, ", in {}", Time(*wait))?;
                 }
                 f.write_str(")")
             }
             SupervisorEvent::NotStarted { reason } => {
-                write!(f, " cannot start {child}: {}", Escaped(reason, REASON_MAX))
+                write!(f, "cannot start {child}: {}", Escaped(reason, REASON_MAX))
             }
             SupervisorEvent::GaveUp { failure, intensity, period } => {
-                let cause = FailureCause(failure, self.process);
-                write!(f, " gives up on {child} after {cause} (more than {intensity} ")?;
-                let noun = if *intensity == 1 { "restart" } else { "restarts" };
-                write!(f, "{noun} in {})", Time(*period))
+                let limit = RestartLimit(*intensity, *period);
+                write!(f, "gives up on {child}, which {} ({limit})", cause(failure))
             }
             SupervisorEvent::StoppedLate { timeout } => {
-                write!(f, " terminates {child}")?;
-                if let Some(pid) = self.process {
-                    write!(f, " ({pid})")?;
-                }
-                write!(f, ", which did not stop within {}", Time(*timeout))
+                write!(f, "terminates {child}, which did not stop within {}", Time(*timeout))
             }
         }
+    }
+
+    /// Returns the predicate without the names, places and PIDs, which an event has as fields.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn brief(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| self.predicate(f, &"a child", None))
+    }
+}
+
+impl fmt::Display for SupervisorReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.supervisor)?;
+        match (&self.label, &self.name) {
+            (Some(label), _) => write!(f, " {}", Quoted(label))?,
+            (None, Some(name)) => write!(f, " (name {})", Quoted(name))?,
+            (None, None) => {}
+        }
+        f.write_str(" ")?;
+        let child = fmt::from_fn(|f| {
+            let label = self.child_label.as_deref().or(self.child.as_deref());
+            match (label, self.process) {
+                (Some(label), Some(process)) => write!(f, "{process} {}", Quoted(label)),
+                (Some(label), None) => Quoted(label).fmt(f),
+                (None, Some(process)) => process.fmt(f),
+                (None, None) => f.write_str("a child"),
+            }
+        });
+        self.predicate(f, &child, self.panicked_at.as_deref())
+    }
+}
+
+/// The restarts that a supervisor tolerates, as a supervisor that gives up states them.
+pub(crate) struct RestartLimit(pub(crate) u32, pub(crate) Duration);
+
+impl fmt::Display for RestartLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let noun = if self.0 == 1 { "restart" } else { "restarts" };
+        write!(f, "more than {} {noun} in {}", self.0, Time(self.1))
     }
 }
 

@@ -60,6 +60,10 @@ impl fmt::Display for EndedText<'_> {
                 write!(f, "panicked at {place}: {}", Escaped(text, REASON_MAX))
             }
             (Exit::Failed(text), _) => write!(f, "failed: {}", Escaped(text, REASON_MAX)),
+            (Exit::Disconnected(text), _) => {
+                write!(f, "lost its connection: {}", Escaped(text, REASON_MAX))
+            }
+            (Exit::GaveUp(text), _) => write!(f, "gave up: {}", Escaped(text, REASON_MAX)),
             (Exit::Normal, _) => f.write_str("ended normally"),
             (Exit::Shutdown, _) => f.write_str("was shut down"),
             (Exit::Killed, _) => f.write_str("was terminated"),

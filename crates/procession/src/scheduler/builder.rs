@@ -18,6 +18,7 @@ use crate::machine::value::CommandId;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
+use crate::process::reporting::Reporting;
 use crate::process::section::Sections;
 use crate::process::table::Table;
 use crate::recorder::dump;
@@ -25,6 +26,7 @@ use crate::recorder::state::{Recorder, WORDS_MAX};
 use crate::report::crash_report::CrashLog;
 use crate::report::exit_report::ExitReport;
 use crate::report::hooks::ReportHooks;
+use crate::report::owed::OwedReports;
 use crate::report::supervision::{RestartTotals, SupervisionLog};
 use crate::report::supervisor_report::SupervisorReport;
 use crate::scheduler::callers::state::Callers;
@@ -432,14 +434,27 @@ impl Builder {
         self
     }
 
-    /// Sets a hook that is called once for each process that fails. [`report`](crate::report) tells
-    /// what a failure is. Default: an event for subscribers of `tracing` if there is one, or else a
-    /// line on standard error. With a hook there is neither, so `on_exit(|_| {})` is silence.
+    /// Sets what of the failures of processes is worth a [report](crate::report), and at which
+    /// level, unless the process has a choice of its own
+    /// ([`SpawnOptions::reporting`](crate::SpawnOptions::reporting)). Default:
+    /// [`Reporting::new`].
+    pub fn reporting(mut self, reporting: Reporting) -> Self {
+        self.reports.reporting = reporting;
+        self
+    }
+
+    /// Sets a hook that receives the reports of processes that fail. [`report`](crate::report)
+    /// says which failures are reported. Default: an event for subscribers of `tracing` if there is
+    /// one, or else a line on standard error. With a hook there is neither.
     ///
-    /// The hook runs on the worker, as the last code of the process: before links, monitors and the
-    /// handle learn of the end, and outside of all locks. It may do what the `Drop` of a value in
-    /// the process may do, such as send messages and spawn processes. It must not block, because
-    /// the worker does nothing else meanwhile. A panic of the hook is caught, and printed.
+    /// The hook usually runs on the worker, as the last code of the process and before anybody
+    /// learns of the end. If the process had a handle that is dropped without its result, the hook
+    /// runs where the handle is dropped. If a supervisor does not restart the process, the hook
+    /// runs in a step of the supervisor.
+    ///
+    /// The hook runs outside of all locks, and may do what the `Drop` of a value in a process may
+    /// do, such as send messages and spawn processes. It must not block, because it may hold up a
+    /// worker. A panic of the hook is caught, and printed.
     pub fn on_exit(mut self, hook: impl Fn(&ExitReport) + Send + Sync + 'static) -> Self {
         self.reports.on_exit = Some(Arc::new(hook));
         self
@@ -561,6 +576,7 @@ impl Builder {
                 door: procession_sync::Mutex::default(),
                 crashes: CrashLog::default(),
                 supervision: SupervisionLog::default(),
+                owed_reports: OwedReports::default(),
                 restarts: RestartTotals::default(),
                 sections: Sections::default(),
                 #[cfg(any(feature = "observe", feature = "metrics"))]

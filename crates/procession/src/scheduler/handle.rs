@@ -495,7 +495,7 @@ impl Scheduler {
     /// ```
     /// use procession::{Exit, Scheduler};
     ///
-    /// let scheduler = Scheduler::builder().on_exit(|_| {}).build()?;
+    /// let scheduler = Scheduler::builder().build()?;
     /// let _ = scheduler.spawn(async { panic!("no disk") }).join();
     /// let crashes = scheduler.crashes();
     /// assert_eq!(crashes[0].exit.exit, Exit::Panicked("no disk".into()));

@@ -9,13 +9,13 @@ use crate::Exit;
 use crate::observe::trace;
 use crate::process::body::Step;
 use crate::process::inspection::Inspection;
-use crate::process::slot::{Ready, Slot};
+use crate::process::slot::{Extra, Ready, Slot};
 use crate::process::state::{Duty, Seen};
 use crate::process::unwind::{drop_guarded, guarded, guarded_for_report};
 use crate::process::wait_reason::Waiting;
 use crate::process::{wake, waker};
 use crate::relations::links;
-use crate::report::failure;
+use crate::report::failure::{self, ReportSpan};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
@@ -75,7 +75,7 @@ impl LocalWorker {
             }
             Ok(Step::Ended(None)) => {
                 self.record_end(slot, false);
-                self.end(ready, &Exit::Normal);
+                self.end(ready, &Exit::Normal, false);
             }
             Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
             Err(exit) => self.end_early(ready, seen, &exit),
@@ -115,9 +115,7 @@ impl LocalWorker {
     /// Ends a process after a step in which it ended itself, and not normally.
     #[cold]
     fn end_with(&self, ready: Ready, exit: &Exit) {
-        if failure::is_failure(exit) {
-            self.report(ready, exit);
-        }
+        let is_held = self.report(ready, exit);
         #[cfg(feature = "tracing")]
         // SAFETY: [running] this worker took the entry.
         unsafe {
@@ -125,7 +123,7 @@ impl LocalWorker {
         }
         self.count_exit(exit);
         self.record_end(ready.slot(), failure::is_failure(exit));
-        self.end(ready, exit);
+        self.end(ready, exit, is_held);
     }
 
     /// Ends a process that was terminated, or that has unwound in its step.
@@ -134,23 +132,21 @@ impl LocalWorker {
         let slot = ready.slot();
         self.count_exit(exit);
         let by_itself = !seen.is_terminated() || links::dooms_itself(slot);
-        if by_itself && failure::is_failure(exit) {
-            self.report(ready, exit);
-        }
+        let is_held = by_itself && self.report(ready, exit);
         // If it panics in a `Drop`, the state is gone nevertheless, and the first exit stands.
         // SAFETY: [running] this worker took the entry.
         drop(guarded(|| unsafe {
             slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
         }));
         self.record_end(slot, failure::is_failure(exit));
-        self.end(ready, exit);
+        self.end(ready, exit, is_held);
     }
 
     /// Counts an exit that is not normal, before the process counts as ended.
     fn count_exit(&self, exit: &Exit) {
         let stats = &self.shared.seat(self.seat).stats;
         match exit {
-            Exit::Normal => {}
+            Exit::Normal | Exit::Disconnected(_) => {}
             Exit::Shutdown => stats.stopped.add(1),
             Exit::Panicked(_) => stats.panics.add(1),
             Exit::Killed => stats.killed.add(1),
@@ -158,26 +154,24 @@ impl LocalWorker {
         }
     }
 
-    /// Reports a process that fails, before anything else learns of its end.
-    fn report(&self, ready: Ready, exit: &Exit) {
-        let report = failure::of(ready.slot(), exit);
-        failure::note_unseen(ready.slot(), &report);
-        self.shared.extensions.crashes.keep(failure::kept(ready.slot(), &report));
-        failure::tell(&self.shared, &report, || {
-            #[cfg(feature = "tracing")]
-            // SAFETY: [running] this worker took the entry.
-            return unsafe {
-                ready.slot().with_body(|body| trace::failed(&report, body.as_deref_mut()))
-            };
-            #[cfg(not(feature = "tracing"))]
-            false
-        });
+    /// Reports a process that ends by its own failure, before anything else learns of its end.
+    /// Returns `true` if the report is held until it is known whether the failure has reached
+    /// somebody.
+    fn report(&self, ready: Ready, exit: &Exit) -> bool {
+        #[cfg(feature = "tracing")]
+        // SAFETY: [running] this worker took the entry.
+        let span = unsafe {
+            ReportSpan(ready.slot().with_body(|body| trace::span_of(body.as_deref_mut())))
+        };
+        #[cfg(not(feature = "tracing"))]
+        let span = ReportSpan::default();
+        failure::report(ready.slot(), exit, span)
     }
 
     /// Ends a process after its last step. Its slot may be reused before this returns, so the
     /// worker forgets the process before users' code runs.
-    fn end(&self, ready: Ready, exit: &Exit) {
-        complete(&self.shared, ready, exit);
+    fn end(&self, ready: Ready, exit: &Exit, is_held: bool) {
+        complete(&self.shared, ready, exit, is_held);
         self.step.process.set(None);
         self.shared.seat(self.seat).running.store(0, Relaxed);
         self.shared.note_end(Some(ready.slot()));
@@ -186,14 +180,15 @@ impl LocalWorker {
 
 /// Ends a process that the caller runs. The result is in its body. The slot may be reused when this
 /// returns. The caller must then call `note_end`, which may run users' code, outside any step.
-fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
+/// `is_held` is `true` if the process has a held report.
+fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     let slot = ready.slot();
     cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     cost::touch(SharedLine::Birth(slot.index()), Access::Read);
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());
-    if slot.is_alone() {
+    if !is_held && slot.is_alone() {
         // If the `Drop` of a result does not return, its process counts as running.
         // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
         drop_guarded(unsafe { slot.with_body(Option::take) });
@@ -215,10 +210,14 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit) {
     if seen.is_asked() {
         wake::forget_requests(slot);
     }
-    if seen.is_related() {
-        links::settle(slot, exit);
-    }
+    let was_heard = seen.is_related() && links::settle(slot, exit);
     let detached = !seen.has_handle();
+    if is_held {
+        let decide = |extra: &Extra| extra.held_report.decide(was_heard, !detached);
+        if let Some(tell) = slot.extra().and_then(decide) {
+            tell(slot);
+        }
+    }
     if detached {
         slot.note_waiting(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
@@ -262,6 +261,6 @@ pub(crate) fn end_unqueued(shared: &Shared, ready: Ready) {
         slot.with_body(|body| body.as_mut().map(|body| body.end(slot, Exit::Killed)))
     }));
     current::count(shared, |stats| &stats.killed, 1);
-    complete(shared, ready, &Exit::Killed);
+    complete(shared, ready, &Exit::Killed, false);
     shared.note_end(Some(slot));
 }

@@ -24,6 +24,7 @@ use crate::recorder::state::{DumpCause, Recorder};
 use crate::relations::name_table::Names;
 use crate::report::crash_report::CrashLog;
 use crate::report::hooks::ReportHooks;
+use crate::report::owed::OwedReports;
 use crate::report::supervision::{RestartTotals, SupervisionLog};
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -166,6 +167,8 @@ pub(crate) struct Extensions {
     pub(crate) crashes: CrashLog,
     /// The last exits of supervised children.
     pub(crate) supervision: SupervisionLog,
+    /// The reports of failed children that their supervisors have yet to learn of.
+    pub(crate) owed_reports: OwedReports,
     /// The restarts by supervisors.
     pub(crate) restarts: RestartTotals,
     /// The sections of libraries in the door.

@@ -21,6 +21,7 @@ use crate::process::handling::Handling;
 use crate::process::life::{Birth, HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
+use crate::process::reporting::Reporting;
 use crate::process::slot::{Extra, Kind, Pin, Slot};
 use crate::process::typed::{COROUTINE, Nothing, TypedKind, TypedNewborn};
 use crate::relations::links;
@@ -60,6 +61,7 @@ struct Rest {
     is_expendable: bool,
     kept: Option<Arc<KeptMailbox>>,
     on_cancel: Option<OnCancel>,
+    reporting: Option<Reporting>,
     /// The reported place of the spawn, if it is not the caller's.
     location: Option<&'static Location<'static>>,
 }
@@ -175,6 +177,13 @@ impl SpawnOptions {
     /// ```
     pub fn on_cancel(mut self, on_cancel: OnCancel) -> Self {
         self.rest().on_cancel = Some(on_cancel);
+        self
+    }
+
+    /// Sets what of the failures of the process is worth a [report](crate::report), and at which
+    /// level. Default: that of the scheduler ([`Builder::reporting`](crate::Builder::reporting)).
+    pub fn reporting(mut self, reporting: Reporting) -> Self {
+        self.rest().reporting = Some(reporting);
         self
     }
 
@@ -590,6 +599,7 @@ impl Rest {
             is_expendable,
             kept,
             on_cancel,
+            reporting,
             location,
         } = self;
         if let Some(worker) = affinity.filter(|&worker| worker >= shared.seats.first()) {
@@ -611,10 +621,11 @@ impl Rest {
             || affinity.is_some()
             || bounded.is_some()
             || kept.is_some()
+            || reporting.is_some()
             || is_expendable;
         let extra = has_extra.then(|| {
             let rest = Extra::default();
-            Box::new(Extra { label, affinity, bounded, kept, is_expendable, ..rest })
+            Box::new(Extra { label, affinity, bounded, kept, reporting, is_expendable, ..rest })
         });
         Ok(Box::new(Prepared {
             extra,

@@ -57,7 +57,7 @@ impl Tree {
                     crate::process::wake::terminate(&slot);
                     lifetime.note_stopped();
                     if let Some(timeout) = time_to_stop(child.spec.stop) {
-                        tell(child, Some(pid), SupervisorEvent::StoppedLate { timeout });
+                        tell(child, Some(pid), None, SupervisorEvent::StoppedLate { timeout });
                     }
                 }
             }
@@ -140,7 +140,7 @@ impl Tree {
                     self.note_start(key, pid, monitor, now);
                 }
             }
-            Err(reason) => self.fail_start(key, None, reason, now),
+            Err(reason) => self.fail_start(key, None, (reason, None), now),
         }
     }
 

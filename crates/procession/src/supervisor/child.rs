@@ -150,7 +150,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
 
     /// Describes a child with an async body that reports when it has started, by the closure that
     /// `process` is called with. If it ends before, its exit is the reason of the failed start.
-    fn reporting<F, P>(location: &'static Location<'static>, process: F) -> Self
+    fn announcing<F, P>(location: &'static Location<'static>, process: F) -> Self
     where
         F: Fn(Context<M>, StartNote) -> P + Send + Sync + 'static,
         P: Future<Output = Exit> + Send + 'static,
@@ -219,7 +219,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
         id: impl Into<Arc<str>>,
         server: impl Fn() -> S + Send + Sync + 'static,
     ) -> Self {
-        Self::reporting(owner::caller(), move |cx, ready| serve_reporting(server(), cx, ready))
+        Self::announcing(owner::caller(), move |cx, ready| serve_reporting(server(), cx, ready))
             .id(id)
     }
 
@@ -237,7 +237,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
             let (machine, initial) = machine();
             run_reporting(machine, initial, cx, ready)
         };
-        Self::reporting(owner::caller(), run).id(id)
+        Self::announcing(owner::caller(), run).id(id)
     }
 }
 
@@ -266,6 +266,7 @@ impl<T> ChildSpec<T> {
             mailbox: None,
             keeps_mailbox: false,
             affinity: None,
+            reporting: None,
             location,
             gives,
         }
@@ -309,6 +310,9 @@ impl<T> ChildSpec<T> {
         }
         if self.stop == Stop::Kill || self.is_supervisor() {
             options = options.expendable();
+        }
+        if let Some(reporting) = self.reporting {
+            options = options.reporting(reporting);
         }
         (self.make.factory)(options, Started::new(report))
     }

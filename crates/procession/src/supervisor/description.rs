@@ -13,6 +13,7 @@ use super::error::{ChildError, SpecError, StartReason};
 use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::mailbox::bounded::WhenFull;
+use crate::process::reporting::Reporting;
 use crate::process::slot::Pin;
 use crate::process::wake::wake;
 use crate::relations::signal::MonitorRef;
@@ -224,6 +225,7 @@ pub struct ChildSpec<T = Pid> {
     pub(super) mailbox: Option<(u32, WhenFull)>,
     pub(super) keeps_mailbox: bool,
     pub(super) affinity: Option<u32>,
+    pub(super) reporting: Option<Reporting>,
     pub(super) location: &'static Location<'static>,
     /// Makes the result of the start from the process.
     pub(super) gives: fn(Pin) -> T,
@@ -248,6 +250,7 @@ impl<T> ChildSpec<T> {
             mailbox,
             keeps_mailbox,
             affinity,
+            reporting,
             location,
             gives: _,
         } = self;
@@ -263,6 +266,7 @@ impl<T> ChildSpec<T> {
             mailbox,
             keeps_mailbox,
             affinity,
+            reporting,
             location,
             gives,
         }
@@ -372,6 +376,14 @@ impl<T> ChildSpec<T> {
     /// Binds the child to a worker. See [`SpawnOptions::affinity`].
     pub fn affinity(mut self, worker: u32) -> Self {
         self.affinity = Some(worker);
+        self
+    }
+
+    /// Sets what of the failures of the child is worth a report, and at which level. See
+    /// [`SpawnOptions::reporting`]. It holds for the reports of its restarts, too. A give-up is
+    /// always reported.
+    pub fn reporting(mut self, reporting: Reporting) -> Self {
+        self.reporting = Some(reporting);
         self
     }
 

@@ -1,22 +1,63 @@
 //! The reactions of a supervisor to what happens to its children.
 
+use std::fmt::{self, Display as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::description::Request;
 use super::error::{ChildError, StartError, StartReason};
 use super::policy::{AutoShutdown, Restart, Strategy};
 use super::tree::{Child, ChildState, Tree};
+use crate::process::slot::Slot;
 use crate::relations::signal::MonitorRef;
-use crate::report::failure::tell_supervisor;
-use crate::report::supervisor_report::{ChildFailure, SupervisorEvent};
+use crate::report::failure::{ReportedChild, tell_owed, tell_supervisor};
+use crate::report::owed::OwedReport;
+use crate::report::supervisor_report::{ChildFailure, RestartLimit, SupervisorEvent};
+use crate::report::text::{EndedText, Quoted};
 use crate::scheduler::current;
 use crate::sys::nanoseconds;
 use crate::{Context, Exit, Pid};
 
-/// Reports what the supervisor, which runs, does about a child.
-pub(super) fn tell(child: &Child, pid: Option<Pid>, event: SupervisorEvent) {
-    if let Some(own) = current::current() {
-        tell_supervisor(&own, child.spec.id.clone(), pid, event);
+/// The report of a process that failed by itself.
+pub(super) type MaybeOwed = Option<Box<OwedReport>>;
+
+/// Reports what the supervisor, which runs, does about a child and its process.
+pub(super) fn tell(child: &Child, process: Option<Pid>, owed: MaybeOwed, event: SupervisorEvent) {
+    let Some(own) = current::current() else { return };
+    let child = ReportedChild {
+        id: child.spec.id.clone(),
+        label: child.spec.label.as_deref(),
+        reporting: child.spec.reporting,
+        process,
+        owed,
+    };
+    tell_supervisor(&own, child, event);
+}
+
+/// Returns `true` if a failed start is reported although its caller learns of it: the child wants
+/// that, or it has panicked and the panic hook of the runtime has kept std's silent.
+fn is_reported_anyway(own: &Slot, child: &Child, owed: &MaybeOwed) -> bool {
+    let reporting = child.spec.reporting.unwrap_or(own.shared().extensions.reports.reporting);
+    reporting.is_always() || owed.as_ref().is_some_and(|owed| owed.report.panicked_at.is_some())
+}
+
+/// Reports a failure that the supervisor, which runs, does nothing about.
+fn tell_ignored(owed: MaybeOwed) {
+    if let (Some(own), Some(owed)) = (current::current(), owed) {
+        tell_owed(&own, &owed);
+    }
+}
+
+/// Returns the reason for which a supervisor gives up.
+fn gave_up(child: &Child, failure: &ChildFailure, intensity: u32, period: Duration) -> Arc<str> {
+    let limit = RestartLimit(intensity, period);
+    let ended = fmt::from_fn(|f| match failure {
+        ChildFailure::Ended(exit) => EndedText(exit, None).fmt(f),
+        ChildFailure::NotStarted(reason) => write!(f, "did not start: {reason}"),
+    });
+    match child.spec.label.as_ref().or(child.spec.id.as_ref()) {
+        Some(label) => format!("{} needs {limit}; it {ended}", Quoted(label)).into(),
+        None => format!("a child needs {limit}; it {ended}").into(),
     }
 }
 
@@ -32,11 +73,28 @@ impl Tree {
     }
 
     /// Notes that the start of a child failed. The child has no process now.
-    pub(super) fn fail_start(&mut self, key: u64, pid: Option<Pid>, reason: StartReason, now: u64) {
+    pub(super) fn fail_start(
+        &mut self,
+        key: u64,
+        pid: Option<Pid>,
+        (reason, owed): (StartReason, MaybeOwed),
+        now: u64,
+    ) {
         let Some(child) = self.children.get_mut(&key) else { return };
         // A restart is reported when it is decided.
-        if self.started.is_none() || child.started.is_some() {
-            tell(child, pid, SupervisorEvent::NotStarted { reason: reason.text() });
+        if self.started.is_some() && child.started.is_none() {
+            let failure = ChildFailure::NotStarted(reason.text());
+            return self.restart(key, pid, (failure, owed), 0, now);
+        }
+        // A nested supervisor has no caller. Its own supervisor learns of the failed start.
+        let has_caller = match (&child.started, &self.awaited) {
+            (Some(started), _) => !started.is_abandoned(),
+            (None, Some(awaited)) => !awaited.is_abandoned(),
+            (None, None) => true,
+        };
+        let is_told = |own: &Slot| !has_caller || is_reported_anyway(own, child, &owed);
+        if self.own.slot().is_some_and(is_told) {
+            tell(child, pid, owed, SupervisorEvent::NotStarted { reason: reason.text() });
         }
         if self.started.is_none() {
             let id = child.spec.id.clone().unwrap_or_else(|| format!("#{key}").into());
@@ -51,17 +109,16 @@ impl Tree {
             if child.is_new {
                 self.forget(key);
             }
-            return;
         }
-        self.restart(key, pid, ChildFailure::NotStarted(reason.text()), 0, now);
     }
 
     /// Notes that a process has ended, and restarts its child if necessary.
     pub(super) fn note_end(&mut self, cx: &mut Context<Request>, pid: Pid, exit: &Exit) {
         let Some(key) = self.pids.remove(&pid) else { return };
         let now = cx.slot().shared().world.now();
+        let owed = cx.slot().shared().extensions.owed_reports.take(cx.pid(), pid);
         self.agenda.starting.remove(&key);
-        let Some(child) = self.children.get_mut(&key) else { return };
+        let Some(child) = self.children.get_mut(&key) else { return tell_ignored(owed) };
         self.significant -= usize::from(child.spec.significant);
         let before = std::mem::replace(&mut child.state, ChildState::None);
         if let ChildState::Stopping { deadline, .. } = before {
@@ -69,10 +126,12 @@ impl Tree {
             if let Some(deadline) = deadline {
                 self.agenda.deadlines.remove(&(deadline, key));
             }
+            tell_ignored(owed);
             return self.note_stop(key);
         }
         if self.agenda.to_stop.remove(&key) {
             // The child ended before its turn to be stopped.
+            tell_ignored(owed);
             return self.note_stop(key);
         }
         let log = &cx.slot().shared().extensions.supervision;
@@ -81,19 +140,20 @@ impl Tree {
             ChildState::Running(_, _, since) => now - since,
             _ => {
                 let reason = child.failure.take().unwrap_or_else(|| exit.to_string().into());
-                return self.fail_start(key, Some(pid), reason, now);
+                return self.fail_start(key, Some(pid), (reason, owed), now);
             }
         };
         let starts_again = match child.spec.restart {
             Restart::Permanent => true,
-            Restart::Transient => !matches!(exit, Exit::Normal | Exit::Shutdown),
+            Restart::Transient => !matches!(exit, Exit::Normal | Exit::Shutdown | Exit::GaveUp(_)),
             Restart::Temporary => false,
         };
         if starts_again {
             let failure = ChildFailure::Ended(exit.clone());
-            return self.restart(key, Some(pid), failure, ran, now);
+            return self.restart(key, Some(pid), (failure, owed), ran, now);
         }
         child.discard_kept();
+        tell_ignored(owed);
         let (significant, temporary) =
             (child.spec.significant, child.spec.restart == Restart::Temporary);
         if temporary || self.is_dynamic() {
@@ -131,9 +191,16 @@ impl Tree {
     }
 
     /// Arranges the restart of a child that ran for the time `ran`, or failed to start.
-    fn restart(&mut self, key: u64, pid: Option<Pid>, failure: ChildFailure, ran: u64, now: u64) {
+    fn restart(
+        &mut self,
+        key: u64,
+        pid: Option<Pid>,
+        (failure, owed): (ChildFailure, MaybeOwed),
+        ran: u64,
+        now: u64,
+    ) {
         if self.ending.is_some() {
-            return;
+            return tell_ignored(owed);
         }
         let (intensity, period_given) = (self.description.intensity, self.description.period);
         let period = nanoseconds(period_given);
@@ -141,11 +208,11 @@ impl Tree {
             self.restarts.pop_front();
         }
         if self.restarts.len() >= self.description.intensity as usize {
-            if let Some(child) = self.children.get(&key) {
-                let period = period_given;
-                tell(child, pid, SupervisorEvent::GaveUp { failure, intensity, period });
-            }
-            return self.end(Exit::Shutdown);
+            let Some(child) = self.children.get(&key) else { return };
+            let exit = Exit::GaveUp(gave_up(child, &failure, intensity, period_given));
+            let event = SupervisorEvent::GaveUp { failure, intensity, period: period_given };
+            tell(child, pid, owed, event);
+            return self.end(exit);
         }
         self.restarts.push_back(now);
         let wait = self.draw_wait(key, ran);
@@ -153,7 +220,7 @@ impl Tree {
             let (restart, wait) = (self.restarts.len() as u32, Duration::from_nanos(wait));
             let period = period_given;
             let event = SupervisorEvent::Restarts { failure, restart, intensity, period, wait };
-            tell(child, pid, event);
+            tell(child, pid, owed, event);
         }
         match self.description.strategy {
             Strategy::OneForOne | Strategy::Dynamic => {}

@@ -19,6 +19,7 @@ use crate::behaviour::statem::{Statem, run_reporting};
 use crate::coroutine::body::Placement;
 use crate::mailbox::bounded::WhenFull;
 use crate::process::outcome::Returns;
+use crate::process::reporting::Reporting;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::owner;
@@ -172,7 +173,7 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
     where
         F: FnOnce() -> S,
     {
-        Self::reporting(owner::caller(), server, |cx, server, ready| {
+        Self::announcing(owner::caller(), server, |cx, server, ready| {
             serve_reporting(server(), cx, ready)
         })
     }
@@ -185,7 +186,7 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
     where
         F: FnOnce() -> (S, S::State),
     {
-        Self::reporting(owner::caller(), machine, |cx, machine, ready| {
+        Self::announcing(owner::caller(), machine, |cx, machine, ready| {
             let (machine, initial) = machine();
             run_reporting(machine, initial, cx, ready)
         })
@@ -193,7 +194,7 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
 
     /// Describes a child with an async body that reports when it has started, by the closure that
     /// `process` is called with.
-    fn reporting<P>(
+    fn announcing<P>(
         location: &'static Location<'static>,
         value: F,
         process: fn(Context<M>, F, StartNote) -> P,
@@ -271,6 +272,12 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
     /// See [`ChildSpec::affinity`].
     pub fn affinity(mut self, worker: u32) -> Self {
         self.child = self.child.affinity(worker);
+        self
+    }
+
+    /// See [`ChildSpec::reporting`].
+    pub fn reporting(mut self, reporting: Reporting) -> Self {
+        self.child = self.child.reporting(reporting);
         self
     }
 
@@ -392,6 +399,7 @@ pub struct Template<A, M> {
     mailbox: Option<(u32, WhenFull)>,
     keeps_mailbox: bool,
     affinity: Option<u32>,
+    reporting: Option<Reporting>,
     location: &'static Location<'static>,
     message: Typed<M>,
 }
@@ -439,7 +447,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
     /// started once [`Server::init`] has succeeded, as with [`ChildSpec::server`].
     #[track_caller]
     pub fn server<S: Server<Message = M>>(server: impl Fn(A) -> S + Send + Sync + 'static) -> Self {
-        Self::reporting(owner::caller(), move |cx, argument, ready| {
+        Self::announcing(owner::caller(), move |cx, argument, ready| {
             serve_reporting(server(argument), cx, ready)
         })
     }
@@ -451,7 +459,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
     pub fn statem<S: Statem<Message = M>>(
         machine: impl Fn(A) -> (S, S::State) + Send + Sync + 'static,
     ) -> Self {
-        Self::reporting(owner::caller(), move |cx, argument, ready| {
+        Self::announcing(owner::caller(), move |cx, argument, ready| {
             let (machine, initial) = machine(argument);
             run_reporting(machine, initial, cx, ready)
         })
@@ -459,7 +467,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
 
     /// Describes children with an async body that report when they have started, by the closure
     /// that `process` is called with.
-    fn reporting<F, P>(location: &'static Location<'static>, process: F) -> Self
+    fn announcing<F, P>(location: &'static Location<'static>, process: F) -> Self
     where
         F: Fn(Context<M>, A, StartNote) -> P + Send + Sync + 'static,
         P: Future<Output = Exit> + Send + 'static,
@@ -493,6 +501,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
             mailbox: None,
             keeps_mailbox: false,
             affinity: None,
+            reporting: None,
             location,
             message: Typed::default(),
         }
@@ -570,6 +579,12 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         self
     }
 
+    /// See [`ChildSpec::reporting`].
+    pub fn reporting(mut self, reporting: Reporting) -> Self {
+        self.reporting = Some(reporting);
+        self
+    }
+
     /// Describes the child with this argument.
     pub(super) fn child(&self, argument: A) -> (ChildSpec<Address<M>>, Arc<Moved<A>>) {
         let name = self.name.as_ref().map(|name| name(&argument));
@@ -593,6 +608,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         child.mailbox = self.mailbox;
         child.keeps_mailbox = self.keeps_mailbox;
         child.affinity = self.affinity;
+        child.reporting = self.reporting;
         (child, argument)
     }
 }

@@ -12,6 +12,7 @@ use crate::mailbox::kept::KeptMailbox;
 use crate::process::slot::Pin;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::signal::MonitorRef;
+use crate::report::failure::tell_owed;
 use crate::scheduler::reach::reach;
 use crate::time::Instant;
 use crate::util::generator::Generator;
@@ -122,6 +123,10 @@ impl Drop for Tree {
     fn drop(&mut self) {
         if let Some(own) = self.own.slot() {
             own.shared().extensions.supervision.forget(own.pid());
+            // What is left is of children that ended too late for the supervisor to learn of it.
+            for owed in own.shared().extensions.owed_reports.close(own.pid()) {
+                tell_owed(own, &owed);
+            }
         }
     }
 }
@@ -150,6 +155,9 @@ impl Tree {
             ending: None,
             description: Arc::clone(&description),
         };
+        if let Some(own) = tree.own.slot() {
+            own.shared().extensions.owed_reports.open(own.pid());
+        }
         for spec in &description.children {
             tree.add(spec.clone(), None);
         }

@@ -113,7 +113,8 @@ fn take<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
 fn why(exit: &Exit) -> String {
     match exit {
         Exit::Normal => String::from("normal"),
-        Exit::Shutdown => String::from("shutdown"),
+        // On the BEAM, a supervisor that gives up ends as if it was asked to.
+        Exit::Shutdown | Exit::GaveUp(_) => String::from("shutdown"),
         Exit::Killed => String::from("killed"),
         Exit::Panicked(_) => String::from("panicked"),
         Exit::NoProcess => String::from("noproc"),

@@ -4,6 +4,7 @@
 //! child process that runs the same test again.
 
 mod catches;
+mod reached;
 
 use crate::home::mpsc;
 use std::env;
@@ -16,15 +17,19 @@ use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields
 use procession::mailbox::WhenFull;
 use procession::relations::link;
 use procession::report::{
-    ChildFailure, ExitReport, SupervisorEvent, SupervisorReport, install_panic_hook,
+    ChildFailure, ExitReport, ReportLevel, Reporting, SupervisorEvent, SupervisorReport,
+    install_panic_hook,
 };
 use procession::supervisor::{ChildSpec, Restart, Stop, Supervisor};
 use procession::{
-    Builder, Context, Exit, Scheduler, SpawnOptions, coroutine, exit, sleep, spawn, start,
+    Builder, Context, Exit, JoinHandle, Scheduler, SpawnOptions, coroutine, exit, sleep, spawn,
+    start,
 };
 use procession_sync::Mutex;
 
 use crate::scene::{TIMEOUT, panic_quietly, threaded};
+
+type Log<R> = Arc<Mutex<Vec<R>>>;
 
 /// The name of the variable that makes this program the child of a test.
 const CHILD: &str = "PROCESSION_TEST_REPORTS";
@@ -53,14 +58,27 @@ fn reports(said: &str) -> Vec<&str> {
     said.lines().filter(|line| line.starts_with("procession: ")).collect()
 }
 
-/// A log of reports, and a scheduler on the test clock that fills it.
-fn observed() -> (Scheduler, Arc<Mutex<Vec<ExitReport>>>, Arc<Mutex<Vec<SupervisorReport>>>) {
-    let (exits, others) = <(Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>)>::default();
+/// A log of all reports, also of failures that reach somebody, and a scheduler on the test clock
+/// that fills it.
+fn observed() -> (Scheduler, Log<ExitReport>, Log<SupervisorReport>) {
+    observed_with(Reporting::new().always())
+}
+
+fn observed_with(reporting: Reporting) -> (Scheduler, Log<ExitReport>, Log<SupervisorReport>) {
+    let (exits, others) = <(Log<_>, Log<_>)>::default();
     let (to_exits, to_others) = (Arc::clone(&exits), Arc::clone(&others));
     let builder = Scheduler::builder().worker_threads(1).test_clock().name("observed");
+    let builder = builder.reporting(reporting);
     let builder = builder.on_exit(move |report| to_exits.lock().push(report.clone()));
     let builder = builder.on_supervisor(move |report| to_others.lock().push(report.clone()));
     (enabled(builder), exits, others)
+}
+
+/// A scheduler with workers on their own threads, which reports all failures.
+fn telling(width: usize) -> Scheduler {
+    let builder = Scheduler::builder().worker_threads(width);
+    let builder = builder.reporting(Reporting::new().always());
+    builder.build().expect("the system has threads")
 }
 
 fn enabled(builder: Builder) -> Scheduler {
@@ -203,19 +221,25 @@ fn a_report_says_all_about_its_process_and_is_one_line() {
     assert_eq!((report.kind, &*report.scheduler, report.received), ("async", "observed", 2));
     assert_eq!(report.name.as_deref(), Some("audit"));
     assert!(report.steps > 0 && report.location.line() > line && report.panicked_at.is_none());
-    assert_eq!(
-        report.to_string(),
-        format!(
-            "{pid} \"a\\u{{1b}}[31m\\nprocession: not a report\" (name \"audit\", async, spawned at {}) failed: first\\nsecond\\u{{7}}",
-            report.location
-        )
-    );
+    let label = r#""a\u{1b}[31m\nprocession: not a report""#;
+    let failed = r"failed: first\nsecond\u{7}";
+    let place = report.location;
+    assert_eq!(report.to_string(), format!("{pid} {label} {failed}"));
+    let all = format!("{pid} {label} (name \"audit\", async, spawned at {place}) {failed}");
+    assert_eq!(format!("{report:#}"), all);
+    // Something always says what the process is.
+    let mut report = report;
+    report.label = None;
+    assert_eq!(report.to_string(), format!("{pid} (name \"audit\") {failed}"));
+    report.name = None;
+    assert_eq!(report.to_string(), format!("{pid} (spawned at {place}) {failed}"));
 }
 
 #[test]
 fn the_hook_has_run_before_anyone_learns_of_the_end_and_may_use_the_runtime() {
     let (sender, heard) = mpsc::channel();
-    let builder = Scheduler::builder().worker_threads(2).on_exit(move |report| {
+    let builder = Scheduler::builder().worker_threads(2).reporting(Reporting::new().always());
+    let builder = builder.on_exit(move |report| {
         // The name is still there, so it can be looked up.
         let named = report.name.as_ref().and_then(|name| procession::relations::whereis(name));
         let seen = (report.pid, named, procession::current_pid());
@@ -243,24 +267,18 @@ fn a_supervisor_reports_restarts_and_why_it_gives_up() {
     scheduler.block_on(async {
         let options = SpawnOptions::new().label("tree").name("root");
         let running = tree.start_with(options).await.expect("it starts");
-        assert_eq!(running.await, Exit::Shutdown);
+        let gave_up = "\"counter\" needs more than 2 restarts in 5 s; it panicked: out of order";
+        assert_eq!(running.await, Exit::GaveUp(gave_up.into()));
     });
     let (exits, others) = (exits.lock(), others.lock());
     assert_eq!(exits.len(), 3, "the supervisor itself is not reported: {exits:?}");
     let lines: Vec<_> = others.iter().map(ToString::to_string).collect();
-    let tree = format!("{} \"tree\" (name \"root\")", others[0].supervisor);
-    let cause = |at: usize| format!("{} panicked: out of order", exits[at].pid);
-    let restarts = |at| {
-        let cause = cause(at);
-        format!("{tree} restarts \"counter\" after {cause} (restart {} of 2 in 5 s)", at + 1)
-    };
-    let gives_up =
-        format!("{tree} gives up on \"counter\" after {} (more than 2 restarts in 5 s)", cause(2));
+    let tree = format!("{} \"tree\"", others[0].supervisor);
+    let child = |at: usize| format!("{} \"counter\", which panicked: out of order", exits[at].pid);
+    let restarts = |at| format!("{tree} restarts {} (restart {} of 2 in 5 s)", child(at), at + 1);
+    let gives_up = format!("{tree} gives up on {} (more than 2 restarts in 5 s)", child(2));
     assert_eq!(lines, [restarts(0), restarts(1), gives_up]);
-    assert_eq!(
-        others.iter().map(SupervisorReport::is_error).collect::<Vec<_>>(),
-        [false, false, true]
-    );
+    assert!(others.iter().all(|report| report.level == ReportLevel::Error));
 }
 
 #[test]
@@ -283,13 +301,12 @@ fn a_supervisor_reports_late_stops_and_failed_starts() {
     });
     let others = others.lock();
     let [late, fails] = &others[..] else { panic!("{others:?}") };
-    assert!(late.to_string().ends_with("), which did not stop within 1500 ms"), "{late}");
-    assert!(matches!(late.event, SupervisorEvent::StoppedLate { .. }) && !late.is_error());
+    assert!(late.to_string().ends_with(" \"late\", which did not stop within 1500 ms"), "{late}");
+    assert!(matches!(late.event, SupervisorEvent::StoppedLate { .. }));
+    assert_eq!((late.level, fails.level), (ReportLevel::Warn, ReportLevel::Error));
     let SupervisorEvent::NotStarted { reason, .. } = &fails.event else { panic!("{fails}") };
     assert_eq!((&**reason, fails.child.as_deref()), ("no such device", Some("disk")));
-    assert!(
-        fails.to_string().ends_with(" cannot start \"disk\": no such device") && fails.is_error()
-    );
+    assert!(fails.to_string().ends_with(" \"disk\": no such device"), "{fails}");
     assert!(exits.lock().is_empty(), "no process failed: {exits:?}");
 }
 
@@ -322,7 +339,7 @@ fn a_restart_that_fails_is_reported_as_the_next_restart() {
         &gives_up.event,
         SupervisorEvent::GaveUp { failure: ChildFailure::NotStarted(_), .. }
     ));
-    assert!(gives_up.to_string().contains("it did not start: the process panicked: no more"));
+    assert!(gives_up.to_string().contains(", which did not start: the process panicked: no more"));
 }
 
 #[test]
@@ -331,19 +348,22 @@ fn failures_are_printed_by_default_and_a_program_that_ends_at_once_has_printed_t
         let said = printed(
             "failures_are_printed_by_default_and_a_program_that_ends_at_once_has_printed_them",
         );
-        let [failed, restarts, failed_again, gives_up] = reports(&said)[..] else {
-            panic!("{said}")
-        };
-        for line in [failed, failed_again] {
-            assert!(line.contains(" \"db\" (async, spawned at crates/procession/tests/"), "{said}");
-            assert!(line.ends_with(") failed: no disk"), "{said}");
-        }
-        assert!(restarts.contains(" \"supervisor\" restarts \"db\" after p"), "{said}");
-        assert!(restarts.ends_with(" failed: no disk (restart 1 of 1 in 5 s)"), "{said}");
-        assert!(gives_up.contains(" \"supervisor\" gives up on \"db\" after p"), "{said}");
+        let [failed, restarts, gives_up] = reports(&said)[..] else { panic!("{said}") };
+        assert!(failed.ends_with(" \"cache\" failed: no room"), "{said}");
+        let which = " \"db\", which failed: no disk (";
+        assert!(restarts.contains(" \"supervisor\" restarts p"), "{said}");
+        assert!(restarts.ends_with(&format!("{which}restart 1 of 1 in 5 s)")), "{said}");
+        assert!(gives_up.contains(" \"supervisor\" gives up on p"), "{said}");
+        assert!(gives_up.ends_with(&format!("{which}more than 1 restart in 5 s)")), "{said}");
         return;
     }
     procession::run(async {
+        let cache =
+            SpawnOptions::new().label("cache").spawn(async { exit(Exit::failed("no room")) });
+        while !cache.is_finished() {
+            procession::yield_now().await;
+        }
+        drop::<JoinHandle<()>>(cache);
         let db = ChildSpec::new("db", |_: Context<()>| async { exit(Exit::failed("no disk")) });
         let tree = Supervisor::one_for_one().child(db.restart(Restart::Transient));
         drop(tree.start().await.expect("it starts").await);
@@ -374,7 +394,7 @@ fn a_burst_is_a_few_lines_and_a_count() {
         assert!(lines.len() as u64 <= shown + seconds, "one count in each second: {said}");
         return;
     }
-    let scheduler = threaded(2);
+    let scheduler = telling(2);
     scheduler.block_on(async {
         let fail: Vec<_> = (0..1000).map(|_| spawn(async { panic_quietly("broken") })).collect();
         for fails in fail {
@@ -404,7 +424,7 @@ fn a_standard_error_that_nobody_reads_holds_up_neither_workers_nor_the_shutdown(
     // Fills the pipe, and waits for its reader with the lock of standard error.
     #[expect(clippy::disallowed_methods, reason = "it never ends, so no scope can hold it")]
     drop(crate::home::thread::spawn(|| std::io::stderr().write_all(&[b'x'; 1 << 20])));
-    let scheduler = threaded(1);
+    let scheduler = telling(1);
     let patience = Duration::from_millis(100);
     let have_waited = (0..1000).filter(|_| {
         let start = now();
@@ -451,7 +471,7 @@ fn a_standard_error_without_a_reader_loses_lines_and_nothing_else() {
         return;
     }
     std::io::stdin().read_to_end(&mut Vec::new()).expect("it is closed");
-    let scheduler = threaded(1);
+    let scheduler = telling(1);
     for _ in 0..20 {
         let _: Result<(), _> = scheduler.spawn(async { panic_quietly("broken") }).join();
     }
@@ -470,7 +490,8 @@ fn hooks_silence_what_is_printed_and_their_panics_are_told() {
         return;
     }
     let fail = |builder: Builder| {
-        let scheduler = builder.worker_threads(1).build().expect("the system has threads");
+        let builder = builder.worker_threads(1).reporting(Reporting::new().always());
+        let scheduler = builder.build().expect("the system has threads");
         let fails = scheduler.spawn(async { panic_quietly("broken") });
         let _: Result<(), _> = fails.join();
         scheduler
@@ -494,7 +515,11 @@ fn panics_with_the_hook() {
         panic!("in a coroutine");
     });
     let _: Result<(), _> = straight.expect("they are enabled").join();
-    let _: Result<(), _> = options("failed").spawn(async { exit(Exit::failed("no panic")) }).join();
+    // The panics are reported although they reach the caller, and this is not unless asked for.
+    for reporting in [Reporting::new(), Reporting::new().always()] {
+        let failed = options("failed").reporting(reporting);
+        let _: Result<(), _> = failed.spawn(async { exit(Exit::failed("no panic")) }).join();
+    }
     crate::home::thread::scope(|scope| drop(scope.spawn(|| panic!("elsewhere")).join()));
 }
 
@@ -507,7 +532,7 @@ fn the_panic_hook_names_the_process_and_the_place_and_prints_nothing_twice() {
         let place = "panicked at crates/procession/tests/it/reports.rs:";
         assert!(asynchronous.contains(place) && asynchronous.ends_with(": in a future"), "{said}");
         assert!(straight.contains(place) && straight.ends_with(": in a coroutine"), "{said}");
-        assert!(failed.ends_with(") failed: no panic"), "{said}");
+        assert!(failed.ends_with(" \"failed\" failed: no panic"), "{said}");
         for text in ["in a future", "in a coroutine", "no panic", "elsewhere"] {
             assert_eq!(said.matches(text).count(), 1, "{text}: {said}");
         }
@@ -697,6 +722,7 @@ fn a_panic_is_reported_even_if_its_process_runs_in_the_destructor_of_a_local() {
     )]
     let thread = crate::home::thread::spawn(|| {
         let builder = Scheduler::builder().worker_threads(1).callers_drive();
+        let builder = builder.reporting(Reporting::new().always());
         let scheduler = builder.build().expect("it starts no thread");
         // The local of the runtime is destroyed before the one that was used first.
         DRIVES.with_borrow_mut(|drives| drives.0 = Some(scheduler.clone()));
@@ -713,7 +739,7 @@ fn a_writer_that_was_idle_writes_again() {
         assert_eq!(reports(&said).len(), 2, "{said}");
         return;
     }
-    let scheduler = threaded(1);
+    let scheduler = telling(1);
     let threads = || {
         let all = std::fs::read_dir("/proc/self/task").expect("there is a /proc");
         all.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("comm")).ok())

@@ -1,10 +1,6 @@
 //! What is seen of a scheduler: views, reports, the door. The layers of the sources are here, too.
 #![cfg(not(procession_loom))]
-#![expect(
-    clippy::type_complexity,
-    clippy::async_yields_async,
-    reason = "tables of cases, and cases that are about just these types"
-)]
+#![expect(clippy::async_yields_async, reason = "cases that are about just these types")]
 
 #[cfg(feature = "observe")]
 mod door;

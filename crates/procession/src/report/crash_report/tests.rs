@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::process::reporting::ReportLevel;
 use crate::relations::pid_list::PidList;
 use crate::report::crash_report::{
     CRASHES_KEPT, CrashLog, CrashReport, SupervisorAnswer, TEXT_MAX, cut_exit,
@@ -20,6 +21,7 @@ fn report(slot: u32) -> CrashReport {
             location: Location::caller(),
             parent: None,
             exit: Exit::failed("no disk"),
+            level: ReportLevel::Error,
             panicked_at: None,
             scheduler: String::new(),
             steps: 1,

@@ -90,7 +90,8 @@ fn an_ended_child_of_a_value_is_not_restarted_and_a_cloned_argument_is() {
     // The first start and ten restarts. After one more failure, the supervisor gives up.
     assert_eq!(started.try_iter().collect::<Vec<_>>(), [2; 11]);
     assert!(!first.is_alive(), "an address is that of the process that was started");
-    assert_eq!(tree.join(), Exit::Shutdown);
+    let gave_up = "a child needs more than 10 restarts in 1 s; it failed: it always fails";
+    assert_eq!(tree.join(), Exit::GaveUp(gave_up.into()));
 }
 
 /// Asserts that a refused argument and a refused closure come back.

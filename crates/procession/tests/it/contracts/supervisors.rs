@@ -223,7 +223,9 @@ fn a_supervisor_that_gives_up_stops_its_children_and_its_own_supervisor_decides(
         tell(&scheduler, "x", End::Fails);
         assert_eq!(log.take(), expected);
     }
-    assert_eq!(tree.join(), Exit::Shutdown);
+    let Exit::GaveUp(reason) = tree.join() else { panic!("it was asked to end") };
+    let begin = "\"middle\" needs more than 0 restarts in 3600 s; it gave up: \"inner\" needs more";
+    assert!(reason.starts_with(begin) && reason.ends_with("it failed: told to"), "{reason}");
     assert_conserved(&scheduler);
     assert_eq!(alive(&scheduler.snapshot()).count(), 0);
 }

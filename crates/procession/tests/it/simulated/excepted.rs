@@ -79,6 +79,7 @@ const EXCEPTED: &[Tests] = &[
             "reports::catches::every_caught_panic_is_printed_once",
             "reports::failures_are_printed_by_default_and_a_program_that_ends_at_once_has_printed_them",
             "reports::hooks_silence_what_is_printed_and_their_panics_are_told",
+            "reports::reached::with_the_panic_hook_a_panic_that_reaches_somebody_is_one_line_with_its_place",
             "reports::the_panic_hook_leaves_backtraces_to_the_hook_before_it",
             "reports::the_panic_hook_names_the_process_and_the_place_and_prints_nothing_twice",
             "reports::with_the_panic_hook_a_panic_after_the_report_is_printed",
