@@ -57,9 +57,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-#[cfg(feature = "hyper")]
 use std::sync::OnceLock;
-#[cfg(feature = "hyper")]
 use std::time::Instant as RealInstant;
 use std::time::{Duration, SystemTime};
 
