@@ -30,7 +30,7 @@ impl Instant {
         Self(nanoseconds)
     }
 
-    #[cfg(any(feature = "hyper", feature = "serde"))]
+    #[cfg(any(feature = "hyper", feature = "serde", feature = "signal"))]
     pub(crate) fn nanoseconds(self) -> u64 {
         self.0
     }
