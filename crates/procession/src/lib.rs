@@ -202,7 +202,7 @@ pub mod compat {
 
 #[cfg(feature = "metrics")]
 pub mod metrics {
-    //! The metrics of a scheduler for the exporters of the crate [`metrics`](::metrics).
+    //! The metrics of a scheduler for the exporters of the crate [`metrics`].
     //!
     //! A [`Publisher`] hands them over. With the feature `observe`, a door serves the same metrics
     //! as text, and needs no exporter.

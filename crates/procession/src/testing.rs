@@ -53,9 +53,9 @@ use crate::time::timeout;
 /// |---|---|---|
 /// | `seed = n` | the seed of the scheduler's random choices | 0 |
 /// | `repeats = n` | runs the test `n` times, with the seeds `seed`, `seed + 1` and so on. If `n` is above 1, the order of processes is [shuffled](crate::Builder::shuffled) in each run | 1 |
-/// | `time_limit = d` | fails the test if it has not ended after the [`Duration`](std::time::Duration) `d` by the scheduler's clock, and lists what the processes wait for | 30 days; on the real clock, a minute |
+/// | `time_limit = d` | fails the test if it has not ended after the [`Duration`] `d` by the scheduler's clock, and lists what the processes wait for | 30 days; on the real clock, a minute |
 /// | `real_clock` | no test clock, and as many workers as `main` has | |
-/// | any method of [`Builder`](crate::Builder) | is called for each run, after the settings above | |
+/// | any method of [`Builder`] | is called for each run, after the settings above | |
 ///
 /// The first run that fails ends the test. The test prints its seed. To repeat this run alone, set
 /// the environment variable `PROCESSION_SEED` to it:

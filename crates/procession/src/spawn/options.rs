@@ -149,8 +149,8 @@ impl SpawnOptions {
     ///
     /// If the key of a unique registry is taken, the process is refused, as if a
     /// [name](Self::name) were taken:
-    /// [`SpawnCause::register_error`](crate::spawn::SpawnCause::register_error) has the key and the
-    /// process that owns it.
+    /// [`SpawnCause::register_error`](crate::scheduler::SpawnCause::register_error) has the key and
+    /// the process that owns it.
     pub fn enter(mut self, entry: TableEntry) -> Self {
         self.rest().known.entries.push(entry);
         self
