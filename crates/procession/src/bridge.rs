@@ -9,8 +9,14 @@
 //! also outlive the last owner of the scheduler, since that owner may still block on a future.
 //! Stopping the runtime never waits for it, because the thread that drops the last of the two may
 //! be a thread of the runtime.
+//!
+//! On the test clock, the runtime has no threads of its own, and its clock moves together with that
+//! of the scheduler (`bridge/paused.rs`).
 
 mod compat;
+pub(crate) mod paused;
+pub(crate) mod program;
+pub(crate) mod quiet;
 pub(crate) mod runtime;
 pub(crate) mod threads;
 

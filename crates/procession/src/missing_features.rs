@@ -49,7 +49,7 @@ need! {
     NeedsTokio: "this method needs the feature `tokio` of procession",
     "to enable it, run `cargo add procession --features tokio`";
     impl crate::Builder {
-        fn tokio[](self) -> Self;
+        fn tokio_threads[](self, _: usize) -> Self;
         fn tokio_on[H](self, _: H) -> Self;
     }
 }

@@ -108,8 +108,8 @@ pub(crate) struct World {
 #[derive(Debug)]
 enum WorldClock {
     Real,
-    /// The time in nanoseconds.
-    Test(AtomicU64),
+    /// The time in nanoseconds, and the longest real time for which a thread parks.
+    Test(AtomicU64, Option<Duration>),
     #[cfg(feature = "sim")]
     Simulated(Arc<dyn Os>),
 }
@@ -142,7 +142,16 @@ impl World {
 
     /// Creates a world with a clock that starts at 0 and is moved by the scheduler.
     pub(crate) fn test(seed: u64) -> Self {
-        Self { clock: WorldClock::Test(AtomicU64::new(0)), seed }
+        Self { clock: WorldClock::Test(AtomicU64::new(0), None), seed }
+    }
+
+    /// Sets the longest real time for which a thread parks on the test clock. Default: no limit.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn looking_every(mut self, time: Option<Duration>) -> Self {
+        if let WorldClock::Test(_, limit) = &mut self.clock {
+            *limit = time;
+        }
+        self
     }
 
     pub(crate) fn is_real(&self) -> bool {
@@ -150,7 +159,17 @@ impl World {
     }
 
     pub(crate) fn is_test(&self) -> bool {
-        matches!(self.clock, WorldClock::Test(_))
+        matches!(self.clock, WorldClock::Test(..))
+    }
+
+    /// Returns the real time for which a thread may park until `deadline`, or `None` if there is no
+    /// limit.
+    fn park_time(&self, deadline: u64) -> Option<Duration> {
+        match &self.clock {
+            WorldClock::Test(_, limit) => *limit,
+            _ if deadline == NEVER => None,
+            _ => Some(Duration::from_nanos(deadline.saturating_sub(self.now()))),
+        }
     }
 
     /// Returns the simulated system below, if it is one.
@@ -180,7 +199,7 @@ impl World {
         match &self.clock {
             // Relaxed: moved only while no process runs. The wake-up of the first process
             // afterwards passes the new value on.
-            WorldClock::Test(clock) => clock.load(Relaxed),
+            WorldClock::Test(clock, _) => clock.load(Relaxed),
             #[cfg(feature = "sim")]
             WorldClock::Simulated(os) => os.now(),
             WorldClock::Real => monotonic(),
@@ -232,7 +251,7 @@ impl World {
 
     /// Moves the test clock forward. It never moves back, and never reaches `NEVER`.
     pub(crate) fn advance_to(&self, now: u64) {
-        if let WorldClock::Test(clock) = &self.clock {
+        if let WorldClock::Test(clock, _) = &self.clock {
             clock.fetch_max(now.min(NEVER - 1), Relaxed);
         }
     }
@@ -282,7 +301,7 @@ impl World {
     }
 
     /// Parks the calling thread until the token arrives or, on the real clock, the deadline passes.
-    /// Takes the token.
+    /// Takes the token. On the test clock, a thread may wake earlier.
     pub(crate) fn park(&self, parker: &Parker, deadline: u64) {
         if let Some(os) = os::here() {
             let deadline = if self.is_test() { NEVER } else { deadline };
@@ -291,18 +310,19 @@ impl World {
         let mut token = parker.lock();
         token.waits = true;
         while !token.there {
-            if self.is_test() || deadline == NEVER {
+            let Some(time) = self.park_time(deadline) else {
                 token = parker.arrival.wait(token);
                 continue;
-            }
-            wake_precisely();
-            let now = self.now();
-            if now >= deadline {
+            };
+            if time.is_zero() {
                 break;
             }
-            let (again, _) =
-                parker.arrival.wait_timeout(token, Duration::from_nanos(deadline - now));
+            wake_precisely();
+            let (again, _) = parker.arrival.wait_timeout(token, time);
             token = again;
+            if self.is_test() {
+                break;
+            }
         }
         (token.there, token.waits) = (false, false);
     }
@@ -331,12 +351,7 @@ impl World {
         }
         token.bell = Some(ParkBell::Kernel(Arc::clone(kernel)));
         drop(token);
-        let timeout = if self.is_test() || deadline == NEVER {
-            None
-        } else {
-            wake_precisely();
-            Some(Duration::from_nanos(deadline.saturating_sub(self.now())))
-        };
+        let timeout = self.park_time(deadline).inspect(|_| wake_precisely());
         let waited = kernel.wait(timeout, events);
         let mut token = parker.lock();
         token.bell = None;

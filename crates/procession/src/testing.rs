@@ -14,7 +14,9 @@ use crate::observe::look::detail;
 use crate::observe::look::view::ProcessWait;
 use crate::observe::snapshot::ProcessSnapshot;
 use crate::process::state::ProcessState;
+use crate::process::unwind::text_of;
 use crate::process::wait_reason::WaitReason;
+use crate::report::text::advice_for;
 use crate::report::unseen::UnseenPanics;
 use crate::scheduler::builder::Builder;
 use crate::scheduler::owner::Scheduler;
@@ -206,6 +208,7 @@ impl Test {
             }),
         };
         if let Err(failure) = outcome {
+            advise(&failure);
             if self.repeats > 1 && chosen.is_none() {
                 self.tell(&failure);
             }
@@ -280,6 +283,15 @@ impl Test {
             Some(configure) => configure(builder),
             None => builder,
         }
+    }
+}
+
+/// Prints what to do about a failure, if there is something to say.
+#[expect(clippy::print_stderr, reason = "the harness of tests shows it with the failed test")]
+fn advise(failure: &Failure) {
+    let advice = advice_for(text_of(&*failure.payload)).trim_start_matches("; ");
+    if !advice.is_empty() {
+        eprintln!("{advice}");
     }
 }
 

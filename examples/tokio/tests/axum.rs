@@ -174,7 +174,7 @@ fn a_service_is_not_ready_and_serves_on_until_its_delay_is_over() {
 /// The checks are a service of tower, so that any server can have them.
 #[test]
 fn axum_serve_has_health_checks() {
-    let scheduler = Scheduler::builder().name("checks").tokio().build().expect("it is valid");
+    let scheduler = Scheduler::builder().name("checks").build().expect("it is valid");
     let answer = scheduler.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("free ports");
         let address = listener.local_addr().expect("it is bound");
@@ -207,7 +207,7 @@ fn axum_serve_finds_the_names_of_its_scheduler() {
         let store = Named::<Reply<&str>>::new("store").call(|reply| reply, PATIENCE).await;
         store.unwrap_or("no store").to_owned()
     }
-    let scheduler = Scheduler::builder().name("names").tokio().build().expect("it is valid");
+    let scheduler = Scheduler::builder().name("names").build().expect("it is valid");
     let answer = scheduler.block_on(async {
         let _store = SpawnOptions::new().name("store").start(
             async |mut cx: Context<Reply<&'static str>>| {

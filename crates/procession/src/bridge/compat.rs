@@ -20,9 +20,9 @@ use crate::scheduler::current;
 /// with the process, and each poll charges the budget of the step.
 ///
 /// The runtime is the one that the calling thread is in. If there is none, it is a runtime with one
-/// thread, which the program starts the first time and keeps. If most of a program needs tokio, use
-/// [`Builder::tokio`](crate::Builder::tokio): it is cheaper, since each thread enters the runtime
-/// only once.
+/// thread, which the program starts the first time and keeps. A scheduler with a
+/// tokio runtime of its own ([`Builder::tokio_threads`](crate::Builder::tokio_threads)), as most
+/// have, needs no wrapper.
 ///
 /// All schedulers share this runtime, so the tasks that a future starts in it by `tokio::spawn`
 /// belong to none of them. A [`spawn`](crate::spawn()) in such a task means the [default
@@ -34,7 +34,7 @@ use crate::scheduler::current;
 /// use procession::Scheduler;
 /// use procession::compat::compat;
 ///
-/// let scheduler = Scheduler::builder().build()?;
+/// let scheduler = Scheduler::builder().tokio_threads(0).build()?;
 /// let process = scheduler.spawn(async {
 ///     // Call `sleep` inside the future: it looks for tokio's runtime as soon as it is called.
 ///     let sleeps = compat(async { tokio::time::sleep(Duration::from_millis(1)).await })?;
@@ -43,8 +43,8 @@ use crate::scheduler::current;
 /// });
 /// assert_eq!(process.join()?.map_err(|error| error.to_string())?, "slept in tokio");
 ///
-/// // On a test clock, the future comes back in the error.
-/// let test = Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// // On a test clock without a runtime, the future comes back in the error.
+/// let test = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(0).build()?;
 /// let refused = test.block_on(async { compat(async { 42 }).unwrap_err() });
 /// assert!(refused.is_test_clock());
 /// assert_eq!(test.block_on(refused.into_inner()), 42);
@@ -53,13 +53,15 @@ use crate::scheduler::current;
 ///
 /// # Errors
 /// Returns [`CompatError`], which contains the future, in two cases. The scheduler has a [test
-/// clock](crate::Builder::test_clock), which would jump over everything that waits for tokio. Or
-/// the system refuses the thread of the runtime.
+/// clock](crate::Builder::test_clock) and no runtime of its own, so that the clock would jump over
+/// everything that waits for tokio. Or the system refuses the thread of the runtime.
 ///
 /// # Cancellation
 /// Dropping the wrapper drops the future.
 pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
-    if current::here().is_some_and(|shared| shared.world.is_test()) {
+    if current::here()
+        .is_some_and(|shared| shared.world.is_test() && shared.paused_tokio().is_none())
+    {
         return Err(CompatError { future, cause: CompatCause::TestClock });
     }
     let handle = match Handle::try_current() {
@@ -79,7 +81,7 @@ fn of_the_program() -> io::Result<Handle> {
     if let Some(runtime) = &*runtime {
         return Ok(runtime.handle().clone());
     }
-    let started = start("procession", || {})?;
+    let started = start("procession", 1, || {})?;
     Ok(runtime.insert(started).handle().clone())
 }
 

@@ -6,28 +6,40 @@ use std::sync::Arc;
 use procession_sync::Mutex;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 
+use super::paused::{self, Driven, PausedClock};
+use super::quiet::SeenScheduler;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::error::BuildError;
 
-/// One thread serves the sockets and timers, and runs what is given to tokio itself. The
-/// scheduler's workers do the rest.
-const THREADS: usize = 1;
-
 /// The choice that a builder makes about tokio.
 pub(crate) enum RuntimeChoice {
-    None,
-    Own,
+    /// A runtime that is as wide as the scheduler, unless the scheduler starts no threads or runs
+    /// on a simulated system.
+    Default,
+    /// A runtime with this number of threads, or none.
+    Threads(usize),
     Given(Handle),
+}
+
+/// The scheduler that a runtime is for.
+pub(crate) struct HostingScheduler<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) width: usize,
+    pub(crate) test_clock: bool,
+    pub(crate) callers_drive: bool,
+    pub(crate) simulated: bool,
 }
 
 pub(crate) struct Bridge {
     handle: Handle,
     own: Mutex<Own>,
+    /// Present if the scheduler is on the test clock.
+    paused: Option<PausedClock>,
 }
 
 #[derive(Default)]
 struct Own {
-    /// `None` if the runtime belongs to the user or has been stopped.
+    /// `None` if the runtime belongs to the user, has been stopped, or is lent to a worker.
     runtime: Option<Runtime>,
     /// `true` once the scheduler has no processes and takes none.
     ended: bool,
@@ -38,35 +50,82 @@ struct Own {
 /// Opens the chosen bridge. If it starts a runtime, each thread of the runtime calls `begin` first.
 pub(crate) fn open(
     choice: RuntimeChoice,
-    name: &str,
-    test_clock: bool,
+    host: &HostingScheduler<'_>,
     begin: impl Fn() + Send + Sync + 'static,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
-    if test_clock && !matches!(choice, RuntimeChoice::None) {
-        return Err(BuildError::TokioWithTestClock);
-    }
-    let (handle, runtime) = match choice {
-        RuntimeChoice::None => return Ok(None),
-        RuntimeChoice::Given(handle) => (handle, None),
-        RuntimeChoice::Own => {
-            let runtime = start(name, begin).map_err(BuildError::Thread)?;
-            (runtime.handle().clone(), Some(runtime))
-        }
+    let starts_none = host.simulated || host.callers_drive && !host.test_clock;
+    let threads = match choice {
+        RuntimeChoice::Given(_) if host.test_clock => return Err(BuildError::TokioWithTestClock),
+        RuntimeChoice::Given(handle) => return Ok(Some(Bridge::new(handle, None, None))),
+        RuntimeChoice::Default if starts_none => return Ok(None),
+        RuntimeChoice::Default => host.width,
+        RuntimeChoice::Threads(0) => return Ok(None),
+        RuntimeChoice::Threads(threads) => threads,
     };
-    let own = Mutex::new(Own { runtime, ..Own::default() });
-    Ok(Some(Arc::new(Bridge { handle, own })))
+    let (runtime, clock) = if host.test_clock {
+        let (runtime, clock) = paused::start(host.name, begin)?;
+        (runtime, Some(clock))
+    } else {
+        (start(host.name, threads, begin).map_err(BuildError::Thread)?, None)
+    };
+    Ok(Some(Bridge::new(runtime.handle().clone(), Some(runtime), clock)))
 }
 
-/// Starts a runtime, each thread of which calls `begin` first.
-pub(crate) fn start(name: &str, begin: impl Fn() + Send + Sync + 'static) -> io::Result<Runtime> {
+/// Starts a runtime, each thread of which calls `begin` first. The threads serve the sockets and
+/// timers of tokio, and run its tasks. The workers of the scheduler do the rest.
+pub(crate) fn start(
+    name: &str,
+    threads: usize,
+    begin: impl Fn() + Send + Sync + 'static,
+) -> io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(THREADS).thread_name(format!("{name}-tokio")).enable_all();
+    builder.worker_threads(threads).thread_name(format!("{name}-tokio")).enable_all();
     builder.on_thread_start(begin);
     // The builder panics if the system refuses the thread.
     guarded(|| builder.build()).unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
 impl Bridge {
+    fn new(handle: Handle, runtime: Option<Runtime>, paused: Option<PausedClock>) -> Arc<Self> {
+        let own = Mutex::new(Own { runtime, ..Own::default() });
+        Arc::new(Self { handle, own, paused })
+    }
+
+    /// Returns the clock of the runtime, if that is paused.
+    pub(crate) fn paused(&self) -> Option<&PausedClock> {
+        self.paused.as_ref()
+    }
+
+    /// Runs the tasks of a paused runtime, with the scheduler's clock at `now`. Returns `None` if
+    /// there is no such runtime, or if another thread has it.
+    pub(crate) fn drive(&self, now: u64) -> Option<Driven> {
+        let lent = self.lend()?;
+        Some(lent.bridge.paused()?.drive(lent.runtime.as_ref()?, now))
+    }
+
+    /// Returns `true` if the test clock may move: nothing is on its way outside of the scheduler.
+    pub(crate) fn is_quiet(&self, seen: &SeenScheduler<'_>) -> bool {
+        self.paused().is_none_or(|clock| clock.is_quiet(seen))
+    }
+
+    /// Moves the clock of a paused runtime towards the scheduler's next deadline. Returns what the
+    /// scheduler's clock, which is at `now`, is to show.
+    pub(crate) fn advance(&self, now: u64, deadline: u64) -> u64 {
+        let Some(lent) = self.lend() else { return deadline };
+        match (self.paused(), &lent.runtime) {
+            (Some(clock), Some(runtime)) => clock.advance(runtime, now, deadline),
+            _ => deadline,
+        }
+    }
+
+    /// Takes the paused runtime, unless another thread has it. Its tasks are user code, so no lock
+    /// is held while they run.
+    fn lend(&self) -> Option<LentRuntime<'_>> {
+        self.paused()?;
+        let runtime = self.own.lock().runtime.take()?;
+        Some(LentRuntime { bridge: self, runtime: Some(runtime) })
+    }
+
     /// Notes that no process is left and none will come.
     pub(crate) fn note_ended(&self) {
         self.change(|own| own.ended = true);
@@ -83,6 +142,20 @@ impl Bridge {
         let over = if own.ended && own.unowned { own.runtime.take() } else { None };
         drop(own);
         stop(over);
+    }
+}
+
+/// A runtime that is lent to a thread. Dropping this gives it back.
+struct LentRuntime<'a> {
+    bridge: &'a Bridge,
+    /// Present until the drop.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for LentRuntime<'_> {
+    fn drop(&mut self) {
+        let runtime = self.runtime.take();
+        self.bridge.change(|own| own.runtime = runtime);
     }
 }
 

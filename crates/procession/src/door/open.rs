@@ -77,6 +77,8 @@ fn enter(shared: &Arc<Shared>, observe: Observe) -> Result<Opened, ObserveError>
     let (listener, file) = socket::listen(observe.directory.as_deref(), u32::from_ne_bytes(bytes))?;
     // One thread: whatever a request does, it does not block.
     let server = Scheduler::builder().no_observe().name("procession-door").worker_threads(1);
+    #[cfg(feature = "tokio")]
+    let server = server.tokio_threads(0);
     let server = server.max_threads(1).max_processes(PROCESSES).build();
     let server = server.map_err(|error| ObserveError::Scheduler(error.into()))?;
     let keys = Arc::new(Keys::default());

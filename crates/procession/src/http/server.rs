@@ -26,6 +26,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Body;
+use hyper::http::Extensions;
 use hyper::rt::{Read, Write};
 use hyper::{Request, Response};
 use tower_service::Service;
@@ -115,7 +116,7 @@ impl<L: Listener + Send> Listener for Arc<L> {
 }
 
 /// The client of a connection. Each request has it among its extensions if
-/// [`peers`](Server::peers) is on.
+/// [`connect_info`](Server::connect_info) puts it there.
 ///
 /// It displays as its address, or as `local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,11 +147,14 @@ impl fmt::Display for Peer {
     }
 }
 
+/// Puts what the program wants to know of a connection among the extensions of a request.
+type ConnectInfo = Arc<dyn Fn(Peer, &mut Extensions) + Send + Sync>;
+
 /// What a server does, apart from where it listens.
 #[derive(Clone, Default)]
 struct Settings {
     limits: ServerLimits,
-    peers: bool,
+    connect_info: Option<ConnectInfo>,
     upgrades: bool,
     #[cfg(feature = "http2")]
     http2: bool,
@@ -191,7 +195,7 @@ struct Settings {
 /// procession::run(async {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let client = TcpStream::connect(listener.local_addr()?).await?;
-///     let server = Server::new().peers().body_timeout(Duration::from_secs(60));
+///     let server = Server::new().connect_info(|peer| peer).body_timeout(Duration::from_secs(60));
 ///     drop(procession::spawn(server.serve(listener, Hello)));
 ///     client.write_all(b"GET /page HTTP/1.1\r\nhost: me\r\nconnection: close\r\n\r\n").await?;
 ///     let mut response = Vec::new();
@@ -390,12 +394,22 @@ impl Server {
         self
     }
 
-    /// Puts the [`Peer`] among the extensions of each request. A service of axum gets it as
-    /// `Extension<Peer>`. Default: off, since it costs three allocations for each request.
+    /// Puts what `info` returns for the client of a connection among the extensions of each
+    /// request. Default: nothing, since it costs three allocations for each request.
     ///
-    /// [`serve_connection`](Self::serve_connection) knows no peer.
-    pub fn peers(mut self) -> Self {
-        self.settings.peers = true;
+    /// With `connect_info(ConnectInfo)`, a handler of axum gets the client as `ConnectInfo<Peer>`.
+    /// To use what asks for a `ConnectInfo<SocketAddr>`, such as a limit for each address, return
+    /// that. With `connect_info(|peer| peer)`, the [`Peer`] itself is an extension.
+    ///
+    /// `info` is called for each request, on the process of its connection.
+    /// [`serve_connection`](Self::serve_connection) knows no client, so it does not call `info`.
+    pub fn connect_info<T>(mut self, info: impl Fn(Peer) -> T + Send + Sync + 'static) -> Self
+    where
+        T: Clone + Send + Sync + 'static,
+    {
+        self.settings.connect_info = Some(Arc::new(move |peer, extensions: &mut Extensions| {
+            extensions.insert(info(peer));
+        }));
         self
     }
 
@@ -483,7 +497,7 @@ impl Server {
     /// Serves one connection, in the process that awaits this, until the connection has ended.
     ///
     /// If the process is cancelled, the connection [ends](Self#the-end) as in a drain. Requests
-    /// have no [`Peer`] among their extensions.
+    /// have no information on the client among their extensions.
     ///
     /// # Errors
     /// Returns an error if the connection fails, if the service fails, or if a time limit of this
@@ -524,7 +538,9 @@ impl Server {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut server = f.debug_struct("Server");
-        server.field("limits", &self.settings.limits).field("peers", &self.settings.peers);
+        server
+            .field("limits", &self.settings.limits)
+            .field("connect_info", &self.settings.connect_info.is_some());
         server.field("upgrades", &self.settings.upgrades);
         #[cfg(feature = "http2")]
         server.field("http2", &self.settings.http2);

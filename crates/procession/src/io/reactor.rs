@@ -11,6 +11,8 @@
 //! at once, where other workers can steal them. The worker gives up the driver role and wakes
 //! another worker before it runs any of them.
 
+#[cfg(feature = "tokio")]
+use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::Waker;
@@ -164,6 +166,9 @@ impl<T: AsFd> Registered<T> {
         io: T,
         mask: EventMask,
     ) -> Result<Self, (io::Error, T)> {
+        // Relaxed: read by the last worker that parks, and the lock of the seats orders that later.
+        #[cfg(feature = "tokio")]
+        source.descriptor.store(io.as_fd().as_raw_fd().cast_unsigned(), Relaxed);
         let registered = shared.poller.open(&shared.world).and_then(|(kernel, first)| {
             if first {
                 shared.settle_debt(shared.clock.driver.descriptors_opened());

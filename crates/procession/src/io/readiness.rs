@@ -233,6 +233,11 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         .map(|(_, waker)| waker)
     }
 
+    #[cfg(feature = "tokio")]
+    fn is_waited_for(&self) -> bool {
+        self.change(|waiters| waiters.first.is_some() || !waiters.others.is_empty())
+    }
+
     /// `Edge` and `Take`.
     fn set(&self, closed: bool, wakers: &mut Vec<Waker>) {
         // Ordering: Release pairs with the Acquire of `See`. At most two read-modify-writes; the
@@ -307,6 +312,9 @@ pub(crate) struct ReadyEvent {
 #[derive(Debug)]
 pub(crate) struct Source<const MUTATION: u8 = { mutation::BUILT }> {
     pub(crate) token: DescriptorToken,
+    /// The descriptor while it is registered, for the test clock.
+    #[cfg(feature = "tokio")]
+    pub(crate) descriptor: procession_sync::atomic::AtomicU32,
     pub(crate) read: Direction<MUTATION>,
     pub(crate) write: Direction<MUTATION>,
 }
@@ -348,11 +356,28 @@ impl<const MUTATION: u8> Sources<MUTATION> {
             });
             let place = &mut table.places[number as usize];
             let token = DescriptorToken::new(place.generation, number);
-            let source =
-                Arc::new(Source { token, read: Direction::new(), write: Direction::new() });
+            let source = Arc::new(Source {
+                token,
+                #[cfg(feature = "tokio")]
+                descriptor: procession_sync::atomic::AtomicU32::new(0),
+                read: Direction::new(),
+                write: Direction::new(),
+            });
             place.source = Some(Arc::clone(&source));
             source
         })
+    }
+
+    /// Returns `true` if a waker is left for one of the descriptors that `which` selects.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn any_waited_for(&self, which: impl Fn(i32) -> bool) -> bool {
+        let waited = self.change(|table| {
+            let sources = table.places.iter().filter_map(|place| place.source.as_ref());
+            let waited = sources
+                .filter(|source| source.read.is_waited_for() || source.write.is_waited_for());
+            waited.map(|source| source.descriptor.load(Relaxed).cast_signed()).collect::<Vec<_>>()
+        });
+        waited.into_iter().any(which)
     }
 
     /// `Remove`. Waiters that are left are found by no event from now on: the caller owns the

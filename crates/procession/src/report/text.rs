@@ -54,11 +54,14 @@ pub(crate) struct EndedText<'a>(pub(crate) &'a Exit, pub(crate) Option<&'a str>)
 
 impl fmt::Display for EndedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0, self.1) {
-            (Exit::Panicked(text), None) => write!(f, "panicked: {}", Escaped(text, REASON_MAX)),
-            (Exit::Panicked(text), Some(place)) => {
-                write!(f, "panicked at {place}: {}", Escaped(text, REASON_MAX))
+        if let Exit::Panicked(text) = self.0 {
+            f.write_str("panicked")?;
+            if let Some(place) = self.1 {
+                write!(f, " at {place}")?;
             }
+            return write!(f, ": {}{}", Escaped(text, REASON_MAX), advice_for(text));
+        }
+        match (self.0, self.1) {
             (Exit::Failed(text), _) => write!(f, "failed: {}", Escaped(text, REASON_MAX)),
             (Exit::Disconnected(text), _) => {
                 write!(f, "lost its connection: {}", Escaped(text, REASON_MAX))
@@ -73,6 +76,20 @@ impl fmt::Display for EndedText<'_> {
             (Exit::MailboxFull, _) => f.write_str("ended: its mailbox was full"),
             (exit, _) => write!(f, "ended: {exit}"),
         }
+    }
+}
+
+/// Returns what to do about a panic, if it is one of tokio's because a scheduler has no tokio
+/// runtime: the text of that panic names no way to get one.
+pub(crate) fn advice_for(panic: &str) -> &'static str {
+    const TEXTS: [&str; 3] =
+        ["there is no reactor running", "requires a Tokio context", "context of a Tokio 1.x"];
+    if !TEXTS.iter().any(|text| panic.contains(text)) {
+        ""
+    } else if cfg!(feature = "tokio") {
+        "; this scheduler has no tokio runtime: let `Builder::tokio_threads` be more than 0"
+    } else {
+        "; enable the feature `tokio` of procession, which gives each scheduler a tokio runtime"
     }
 }
 

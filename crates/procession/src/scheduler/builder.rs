@@ -363,54 +363,88 @@ impl Builder {
         self
     }
 
-    /// Lets crates that need tokio (`reqwest`, `sqlx`, `tonic`) run unchanged in processes. The
-    /// default scheduler is built like this.
+    /// Sets how many threads the tokio runtime beside the scheduler has, up to 1024, or 0 for no
+    /// runtime. Default: as many as the scheduler has workers
+    /// ([`worker_threads`](Self::worker_threads)), or none if [callers drive](Self::callers_drive)
+    /// the scheduler.
     ///
-    /// The builder starts a tokio runtime beside the scheduler. Everything that runs on the
-    /// scheduler's threads, including coroutines and futures in [`block_on`](Scheduler::block_on),
-    /// runs in the context of that runtime:
+    /// With the feature `tokio`, crates that need tokio (`axum`, `reqwest`, `sqlx`, `tonic`) run
+    /// unchanged in processes. Everything that runs on the scheduler's threads, including
+    /// coroutines and futures in [`block_on`](Scheduler::block_on), runs in the context of the
+    /// runtime:
     ///
     /// - The scheduler's workers poll the futures of such a crate, like any other.
-    /// - One thread of the runtime serves tokio's sockets and timers, and wakes the process. Each
+    /// - The threads of the runtime serve tokio's sockets and timers, and wake the process. Each
     ///   costs a wake-up across threads, which those of [`net`](crate::net) and
     ///   [`sleep`](crate::sleep()) do not.
-    /// - `tokio::spawn` starts a task of tokio on that thread, not a process. In such a task,
+    /// - `tokio::spawn` starts a task of tokio on these threads, not a process. In such a task,
     ///   [`spawn`](crate::spawn()), names and timers still mean this scheduler.
     /// - `tokio::task::spawn_blocking` has threads of its own, to which the same applies.
     /// - Waiting in tokio spends none of a step's budget.
     ///
+    /// Many crates start tasks of tokio: `reqwest`, for example, starts one for each connection. If
+    /// such tasks need more than the threads of the runtime can do, give it more threads. Without a
+    /// runtime, tokio's functions panic with "there is no reactor running" or "requires a Tokio
+    /// context", and the report of the process says what to do.
+    ///
     /// The runtime stops when the scheduler has ended and its last handle is dropped. The tasks
     /// that the runtime still has are dropped then.
     ///
-    /// tokio uses the real clock, so [`build`](Self::build) refuses a [test
-    /// clock](Self::test_clock) with it: the test clock would jump over everything that waits for
-    /// tokio. On a scheduler with a test clock, tokio's functions panic with "there is no reactor
-    /// running", unless the thread that drives it is itself in a tokio context.
+    /// # On the test clock
+    /// The runtime of a scheduler on the [test clock](Self::test_clock) has no threads, whatever
+    /// the number. Its tasks run on the worker that finds nothing else to run. tokio's clock is
+    /// paused and moves together with that of the scheduler, so that timers of both fire in the
+    /// order of their deadlines, with tokio's resolution of a millisecond:
+    ///
+    /// - The clock stands still while a task of tokio is ready, and while a closure of
+    ///   `spawn_blocking` runs.
+    /// - The clock stands still while bytes are on their way between two TCP sockets of this
+    ///   program, but not while such sockets are idle. For other descriptors of processes, the rule
+    ///   of [`net`](crate::net#on-the-test-clock) holds. tokio's sockets to other programs do not
+    ///   hold the clock.
+    /// - The clock also waits for threads of libraries, such as those of `sqlx` for SQLite. Once
+    ///   tokio has had a task or another thread has woken a process, and while processes wait for
+    ///   sockets, each move of the clock therefore takes some milliseconds of real time. A thread
+    ///   that runs on and on delays the clock by a quarter of a second, and is then ignored until
+    ///   it rests.
+    /// - tokio's timers fire only while the scheduler has a deadline, too, such as the limit of
+    ///   `procession::test`.
+    /// - The thread that drives the scheduler must not be inside the `block_on` of another tokio
+    ///   runtime, because tokio allows no second one there.
     ///
     /// ```
     /// use std::time::Duration;
     /// use procession::Scheduler;
     ///
-    /// let scheduler = Scheduler::builder().tokio().build()?;
+    /// let scheduler = Scheduler::builder().tokio_threads(2).build()?;
     /// let answer = scheduler.spawn(async {
     ///     // This could be in any crate that was written for tokio.
     ///     tokio::time::timeout(Duration::from_secs(9), tokio::spawn(async { 42 })).await
     /// });
     /// assert_eq!(answer.join()???, 42);
     ///
-    /// let refused = Scheduler::builder().tokio().test_clock().build().unwrap_err();
-    /// assert!(refused.to_string().contains("tokio goes by the real clock"));
+    /// // On the test clock, both clocks move together.
+    /// let hour = Duration::from_secs(3600);
+    /// let test = Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let late = test.block_on(async {
+    ///     tokio::time::timeout(hour, procession::sleep(2 * hour)).await
+    /// });
+    /// assert!(late.is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(feature = "tokio")]
-    pub fn tokio(mut self) -> Self {
-        self.tokio = crate::bridge::runtime::RuntimeChoice::Own;
+    pub fn tokio_threads(mut self, threads: usize) -> Self {
+        self.tokio = crate::bridge::runtime::RuntimeChoice::Threads(threads);
         self
     }
 
-    /// Lets crates that need tokio run in processes, like [`tokio`](Self::tokio), but with an
-    /// existing runtime, which the program has to keep running. A runtime made by
-    /// `new_current_thread` serves nothing except while its thread is in its `block_on`.
+    /// Lets crates that need tokio run in processes on an existing runtime, which the program has
+    /// to keep running, instead of a runtime of the scheduler
+    /// ([`tokio_threads`](Self::tokio_threads)). A runtime made by `new_current_thread` serves
+    /// nothing except while its thread is in its `block_on`.
+    ///
+    /// Such a runtime goes by the real clock, so [`build`](Self::build) refuses it together with a
+    /// [test clock](Self::test_clock), which would jump over everything that waits for tokio.
     ///
     /// The tasks of that runtime belong to no scheduler, since several may share it. To let them
     /// mean one, [enter](Scheduler::enter) it in the `on_thread_start` of the runtime and leak the
@@ -522,8 +556,8 @@ impl Builder {
     /// ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, tokio
-    /// with a test clock, or a door that cannot be opened.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, an
+    /// existing tokio runtime with a test clock, or a door that cannot be opened.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
@@ -535,8 +569,19 @@ impl Builder {
         #[cfg(feature = "tokio")]
         let threads = crate::bridge::threads::RuntimeThreads::default();
         #[cfg(feature = "tokio")]
-        let bridge =
-            crate::bridge::runtime::open(self.tokio, &self.name, self.test_clock, threads.begin())?;
+        let host = crate::bridge::runtime::HostingScheduler {
+            name: &self.name,
+            width,
+            test_clock: self.test_clock,
+            callers_drive: self.callers_drive,
+            simulated: crate::sys::os::here().is_some(),
+        };
+        #[cfg(feature = "tokio")]
+        let bridge = crate::bridge::runtime::open(self.tokio, &host, threads.begin())?;
+        #[cfg(feature = "tokio")]
+        let is_paused = bridge.as_ref().is_some_and(|bridge| bridge.paused().is_some());
+        #[cfg(feature = "tokio")]
+        let world = world.looking_every(is_paused.then_some(crate::bridge::paused::LOOK_EVERY));
         let id = next_id(&world)?;
         let shared = Arc::new_cyclic(|me| Shared {
             identity: Identity { me: me.clone(), id, name: self.name },
@@ -630,6 +675,10 @@ impl Builder {
         OutOfRange::check("max_timers", self.timers as usize, 1, 1 << 30)?;
         if self.name.contains('\0') {
             return Err(BuildError::Name(self.name.clone()));
+        }
+        #[cfg(feature = "tokio")]
+        if let crate::bridge::runtime::RuntimeChoice::Threads(threads) = self.tokio {
+            OutOfRange::check("tokio_threads", threads, 0, WIDTH_MAX)?;
         }
         OutOfRange::check("recorder_events", self.recorder_events, 0, WORDS_MAX)?;
         OutOfRange::check("max_stacks", self.stacks, 1, 1 << 30)?;

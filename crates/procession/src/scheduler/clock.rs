@@ -98,8 +98,48 @@ impl Shared {
 
     /// Returns `true` if the test clock may move once all is idle.
     pub(crate) fn may_advance(&self) -> bool {
-        let nothing_is_out = || self.clock.outstanding() == 0 && !self.poller.is_waited_for();
+        let nothing_is_out = || self.clock.outstanding() == 0 && !self.is_held_by_descriptors();
         self.world.is_test() && self.callers.idle_waits.load(Relaxed) == 0 && nothing_is_out()
+    }
+
+    /// Returns `true` if processes wait for descriptors, and the clock stands still for all of
+    /// these.
+    #[cfg(not(feature = "tokio"))]
+    fn is_held_by_descriptors(&self) -> bool {
+        self.poller.is_waited_for()
+    }
+
+    /// Returns `true` if processes wait for descriptors, and the clock stands still for all of
+    /// these. With a paused runtime of tokio's, it stands still for some of them (`is_quiet`).
+    #[cfg(feature = "tokio")]
+    fn is_held_by_descriptors(&self) -> bool {
+        self.poller.is_waited_for() && self.paused_tokio().is_none()
+    }
+
+    /// Returns `true` if nothing is on its way outside of the scheduler, as far as can be seen.
+    pub(crate) fn is_quiet(&self) -> bool {
+        #[cfg(feature = "tokio")]
+        return self.paused_tokio().is_none_or(|bridge| {
+            bridge.is_quiet(&crate::bridge::quiet::SeenScheduler {
+                waits_for_descriptors: self.poller.is_waited_for(),
+                steps: &|| {
+                    let steps = self.all_seats().map(|seat| seat.step.load(Relaxed));
+                    steps.fold(0, u64::wrapping_add)
+                },
+                any_waited_for: &|which| self.poller.sources.any_waited_for(which),
+            })
+        });
+        #[cfg(not(feature = "tokio"))]
+        true
+    }
+
+    /// Moves the test clock to `deadline`, or to an earlier one of a paused runtime of tokio's.
+    pub(crate) fn advance_towards(&self, deadline: u64) {
+        #[cfg(feature = "tokio")]
+        if let Some(bridge) = self.paused_tokio() {
+            return self.world.advance_to(bridge.advance(self.world.now(), deadline));
+        }
+        self.world.advance_to(deadline);
     }
 
     /// Counts a completion as outstanding.
@@ -119,12 +159,23 @@ impl Shared {
         }
     }
 
+    /// Notes that this thread wakes something of the scheduler.
+    pub(crate) fn note_foreign_wake(&self) {
+        #[cfg(feature = "tokio")]
+        if let Some(clock) = self.paused_tokio().and_then(|bridge| bridge.paused())
+            && !current::is_worker_of(self)
+        {
+            clock.note_foreign_wake();
+        }
+    }
+
     /// Stops the test clock while a thread that is not a worker of this scheduler queues a process.
     /// The stop must begin before other threads can see that the process will run, and end when the
     /// process is queued. Returns `None` on the real clock.
     #[inline]
     pub(crate) fn stop_clock(&self) -> Option<ClockStop<'_>> {
         (self.world.is_test() && !current::is_worker_of(self)).then(|| {
+            self.note_foreign_wake();
             self.begin_outstanding();
             ClockStop(self)
         })

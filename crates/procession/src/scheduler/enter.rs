@@ -22,7 +22,7 @@ impl Scheduler {
     /// | jobs of [`spawn_blocking`](crate::spawn_blocking), of pools of threads, and of [`coroutine::blocking`](crate::coroutine::blocking) | the one in which they were submitted |
     /// | [`on_thread_start`](crate::Builder::on_thread_start), [`on_thread_stop`](crate::Builder::on_thread_stop), [`on_stall`](crate::Builder::on_stall) | the one that calls them |
     /// | functions of [`show_section`](crate::Context::show_section) | that of the process |
-    /// | tasks of the tokio runtime that `Builder::tokio` starts | the one beside which the runtime runs |
+    /// | tasks of the tokio runtime beside a scheduler (feature `tokio`) | the one beside which the runtime runs |
     /// | everything else | the [default](Self::global) scheduler |
     ///
     /// Guards nest, and may be dropped in any order: of those that exist, the latest counts. The

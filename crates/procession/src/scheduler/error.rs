@@ -25,7 +25,7 @@ pub enum BuildError {
     ReservedCommand(CommandId),
     /// Two handlers were given for one command.
     DuplicateCommand(CommandId),
-    /// The builder has both a test clock and a tokio runtime, which uses the real clock.
+    /// The builder has both a test clock and an existing tokio runtime, which uses the real clock.
     TokioWithTestClock,
     /// The system refused the first thread, or a thread of the tokio runtime.
     Thread(io::Error),

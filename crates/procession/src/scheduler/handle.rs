@@ -111,7 +111,7 @@ impl Scheduler {
             recorder_events: WORDS_DEFAULT,
             dumps: None,
             #[cfg(feature = "tokio")]
-            tokio: crate::bridge::runtime::RuntimeChoice::None,
+            tokio: crate::bridge::runtime::RuntimeChoice::Default,
         }
     }
 
@@ -146,11 +146,8 @@ impl Scheduler {
     }
 
     fn build_default() -> Self {
-        let builder = Self::builder();
-        #[cfg(feature = "tokio")]
-        let builder = builder.tokio();
         let driven = |_| Self::builder().callers_drive().build();
-        builder
+        Self::builder()
             .build()
             .or_else(driven)
             .expect("the defaults are in range, and this is one of the first schedulers")

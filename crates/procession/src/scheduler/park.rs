@@ -182,6 +182,11 @@ impl LocalWorker {
                 self.search.is_on.set(true);
                 break;
             }
+            // Nothing wakes a worker for the tasks of a paused runtime.
+            #[cfg(feature = "tokio")]
+            if keeps.is_some() && shared.paused_tokio().is_some() && self.take_back(false) {
+                break;
+            }
             let now = shared.world.now();
             if now >= retire_at {
                 if shared.idle.retire(self.seat) {
@@ -212,6 +217,21 @@ impl LocalWorker {
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
         Parked::Woken
+    }
+
+    /// Runs the tasks of a paused tokio runtime, which has no thread of its own. Returns `true` if
+    /// there may be something to run afterwards.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn drive_tokio(&self, stay: &Stay<'_>) -> bool {
+        let shared = &*self.shared;
+        let Some(bridge) = shared.paused_tokio() else { return false };
+        // A task may compute for long.
+        self.stop_searching();
+        let driven = bridge.drive(shared.world.now());
+        driven == Some(crate::bridge::paused::Driven::Busy)
+            || shared.has_work()
+            || self.has_local()
+            || self.is_over(stay)
     }
 
     /// Does what there is time for before this worker parks.
@@ -245,7 +265,7 @@ impl LocalWorker {
     fn settle_idle(&self, stay: &Stay<'_>, deadline: u64) -> Option<Parked> {
         let shared = &*self.shared;
         let may_leave = matches!(stay, Stay::Idle) && shared.clock.outstanding() == 0;
-        let may_advance = shared.may_advance() && deadline != NEVER;
+        let may_advance = shared.may_advance() && deadline != NEVER && shared.is_quiet();
         if !(may_leave || may_advance) {
             return None;
         }
@@ -264,7 +284,7 @@ impl LocalWorker {
             return Some(Parked::AllIdle);
         }
         if idle && may_advance && deadline != NEVER {
-            shared.world.advance_to(deadline);
+            shared.advance_towards(deadline);
         }
         Some(Parked::Woken)
     }

@@ -123,6 +123,7 @@ impl StdWake for BlockOnFuture {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        self.shared.note_foreign_wake();
         // Counted before the root can be seen as ready, so that the count is never too small.
         self.shared.count_ready_root();
         // Ordering: Release pairs with the Acquire of `poll_if_ready`.

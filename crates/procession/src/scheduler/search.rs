@@ -184,7 +184,7 @@ impl LocalWorker {
     }
 
     /// Returns `true` if anything is queued here, except in the LIFO slot.
-    fn has_local(&self) -> bool {
+    pub(crate) fn has_local(&self) -> bool {
         self.has_queued() || self.has_bound() || !self.shared.seat(self.seat).bound.is_empty()
     }
 

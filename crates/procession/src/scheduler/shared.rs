@@ -191,6 +191,12 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// Returns the bridge to a tokio runtime whose clock is paused, if there is one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn paused_tokio(&self) -> Option<&crate::bridge::runtime::Bridge> {
+        self.extensions.bridge.as_deref().filter(|bridge| bridge.paused().is_some())
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.identity.id
     }

@@ -360,6 +360,10 @@ impl LocalWorker {
                     // The root may compute for long. It must not count as a searcher that finds
                     // what others queue.
                     self.stop_searching();
+                    #[cfg(feature = "tokio")]
+                    if let Some(clock) = self.shared.paused_tokio().and_then(|it| it.paused()) {
+                        clock.note_activity();
+                    }
                     if root.poll_if_ready(poll) {
                         return;
                     }
@@ -381,6 +385,10 @@ impl LocalWorker {
                 continue;
             }
             if has_permit && self.await_bound() {
+                continue;
+            }
+            #[cfg(feature = "tokio")]
+            if has_permit && self.drive_tokio(&stay) {
                 continue;
             }
             match (self.park(&stay), &stay) {
@@ -606,10 +614,13 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     // Entered once for all that runs here, and below every coroutine's stack.
     #[cfg(feature = "tokio")]
     let context = crate::bridge::runtime::enter(bridge.as_deref());
+    #[cfg(feature = "tokio")]
+    let testing =
+        local.shared.paused_tokio().map(|_| crate::bridge::program::TestingThread::mark());
     // The root future is the user's. Its panic is resumed once the seat is left in order.
     let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
     #[cfg(feature = "tokio")]
-    drop(context);
+    drop((testing, context));
     drop(entered);
     // The thread may be a caller's.
     drop(LentThread);

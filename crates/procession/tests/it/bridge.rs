@@ -21,18 +21,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener as TokioListener, TcpStream as TokioStream};
 use tokio::runtime::Handle;
 
-use crate::scene::{driven, panic_quietly, soon, soon_closed, threaded};
+use crate::scene::{panic_quietly, soon, soon_closed};
 
 const HERE: &str = "127.0.0.1:0";
 
 fn bridged(width: usize) -> Scheduler {
-    Scheduler::builder().worker_threads(width).tokio().build().expect("the system has threads")
+    Scheduler::builder()
+        .worker_threads(width)
+        .tokio_threads(1)
+        .build()
+        .expect("the system has threads")
 }
 
 /// Creates schedulers that run processes on all kinds of threads.
 fn all_kinds() -> [Scheduler; 4] {
     let driven = |width| {
-        let builder = Scheduler::builder().worker_threads(width).callers_drive().tokio();
+        let builder = Scheduler::builder().worker_threads(width).callers_drive().tokio_threads(1);
         builder.build().expect("the system has threads")
     };
     [bridged(1), bridged(2), driven(1), driven(2)]
@@ -175,7 +179,8 @@ impl Process for Asks {
 #[test]
 fn coroutines_and_state_machines_are_in_the_context_too() {
     // SAFETY: none of the coroutines holds anything across a wait.
-    let builder = unsafe { Scheduler::builder().worker_threads(2).tokio().enable_coroutines() };
+    let builder =
+        unsafe { Scheduler::builder().worker_threads(2).tokio_threads(1).enable_coroutines() };
     let scheduler = builder.build().expect("the system has threads");
     scheduler.block_on(async {
         let machine = spawn_machine(Asks(None), "run", ()).expect("it is accepted");
@@ -233,19 +238,40 @@ fn threads_that_take_over_from_blocked_ones_are_in_the_context() {
 }
 
 #[test]
-fn the_test_clock_and_tokio_refuse_each_other() {
-    let refused = Scheduler::builder().tokio().test_clock().build().expect_err("the clocks differ");
+fn the_test_clock_refuses_a_runtime_that_goes_by_the_real_clock() {
     let text = "cannot build a scheduler: tokio goes by the real clock, and the test clock would jump over all that waits for it";
-    assert_eq!(refused.to_string(), text);
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().expect("it starts no thread");
     let builder = Scheduler::builder().test_clock().tokio_on(runtime.handle().clone());
     assert_eq!(builder.build().expect_err("the clocks differ").to_string(), text);
-    // Without the bridge, a process that needs tokio fails at once, and its exit says why.
-    let process = driven()
-        .block_on(async { spawn(async { tokio::time::sleep(Duration::ZERO).await }).await });
-    let Err(Exit::Panicked(why)) = process else { panic!("{process:?}") };
-    assert!(why.contains("there is no reactor running"), "{why}");
+}
+
+/// Returns how many threads of this program have a name like this.
+fn threads_named(name: &str) -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("the system has threads");
+    let names =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|own| own.trim_end() == name).count()
+}
+
+#[test]
+fn a_scheduler_is_connected_to_a_runtime_as_wide_as_itself() {
+    let width = |builder: procession::Builder| {
+        let scheduler = builder.build().expect("the system has threads");
+        let workers =
+            scheduler.spawn(async { Handle::try_current().map(|it| it.metrics().num_workers()) });
+        workers.join().expect("it ends well").ok()
+    };
+    let named = || Scheduler::builder().name("w3").worker_threads(3);
+    assert_eq!(width(named()), Some(3));
+    assert_eq!(width(named().tokio_threads(2)), Some(2));
+    assert_eq!(width(named().tokio_threads(0)), None);
+    let callers = Scheduler::builder().name("w4").worker_threads(1).callers_drive();
+    let callers = callers.build().expect("it starts no thread");
+    assert!(callers.block_on(async { Handle::try_current().is_err() }));
+    assert_eq!(threads_named("w4-tokio"), 0);
+    let refused = Scheduler::builder().tokio_threads(1025).build().expect_err("they are too many");
+    assert!(refused.to_string().contains("tokio_threads"), "{refused}");
 }
 
 #[test]
@@ -380,13 +406,18 @@ fn a_wait_for_tokio_can_be_given_up() {
 }
 
 /// Creates schedulers without the bridge to tokio.
+fn without_tokio(width: usize) -> Scheduler {
+    let builder = Scheduler::builder().worker_threads(width).tokio_threads(0);
+    builder.build().expect("the system has threads")
+}
+
 fn ordinary() -> [Scheduler; 3] {
     let driven = Scheduler::builder()
         .worker_threads(1)
         .callers_drive()
         .build()
         .expect("it starts no thread");
-    [threaded(1), threaded(2), driven]
+    [without_tokio(1), without_tokio(2), driven]
 }
 
 /// Asks for tokio's runtime again when it is dropped, as a connection does that says goodbye.
@@ -487,7 +518,7 @@ fn a_future_of_tokio_that_is_always_ready_gives_way() {
 
 #[test]
 fn a_panic_in_a_future_of_tokio_is_its_process_own() {
-    let scheduler = threaded(1);
+    let scheduler = without_tokio(1);
     let panics = scheduler.spawn(async {
         compat(async {
             tokio::task::yield_now().await;
@@ -505,14 +536,15 @@ fn a_panic_in_a_future_of_tokio_is_its_process_own() {
 
 #[test]
 fn a_single_future_of_tokio_is_refused_on_the_test_clock_and_uses_the_runtime_that_is_there() {
-    let refused =
-        driven().block_on(async { compat(async { 1 }).expect_err("it would be jumped over") });
+    let builder = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(0);
+    let scheduler = builder.build().expect("it starts no thread");
+    let refused = scheduler.block_on(async { compat(async { 1 }).expect_err("it is jumped over") });
     assert!(refused.is_test_clock());
     assert!(
         refused.to_string().starts_with("cannot wait for tokio on the test clock"),
         "{refused}"
     );
-    assert_eq!(threaded(1).block_on(refused.into_inner()), 1);
+    assert_eq!(without_tokio(1).block_on(refused.into_inner()), 1);
     let scheduler = bridged(1);
     let (of_scheduler, of_future) = scheduler.block_on(async {
         let id = || Handle::current().id();
@@ -560,7 +592,8 @@ fn a_bridged_scheduler_is_freed_once_it_has_ended() {
     for width in [1, 2] {
         let (frees, freed) = mpsc::channel::<()>();
         let hook = move |_: DeadLetter<'_>| frees.send(()).expect("the test listens");
-        let builder = Scheduler::builder().worker_threads(width).tokio().on_dead_letter(hook);
+        let builder =
+            Scheduler::builder().worker_threads(width).tokio_threads(1).on_dead_letter(hook);
         let scheduler = builder.build().expect("the system has threads");
         scheduler.block_on(async {
             let threads = tokio::task::spawn_blocking(|| spawn(async {}).pid().scheduler());

@@ -12,7 +12,7 @@ use procession::net::Readiness;
 use procession::time::{Instant, run_after, run_every};
 use procession::{Context, Scheduler, interval, sleep, spawn, yield_now};
 
-use crate::scene::soon;
+use crate::scene::{alone, soon};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -63,7 +63,7 @@ fn wake_ups(schedulers: &[Scheduler]) -> Vec<(u64, u64, u64)> {
 /// Creates a scheduler of `width` workers, with a thousand processes that wait for messages and a
 /// thousand with far timers.
 fn crowded(width: usize) -> Scheduler {
-    let builder = Scheduler::builder().name(format!("silent{width}")).worker_threads(width);
+    let builder = alone().name(format!("silent{width}")).worker_threads(width);
     // On a busy machine, a worker may have been replaced. The thread that is left over has ended
     // before the silence begins.
     let builder = builder.keep_alive(Duration::from_millis(10));
@@ -171,7 +171,7 @@ fn forty_schedulers_are_silent_after_work_of_every_kind() {
     const ALL: usize = 40;
     let schedulers: Vec<_> = (0..ALL)
         .map(|n| {
-            let builder = Scheduler::builder().name(format!("forty{n}")).worker_threads(1 + n % 3);
+            let builder = alone().name(format!("forty{n}")).worker_threads(1 + n % 3);
             builder.keep_alive(Duration::from_millis(10)).build().expect("the system has threads")
         })
         .collect();
@@ -217,7 +217,7 @@ fn forty_schedulers_are_silent_after_work_of_every_kind() {
 #[test]
 fn a_short_step_does_not_wake_the_watchdog() {
     const ROUNDS: u64 = 40;
-    let builder = Scheduler::builder().name("short").worker_threads(2);
+    let builder = alone().name("short").worker_threads(2);
     let scheduler = builder.build().expect("the system has threads");
     scheduler.spawn(async { sleep(Duration::from_millis(500)).await }).join().expect("it ends");
     let looks = || scheduler.snapshot().stalls.looks;
@@ -243,7 +243,7 @@ fn a_short_step_does_not_wake_the_watchdog() {
 #[test]
 fn a_step_after_a_rest_wakes_one_worker() {
     const ROUNDS: u64 = 10;
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("the system has threads");
+    let scheduler = alone().worker_threads(2).build().expect("the system has threads");
     let fewest = (0..5).map(|_| {
         let before = parks(&scheduler);
         let ticks = scheduler.spawn(async {
@@ -332,11 +332,8 @@ fn parks_for_sleepers(scheduler: &Scheduler, count: u64) -> u64 {
 fn the_threads_of_a_dropped_scheduler_leave() {
     for width in [1, 4] {
         let name = format!("leaving{width}");
-        let scheduler = Scheduler::builder()
-            .name(&*name)
-            .worker_threads(width)
-            .build()
-            .expect("the system has threads");
+        let scheduler =
+            alone().name(&*name).worker_threads(width).build().expect("the system has threads");
         stir(&scheduler);
         // The system's list may leave some threads out while those of other tests come and go. If
         // they are not there, this hangs.
@@ -355,11 +352,8 @@ fn the_threads_of_a_dropped_scheduler_leave() {
 fn the_threads_of_a_scheduler_that_was_shut_down_leave() {
     for width in [1, 4] {
         let name = format!("ended{width}");
-        let scheduler = Scheduler::builder()
-            .name(&*name)
-            .worker_threads(width)
-            .build()
-            .expect("the system has threads");
+        let scheduler =
+            alone().name(&*name).worker_threads(width).build().expect("the system has threads");
         stir(&scheduler);
         assert!(scheduler.block_on(scheduler.shutdown(HOUR)).is_empty());
         while !threads_of(&name).is_empty() {
@@ -375,7 +369,7 @@ fn the_threads_of_a_scheduler_that_was_shut_down_leave() {
 #[test]
 fn a_driven_scheduler_of_one_worker_starts_no_thread() {
     for test_clock in [true, false] {
-        let builder = Scheduler::builder().name("driven-only").worker_threads(1);
+        let builder = alone().name("driven-only").worker_threads(1);
         let builder = if test_clock { builder.test_clock() } else { builder.callers_drive() };
         let scheduler = builder.build().expect("it starts no thread");
         let before_it_is_driven = scheduler.spawn(async {});

@@ -30,7 +30,7 @@ const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 /// only the public face imports `http`, `os_process`, `stream` or `supervisor`.
 const ROOMS: &[(&str, &str)] = &[
     ("behaviour", "mailbox relations scheduler time"),
-    ("bridge", "process scheduler"),
+    ("bridge", "process scheduler sys"),
     ("coroutine", "io mailbox spawn process relations scheduler sys time variance"),
     ("door", "mailbox net observe process recorder relations report scheduler sys time util"),
     ("fs", "coroutine pool scheduler"),

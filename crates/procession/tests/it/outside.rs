@@ -23,6 +23,8 @@ mod home;
 mod http;
 mod key_value;
 mod net;
+#[cfg(feature = "tokio")]
+mod paused;
 #[allow(dead_code, reason = "each room uses some of it")]
 mod scene;
 #[cfg(feature = "signal")]

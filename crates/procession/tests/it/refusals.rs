@@ -22,7 +22,7 @@ use procession::{
 };
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::scene::{assert_conserved, soon, threaded};
+use crate::scene::{alone, assert_conserved, soon, threaded};
 
 /// The name of the variable that makes this program the child of a test.
 const CHILD: &str = "PROCESSION_TEST_REFUSALS";
@@ -154,7 +154,7 @@ fn a_refused_thread_is_named_and_what_it_was_for_comes_back() {
     if case_of(this, &["threads"]).is_none() {
         return;
     }
-    let scheduler = enabled(Scheduler::builder().worker_threads(1)).expect("there is room");
+    let scheduler = enabled(alone().worker_threads(1)).expect("there is room");
     let others = Others::start(&scheduler);
     others.are_served(1);
     // The coroutine that lends a function to a helper has no helper thread yet.
@@ -172,7 +172,7 @@ fn a_refused_thread_is_named_and_what_it_was_for_comes_back() {
     });
     let lends = lends.expect("they are enabled");
     let no_space = NoSpace::begin();
-    let refused = Scheduler::builder().worker_threads(1).build().expect_err("no room for a thread");
+    let refused = alone().worker_threads(1).build().expect_err("no room for a thread");
     let text = refused.to_string();
     let act = "cannot build a scheduler: the system refused its first thread: ";
     assert!(text.starts_with(act) && text.ends_with("(os error 11)"), "{text}");
@@ -211,7 +211,7 @@ fn a_refused_stack_is_named_and_the_next_coroutine_has_one() {
         return;
     }
     const LARGE: usize = 512 << 20;
-    let scheduler = enabled(Scheduler::builder().worker_threads(1)).expect("there is room");
+    let scheduler = enabled(alone().worker_threads(1)).expect("there is room");
     let others = Others::start(&scheduler);
     let waits = scheduler.spawn_coroutine(|mut cx: coroutine::Context<u32>| cx.recv());
     let waits = waits.expect("they are enabled");
@@ -285,10 +285,10 @@ fn without_proc_all_goes_on_and_the_watchdog_guesses() {
     refuse(libc::SYS_openat, libc::ENOENT);
     std::fs::File::open("/proc/self/stat").expect_err("there is no /proc");
     // As many workers as there are processors, from whatever source the number comes.
-    let defaults = Scheduler::builder().build().expect("the system has threads");
+    let defaults = alone().build().expect("the system has threads");
     assert_eq!(defaults.spawn(async { 1 }).join(), Ok(1));
     for width in [1, 2] {
-        let scheduler = enabled(Scheduler::builder().worker_threads(width)).expect("there is room");
+        let scheduler = enabled(alone().worker_threads(width)).expect("there is room");
         let child = scheduler.spawn_coroutine(|cx: coroutine::Context<()>| {
             cx.sleep(Duration::from_micros(10));
             coroutine::blocking(|| 2).ok()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use procession::look::{ProcessDetail, detail};
 use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
 use procession::time::Instant as Now;
-use procession::{Pid, Scheduler};
+use procession::{Builder, Pid, Scheduler};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -28,16 +28,25 @@ pub(crate) fn driven() -> Scheduler {
     Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread")
 }
 
+/// Returns a builder of schedulers without a tokio runtime, for tests that count threads, or that
+/// take threads or descriptors away.
+pub(crate) fn alone() -> Builder {
+    let builder = Scheduler::builder();
+    #[cfg(feature = "tokio")]
+    let builder = builder.tokio_threads(0);
+    builder
+}
+
 /// Creates a scheduler with workers on their own threads, and the real clock.
 pub(crate) fn threaded(width: usize) -> Scheduler {
-    Scheduler::builder().worker_threads(width).build().expect("the system has threads")
+    alone().worker_threads(width).build().expect("the system has threads")
 }
 
 /// Creates a scheduler like [`threaded`], without a watchdog, for tests that look at which worker
 /// runs what. The watchdog hands the worker of a slow step to another thread, and on a busy machine
 /// any step can be slow.
 pub(crate) fn unwatched(width: usize) -> Scheduler {
-    let builder = Scheduler::builder().worker_threads(width).watchdog(false);
+    let builder = alone().worker_threads(width).watchdog(false);
     builder.build().expect("the system has threads")
 }
 

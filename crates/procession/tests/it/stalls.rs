@@ -19,7 +19,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::scene::{TIMEOUT, meet, soon, soon_closed};
+use crate::scene::{TIMEOUT, alone, meet, soon, soon_closed};
 
 /// The work of a step while it stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn reporting(
 ) -> (Scheduler, Receiver<Stall>) {
     let (tells, told) = mpsc::channel();
     let tells = Mutex::new(tells);
-    let builder = Scheduler::builder().worker_threads(width).on_stall(move |stall| {
+    let builder = alone().worker_threads(width).on_stall(move |stall| {
         tells.lock().send(stall.clone()).unwrap_or_default();
     });
     (options(builder).build().expect("the system has threads"), told)

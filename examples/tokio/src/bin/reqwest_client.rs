@@ -1,6 +1,5 @@
 //! Look at `visit`: `reqwest`, which needs tokio, runs unchanged in processes. The server runs on
-//! the same scheduler and does not use tokio. `Builder::tokio` is all that is needed. The default
-//! scheduler, which `procession::run` uses, has it as well.
+//! the same scheduler and does not use tokio. The feature `tokio` is all that is needed.
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
 use std::convert::Infallible;
@@ -50,7 +49,7 @@ async fn visit(client: Client, server: SocketAddr, number: usize) -> reqwest::Re
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let scheduler = Scheduler::builder().name("visits").tokio().build()?;
+    let scheduler = Scheduler::builder().name("visits").build()?;
     scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

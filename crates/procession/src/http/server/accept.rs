@@ -156,8 +156,7 @@ where
     let mut until = pin!(until);
     let start = move |connections: &Connections, place, (stream, peer): (L::Stream, Peer)| {
         let (settings, service) = (Arc::clone(&settings), service.clone());
-        let shown = settings.peers.then_some(peer);
-        connections.start(place, peer, super::serve_stream(settings, stream, shown, service));
+        connections.start(place, peer, super::serve_stream(settings, stream, Some(peer), service));
     };
     while let Some(place) = unless_told(until.as_mut(), connections.place()).await {
         match unless_told(until.as_mut(), listener.next()).await {

@@ -50,8 +50,8 @@ where
         let watch = Arc::clone(&self.watch);
         let mut service = self.service.clone();
         let mut request = request.map(|body| RequestBody::new(body, &self.settings.limits));
-        if let Some(peer) = self.peer {
-            request.extensions_mut().insert(peer);
+        if let (Some(info), Some(peer)) = (&self.settings.connect_info, self.peer) {
+            info(peer, request.extensions_mut());
         }
         if !self.settings.upgrades {
             request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();

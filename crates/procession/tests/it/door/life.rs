@@ -143,7 +143,7 @@ fn the_variable_opens_a_door_and_nothing_else_does() {
     let is_wanted = std::env::var_os("PROCESSION_OBSERVE").is_some_and(|value| value == "1");
     let before = descriptors();
     // It starts no thread before it has something to do.
-    let build = || Scheduler::builder().worker_threads(1).watchdog(false);
+    let build = || crate::scene::alone().worker_threads(1).watchdog(false);
     let scheduler = build().build().expect("it has the defaults");
     let door = scheduler.door();
     assert_eq!(door.is_some(), is_wanted);

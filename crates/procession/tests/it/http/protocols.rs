@@ -41,7 +41,7 @@ fn echo() -> impl Answers {
 async fn serving(server: Server, service: impl Answers) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
     let address = listener.local_addr().expect("it is bound");
-    drop(spawn(server.peers().serve(listener, service)));
+    drop(spawn(server.connect_info(|peer| peer).serve(listener, service)));
     address
 }
 
@@ -59,9 +59,10 @@ where
 
 #[test]
 fn a_request_has_its_peer_if_the_server_is_told_to() {
-    for (server, expected) in
-        [(Server::new(), "HTTP/1.1: "), (Server::new().peers(), "HTTP/1.1 from local: ")]
-    {
+    for (server, expected) in [
+        (Server::new(), "HTTP/1.1: "),
+        (Server::new().connect_info(|peer| peer), "HTTP/1.1 from local: "),
+    ] {
         driven().block_on(async {
             let (door, listener) = listen();
             drop(spawn(server.serve(listener, echo())));

@@ -261,7 +261,7 @@ const PLACES: &[(&str, Place)] = &[
                 Bomb(text)
             });
             drop(spawned);
-            sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(100)).await;
         }),
     ),
     (

@@ -1,0 +1,117 @@
+//! Whether anything is on its way that no queue of the scheduler shows.
+//!
+//! The test clock may move once everything in the scheduler and in its paused runtime waits. Work
+//! may still be on its way outside of both, if the program has sockets or libraries with threads of
+//! their own. The worker that would move the clock therefore waits until these are quiet:
+//!
+//! - for [`QUIET`] of real time nothing has run;
+//! - every socket that a process waits for listens, or its other end belongs to this program. For
+//!   any other descriptor the clock stands still, because the outside has its own time;
+//! - the system has delivered all that was sent between sockets of this program;
+//! - all threads of the program sleep that do not work for a scheduler on a test clock, and none of
+//!   them has run between two looks.
+//!
+//! The last two conditions are dropped after [`PATIENCE`], because the program may have threads
+//! that never rest, such as other tests. A thread that has run for so long is ignored until it
+//! rests.
+//!
+//! A program whose processes wait only for each other is quiet at once. Whether libraries have
+//! threads that work for its processes is known by their traces: tokio has tasks, another thread
+//! has woken a process, or the number of threads has changed since the last look.
+//!
+//! What the worker cannot see is a socket of tokio's with another program at its other end. While a
+//! task waits for it, the clock moves.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::program::{self, SeenThread};
+use crate::sys::{World, nanoseconds};
+
+/// The real time for which nothing has run. Far more than two looks of a worker, and little enough
+/// for a test whose clock moves a thousand times.
+const QUIET: Duration = Duration::from_millis(2);
+
+/// The real time after which threads that run, and sockets that send, are taken to be none of the
+/// test's business.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Selects descriptors.
+type Which<'a> = &'a dyn Fn(i32) -> bool;
+
+/// What a worker sees of its scheduler.
+pub(crate) struct SeenScheduler<'a> {
+    pub(crate) waits_for_descriptors: bool,
+    /// Returns a number that changes with each step.
+    pub(crate) steps: &'a dyn Fn() -> u64,
+    /// Returns `true` if a process waits for one of these descriptors.
+    pub(crate) any_waited_for: &'a dyn Fn(Which<'_>) -> bool,
+}
+
+/// What a paused runtime has done.
+#[derive(Clone, Copy)]
+pub(super) struct TokioUse {
+    /// A number that changes with each run of a task or a block-on future.
+    pub(super) activity: u64,
+    /// Set if libraries may have threads and sockets that work for the processes.
+    pub(super) is_used: bool,
+}
+
+/// The beginning of a quiet time, as the last look has found it.
+#[derive(Default)]
+pub(super) struct QuietSince {
+    /// Changes with each step, each task and each block-on future.
+    print: u64,
+    /// The real time at which the first look found it.
+    since: u64,
+    /// The threads at the last look, all of which slept.
+    asleep: Option<Vec<SeenThread>>,
+    /// The threads that never rest.
+    ignored: BTreeSet<u32>,
+    /// The number of threads when all was quiet for the last time.
+    thread_count: u64,
+}
+
+/// Returns `true` if nothing is on its way, as far as can be seen. The caller is a worker that has
+/// found every seat parked, and looks again soon if not.
+pub(super) fn is_quiet(quiet: &mut QuietSince, tokio: TokioUse, seen: &SeenScheduler<'_>) -> bool {
+    let thread_count = program::thread_count();
+    let is_closed = !seen.waits_for_descriptors && !tokio.is_used;
+    if is_closed && thread_count == quiet.thread_count {
+        return true;
+    }
+    let print = tokio.activity.wrapping_add((seen.steps)());
+    let now = World::real_now();
+    if quiet.print != print || quiet.since == 0 {
+        (quiet.print, quiet.since, quiet.asleep) = (print, now, None);
+    }
+    let lasts = now.saturating_sub(quiet.since);
+    if lasts < nanoseconds(QUIET) {
+        return false;
+    }
+    let sockets = program::Sockets::look();
+    if seen.waits_for_descriptors
+        && (seen.any_waited_for)(&|descriptor| !sockets.are_inside(descriptor))
+    {
+        return false;
+    }
+    let threads = program::threads();
+    let rests = |number: &u32| threads.iter().any(|it| it.number == *number && !it.is_running);
+    quiet.ignored.retain(|number| !rests(number));
+    let counted = threads.into_iter().filter(|it| !quiet.ignored.contains(&it.number));
+    let counted = counted.collect::<Vec<_>>();
+    let running = counted.iter().filter(|it| it.is_running).map(|it| it.number);
+    let running = running.collect::<Vec<_>>();
+    let asleep = (running.is_empty() && !sockets.are_busy()).then_some(counted);
+    let is_quiet = asleep.is_some() && asleep == quiet.asleep;
+    let is_over = lasts >= nanoseconds(PATIENCE);
+    quiet.asleep = asleep;
+    if is_over {
+        quiet.ignored.extend(running);
+    }
+    if is_quiet || is_over {
+        quiet.thread_count = thread_count;
+        return true;
+    }
+    false
+}
