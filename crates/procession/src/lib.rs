@@ -82,7 +82,7 @@
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal`. On by default |
 //! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
-//! | `tokio` | crates that need tokio run unchanged in processes, since each scheduler has a tokio runtime beside it (`Builder::tokio_threads`), on the test clock, too; and `compat` for single futures. Implies `tokio-io` |
+//! | `tokio` | crates that need tokio run unchanged in processes, since each scheduler has a tokio runtime beside it (`Builder::tokio_threads`), which tests on the test clock can have, too; and `compat` for single futures. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
 //!
 //! ## serde

@@ -39,10 +39,11 @@
 //! through one of the I/O traits and no longer does so. To test a protocol in test time, connect
 //! both sides with something inside the program, such as a [channel](crate::sync::channel).
 //!
-//! With the feature `tokio`, TCP sockets inside the program are not the outside: while all sockets
-//! that processes wait for listen, or are connected with sockets of the same program, the clock
-//! stands still only until the bytes between them have arrived. So a client and a server can be
-//! tested together, with timeouts of an hour.
+//! With a paused tokio runtime ([`Builder::tokio_threads`](crate::Builder), feature `tokio`), TCP
+//! sockets inside the program are not the outside: while all sockets that processes wait for
+//! listen, or are connected with sockets of the same program, the clock stands still only until the
+//! bytes between them have arrived. So a client and a server can be tested together, with timeouts
+//! of an hour.
 //!
 //! # Cancellation
 //! Dropping the future of an operation before it completes leaves the socket unchanged, and no data

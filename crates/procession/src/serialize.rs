@@ -348,8 +348,8 @@ mod tests {
                 Err(error) => assert!(exit_parts(&exit).1.is_some(), "{exit}: {error}"),
             }
         }
-        let format: U32Deserializer<Error> = 11_u32.into_deserializer();
-        let error = Exit::deserialize(format).expect_err("there are 11");
-        assert_eq!(error.to_string(), "invalid value: integer `11`, expected an exit below 11");
+        let format: U32Deserializer<Error> = 13_u32.into_deserializer();
+        let error = Exit::deserialize(format).expect_err("there are 13");
+        assert_eq!(error.to_string(), "invalid value: integer `13`, expected an exit below 13");
     }
 }

@@ -72,7 +72,7 @@ async fn service() -> Result<SocketAddr, Error> {
     Ok(address)
 }
 
-#[test]
+#[test(tokio_threads = 1)]
 async fn pages_count_their_visits() -> Result<(), Error> {
     let (address, client) = (service().await?, reqwest::Client::new());
     let visits = (0..20).map(|_| {
@@ -91,7 +91,7 @@ async fn pages_count_their_visits() -> Result<(), Error> {
     Ok(())
 }
 
-#[test]
+#[test(tokio_threads = 1)]
 async fn a_report_may_take_an_hour() -> Result<(), Error> {
     let (address, client, begin) = (service().await?, reqwest::Client::new(), Instant::now());
     let answer = client.get(format!("http://{address}/report/59")).send().await?;
@@ -103,7 +103,7 @@ async fn a_report_may_take_an_hour() -> Result<(), Error> {
     Ok(())
 }
 
-#[test]
+#[test(tokio_threads = 1)]
 async fn a_client_gives_up_before_the_service() -> Result<(), Error> {
     let (address, begin) = (service().await?, Instant::now());
     let client = reqwest::Client::builder().timeout(30 * MINUTE).build()?;
@@ -113,7 +113,7 @@ async fn a_client_gives_up_before_the_service() -> Result<(), Error> {
     Ok(())
 }
 
-#[test]
+#[test(tokio_threads = 1)]
 async fn a_pool_without_a_free_connection_is_an_error_after_a_while() -> Result<(), Error> {
     let pool = database().await?;
     let (kept, begin) = (pool.acquire().await?, Instant::now());
@@ -126,7 +126,7 @@ async fn a_pool_without_a_free_connection_is_an_error_after_a_while() -> Result<
 }
 
 /// `axum::serve` runs in tasks of tokio, and is tested in the same way.
-#[test]
+#[test(tokio_threads = 1)]
 async fn the_server_of_axum_runs_on_the_same_clock() -> Result<(), Error> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -44,7 +44,7 @@ use crate::scheduler::current;
 /// assert_eq!(process.join()?.map_err(|error| error.to_string())?, "slept in tokio");
 ///
 /// // On a test clock without a runtime, the future comes back in the error.
-/// let test = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(0).build()?;
+/// let test = Scheduler::builder().worker_threads(1).test_clock().build()?;
 /// let refused = test.block_on(async { compat(async { 42 }).unwrap_err() });
 /// assert!(refused.is_test_clock());
 /// assert_eq!(test.block_on(refused.into_inner()), 42);

@@ -13,8 +13,8 @@ use crate::scheduler::error::BuildError;
 
 /// The choice that a builder makes about tokio.
 pub(crate) enum RuntimeChoice {
-    /// A runtime that is as wide as the scheduler, unless the scheduler starts no threads or runs
-    /// on a simulated system.
+    /// A runtime that is as wide as the scheduler, unless the scheduler starts no threads, is on
+    /// the test clock, or runs on a simulated system.
     Default,
     /// A runtime with this number of threads, or none.
     Threads(usize),
@@ -25,6 +25,7 @@ pub(crate) enum RuntimeChoice {
 pub(crate) struct HostingScheduler<'a> {
     pub(crate) name: &'a str,
     pub(crate) width: usize,
+    pub(crate) max_threads: usize,
     pub(crate) test_clock: bool,
     pub(crate) callers_drive: bool,
     pub(crate) simulated: bool,
@@ -53,7 +54,9 @@ pub(crate) fn open(
     host: &HostingScheduler<'_>,
     begin: impl Fn() + Send + Sync + 'static,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
-    let starts_none = host.simulated || host.callers_drive && !host.test_clock;
+    // A test clock beside tokio waits for the threads of libraries. Other tests do without, because
+    // they make the same dispatches each time.
+    let starts_none = host.simulated || host.callers_drive || host.test_clock;
     let threads = match choice {
         RuntimeChoice::Given(_) if host.test_clock => return Err(BuildError::TokioWithTestClock),
         RuntimeChoice::Given(handle) => return Ok(Some(Bridge::new(handle, None, None))),
@@ -63,6 +66,9 @@ pub(crate) fn open(
         RuntimeChoice::Threads(threads) => threads,
     };
     let (runtime, clock) = if host.test_clock {
+        if host.max_threads > 1 {
+            return Err(BuildError::PausedTokioThreads(host.max_threads));
+        }
         let (runtime, clock) = paused::start(host.name, begin)?;
         (runtime, Some(clock))
     } else {

@@ -366,7 +366,7 @@ impl Builder {
     /// Sets how many threads the tokio runtime beside the scheduler has, up to 1024, or 0 for no
     /// runtime. Default: as many as the scheduler has workers
     /// ([`worker_threads`](Self::worker_threads)), or none if [callers drive](Self::callers_drive)
-    /// the scheduler.
+    /// the scheduler or it is on the [test clock](Self::test_clock).
     ///
     /// With the feature `tokio`, crates that need tokio (`axum`, `reqwest`, `sqlx`, `tonic`) run
     /// unchanged in processes. Everything that runs on the scheduler's threads, including
@@ -391,10 +391,12 @@ impl Builder {
     /// that the runtime still has are dropped then.
     ///
     /// # On the test clock
-    /// The runtime of a scheduler on the [test clock](Self::test_clock) has no threads, whatever
-    /// the number. Its tasks run on the worker that finds nothing else to run. tokio's clock is
-    /// paused and moves together with that of the scheduler, so that timers of both fire in the
-    /// order of their deadlines, with tokio's resolution of a millisecond:
+    /// A scheduler on the [test clock](Self::test_clock) has no runtime by default, so that its
+    /// processes are dispatched in the same way each time. With a number above 0, it has a runtime
+    /// without threads, and must have [one worker](Self::worker_threads). The tasks run on the
+    /// worker that finds nothing else to run. tokio's clock is paused and moves together with that
+    /// of the scheduler, so that timers of both fire in the order of their deadlines, with tokio's
+    /// resolution of a millisecond:
     ///
     /// - The clock stands still while a task of tokio is ready, and while a closure of
     ///   `spawn_blocking` runs.
@@ -425,7 +427,7 @@ impl Builder {
     ///
     /// // On the test clock, both clocks move together.
     /// let hour = Duration::from_secs(3600);
-    /// let test = Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let test = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(1).build()?;
     /// let late = test.block_on(async {
     ///     tokio::time::timeout(hour, procession::sleep(2 * hour)).await
     /// });
@@ -556,8 +558,9 @@ impl Builder {
     /// ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, an
-    /// existing tokio runtime with a test clock, or a door that cannot be opened.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, a test
+    /// clock with an existing tokio runtime or with one beside several workers, or a door that
+    /// cannot be opened.
     pub fn build(self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
@@ -572,6 +575,7 @@ impl Builder {
         let host = crate::bridge::runtime::HostingScheduler {
             name: &self.name,
             width,
+            max_threads,
             test_clock: self.test_clock,
             callers_drive: self.callers_drive,
             simulated: crate::sys::os::here().is_some(),

@@ -27,6 +27,9 @@ pub enum BuildError {
     DuplicateCommand(CommandId),
     /// The builder has both a test clock and an existing tokio runtime, which uses the real clock.
     TokioWithTestClock,
+    /// The builder has a test clock, a tokio runtime, and this many threads, of which it may have
+    /// one.
+    PausedTokioThreads(usize),
     /// The system refused the first thread, or a thread of the tokio runtime.
     Thread(io::Error),
     /// The door that the builder asks for cannot be opened.
@@ -58,6 +61,11 @@ impl fmt::Display for BuildError {
             Self::TokioWithTestClock => f.write_str(
                 "tokio goes by the real clock, and the test clock would jump over all that waits \
                  for it",
+            ),
+            Self::PausedTokioThreads(threads) => write!(
+                f,
+                "a tokio runtime on the test clock needs worker_threads and max_threads of 1, but \
+                 they allow {threads} threads"
             ),
             Self::Thread(cause) => write!(f, "the system refused its first thread: {cause}"),
             #[cfg(feature = "observe")]

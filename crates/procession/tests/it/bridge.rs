@@ -536,7 +536,7 @@ fn a_panic_in_a_future_of_tokio_is_its_process_own() {
 
 #[test]
 fn a_single_future_of_tokio_is_refused_on_the_test_clock_and_uses_the_runtime_that_is_there() {
-    let builder = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(0);
+    let builder = Scheduler::builder().worker_threads(1).test_clock();
     let scheduler = builder.build().expect("it starts no thread");
     let refused = scheduler.block_on(async { compat(async { 1 }).expect_err("it is jumped over") });
     assert!(refused.is_test_clock());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::home::{mpsc, thread};
 use procession::compat::compat;
 use procession::net::{TcpListener, TcpStream};
+use procession::scheduler::BuildError;
 use procession::time::Instant;
 use procession::{Context, Exit, Scheduler, sleep, spawn, start, timeout, yield_now};
 use procession_sync::Mutex;
@@ -15,10 +16,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener as TokioListener, TcpStream as TokioStream};
 use tokio::time::Instant as TokioInstant;
 
-use crate::scene::{driven, panic_quietly, soon};
+use crate::scene::{panic_quietly, soon};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const HERE: &str = "127.0.0.1:0";
+
+/// Creates a scheduler on the test clock, with a paused runtime.
+fn driven() -> Scheduler {
+    let builder = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(1);
+    builder.build().expect("it starts no thread")
+}
 
 /// Runs a future on the test clock, with a deadline that lets tokio's timers fire.
 fn run<F: Future>(future: F) -> F::Output {
@@ -250,7 +257,7 @@ async fn tokio_sleep() {
 
 #[test]
 fn no_runtime_is_no_tokio() {
-    let builder = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(0);
+    let builder = Scheduler::builder().worker_threads(1).test_clock();
     let scheduler = builder.build().expect("it starts no thread");
     let process = scheduler.block_on(async { spawn(tokio_sleep()).await });
     let Err(Exit::Panicked(why)) = process else { panic!("{process:?}") };
@@ -260,31 +267,14 @@ fn no_runtime_is_no_tokio() {
 }
 
 #[test]
-fn several_workers_share_the_runtime() {
-    let builder = Scheduler::builder().worker_threads(3).test_clock();
-    let scheduler = builder.build().expect("the system has threads");
-    let begin = scheduler.now();
-    let sum = scheduler.block_on(timeout(1000 * HOUR, async {
-        let processes: Vec<_> = (0..30_u32)
-            .map(|number| {
-                spawn(async move {
-                    tokio::time::sleep(HOUR).await;
-                    let task = tokio::spawn(async move {
-                        sleep(HOUR).await;
-                        number
-                    });
-                    task.await.expect("it does not panic")
-                })
-            })
-            .collect();
-        let mut sum = 0;
-        for process in processes {
-            sum += process.await.expect("it ends well");
-        }
-        sum
-    }));
-    assert_eq!(sum, Ok(435));
-    assert!(scheduler.now() - begin <= 2 * HOUR + millis(2));
+fn several_workers_are_refused() {
+    for builder in [
+        Scheduler::builder().worker_threads(3),
+        Scheduler::builder().worker_threads(1).max_threads(3),
+    ] {
+        let refused = builder.test_clock().tokio_threads(1).build().expect_err("they are three");
+        assert!(matches!(refused, BuildError::PausedTokioThreads(3)), "{refused}");
+    }
 }
 
 #[test]

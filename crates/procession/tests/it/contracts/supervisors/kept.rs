@@ -313,7 +313,7 @@ fn postponed_messages_are_older_than_those_in_the_mailbox() {
         for number in [1, 2, FAIL, 3] {
             Named::new("child").send(number).expect("it is there");
         }
-        assert_eq!(tree.await, Exit::Shutdown);
+        assert!(matches!(tree.await, Exit::GaveUp(_)));
     });
     let numbers: Vec<_> = letters.lock().iter().map(|&(_, number)| number).collect();
     assert_eq!(numbers, [1, 2, 3]);
