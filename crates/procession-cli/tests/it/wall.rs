@@ -240,7 +240,12 @@ fn the_other_processes_and_the_host_go_on() {
         &pipe,
     ] {
         let (out, err, code) = run_limited_with("others.lua", source, "--allow-read");
-        assert_eq!((out.as_str(), code), ("held\n", Some(0)), "{source}: {err}");
+        // Children without an end may have to be terminated, which is a failure of their program.
+        let is_well = match code {
+            Some(1) => err.contains("had to be terminated"),
+            code => code == Some(0),
+        };
+        assert!(out == "held\n" && is_well, "{source}: {code:?}, {out}: {err}");
         assert!(!err.contains('\x1b') && !err.contains("panicked"), "{source}: {err}");
     }
 }

@@ -118,11 +118,12 @@ const ROUNDS: u32 = 8;
 ///         let mut beat = procession::interval(Duration::from_secs(3600));
 ///         loop {
 ///             tokio::select! {
+///                 biased;
+///                 _ = beat.tick() => lines.borrow_mut().push("beat"),
 ///                 message = cx.recv() => match message {
 ///                     Some(line) => lines.borrow_mut().push(line),
 ///                     None => break lines.take(),
 ///                 },
-///                 _ = beat.tick() => lines.borrow_mut().push("beat"),
 ///             }
 ///         }
 ///     });
@@ -130,9 +131,7 @@ const ROUNDS: u32 = 8;
 ///     logs.cancel();
 ///     logs.await
 /// });
-/// let mut lines = lines?;
-/// lines.sort();
-/// assert_eq!(lines, ["beat", "line"]);
+/// assert_eq!(lines?, ["beat", "line"]);
 /// # Ok::<(), procession::Exit>(())
 /// ```
 ///

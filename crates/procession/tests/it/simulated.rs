@@ -7,7 +7,7 @@
 //! These modules are left out as a whole:
 //! - `beam`, `children`, `refusals` and `signals` are about other programs, or about limits of this
 //!   one and signals to it;
-//! - `bridge` runs a runtime of tokio's beside the scheduler;
+//! - `bridge` and `paused` run a runtime of tokio's beside the scheduler;
 //! - `layers` reads sources.
 #![expect(
     clippy::type_complexity,

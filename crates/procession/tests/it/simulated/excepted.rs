@@ -142,6 +142,10 @@ const EXCEPTED: &[Tests] = &[
         ],
     ),
     (
+        "It is about std's clock, of which the simulated one is no part.",
+        &["time::extremes::only_moments_of_the_real_clock_are_moments_of_std"],
+    ),
+    (
         "A signal interrupts a step to copy the stack of its thread, which waits for its turn.",
         &[
             "requests::stacks::a_step_of_a_state_machine_that_does_not_end_has_a_stack",
