@@ -93,7 +93,8 @@ fn shut_down_and_dropped() -> Result<(), Box<dyn Error>> {
     let scheduler = scheduler()?;
     let (sleeps, note) = sleeper(&scheduler)?;
     let unfinished = scheduler.block_on(scheduler.shutdown(PATIENCE));
-    assert!(unfinished.is_empty(), "{unfinished:?}");
+    let (left, terminated) = (unfinished.processes.len(), unfinished.terminated.len());
+    assert_eq!((left, terminated), (0, 1), "{unfinished:?}");
     assert_eq!(sleeps.join(), Err(Exit::Killed));
     assert_eq!(note.try_recv(), Err(TryRecvError::Empty));
     drop(scheduler);
