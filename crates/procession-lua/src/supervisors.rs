@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Described {
 static UNNAMED: AtomicU64 = AtomicU64::new(1);
 
 /// The answer of a supervisor.
-type Asked = StdPin<Box<dyn Future<Output = io::Result<Value>> + Send>>;
+type Asked = Pin<Box<dyn Future<Output = io::Result<Value>> + Send>>;
 
 impl Parent {
     pub(crate) fn new(program: &Program, bounds: &Bounds, account: &Arc<Account>) -> Self {

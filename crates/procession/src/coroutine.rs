@@ -148,7 +148,7 @@ pub use wait_fd::{FdWait, Interest, wait_fd};
 
 use std::any::Any;
 use std::future::Future;
-use std::pin::{Pin as StdPin, pin};
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ pub fn wait<F: Future>(future: F) -> F::Output {
 /// Not inlined, for the reason given at `current_step`.
 #[cold]
 #[inline(never)]
-fn block<F: Future>(future: StdPin<&mut F>) -> F::Output {
+fn block<F: Future>(future: Pin<&mut F>) -> F::Output {
     block_on::block_thread_on(&crate::scheduler::owner::here(), future)
 }
 
@@ -285,7 +285,7 @@ impl Frame {
     #[cold]
     pub(crate) fn poll_cancelled<F: Future + ?Sized>(
         &self,
-        future: StdPin<&mut F>,
+        future: Pin<&mut F>,
     ) -> Option<F::Output> {
         if let Poll::Ready(output) = self.poll(future) {
             return Some(output);

@@ -20,8 +20,6 @@ pub(crate) mod local_body;
 pub(crate) mod on_cancel;
 pub(crate) mod outcome;
 pub(crate) mod pid;
-#[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
-pub(crate) mod pin;
 pub(crate) mod refcount;
 pub(crate) mod reporting;
 pub(crate) mod request;
@@ -32,6 +30,8 @@ pub(crate) mod route;
 pub(crate) mod section;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
+#[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
+pub(crate) mod slot_ref;
 #[cfg(feature = "observe")]
 pub(crate) mod stack_notes;
 pub(crate) mod state;

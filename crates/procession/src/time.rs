@@ -14,7 +14,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::num::NonZeroU64;
 use std::panic::Location;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -278,7 +278,7 @@ impl Sleep {
     }
 
     /// Sets another deadline. If the new one is later, this costs one store.
-    pub fn reset(self: StdPin<&mut Self>, deadline: Instant) {
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
         (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
         if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed)
@@ -334,7 +334,7 @@ fn timer_of<'a>(
 impl Future for Sleep {
     type Output = ();
 
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
@@ -443,7 +443,7 @@ impl Error for Elapsed {}
 pub(crate) fn poll_within<'a, R>(
     task: &mut TaskContext<'_>,
     mut poll: impl FnMut(&mut TaskContext<'_>) -> Poll<R>,
-    sleep: impl FnOnce() -> StdPin<&'a mut Sleep>,
+    sleep: impl FnOnce() -> Pin<&'a mut Sleep>,
 ) -> Poll<Result<R, Elapsed>> {
     if let Poll::Ready(output) = poll(task) {
         return Poll::Ready(Ok(output));
@@ -504,9 +504,9 @@ pin_project_lite::pin_project! {
 impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let mut timeout = self.project();
-        poll_within(task, |task| timeout.future.as_mut().poll(task), || StdPin::new(timeout.sleep))
+        poll_within(task, |task| timeout.future.as_mut().poll(task), || Pin::new(timeout.sleep))
     }
 }
 
@@ -571,7 +571,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 pub struct Interval {
     period: u64,
     missed: MissedTickBehavior,
-    sleep: StdPin<Box<Sleep>>,
+    sleep: Pin<Box<Sleep>>,
 }
 
 impl Interval {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::panic::{Location, resume_unwind};
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::ptr;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -294,7 +294,7 @@ impl Frame {
 
     #[inline]
     #[track_caller]
-    pub(crate) fn wait<F: Future + ?Sized>(&self, mut future: StdPin<&mut F>) -> F::Output {
+    pub(crate) fn wait<F: Future + ?Sized>(&self, mut future: Pin<&mut F>) -> F::Output {
         let place = Location::caller();
         loop {
             if let Poll::Ready(output) = self.poll(future.as_mut()) {
@@ -312,7 +312,7 @@ impl Frame {
 
     /// Not inlined: a coroutine that migrates must not keep an address of its former thread.
     #[inline(never)]
-    pub(crate) fn poll<F: Future + ?Sized>(&self, future: StdPin<&mut F>) -> Poll<F::Output> {
+    pub(crate) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
         struct Polls<'a>(&'a Cell<bool>);
         impl Drop for Polls<'_> {
             fn drop(&mut self) {

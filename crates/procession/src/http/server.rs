@@ -35,7 +35,7 @@ pub use self::body::RequestBody;
 use self::limits::{Most, ServerLimits};
 use super::Error;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::wait_reason::Waiting;
 #[cfg(any(feature = "http2", feature = "tls"))]
 use crate::scheduler::current;
@@ -551,7 +551,7 @@ impl fmt::Debug for Server {
 }
 
 /// Returns `true` if a process is asked to end. Otherwise it is woken when that happens.
-fn is_told(own: Option<&Pin>, task: &Context<'_>) -> bool {
+fn is_told(own: Option<&SlotRef>, task: &Context<'_>) -> bool {
     own.is_some_and(|own| {
         if own.state.is_cancelled() {
             return true;

@@ -1,7 +1,7 @@
 //! The futures that a state machine awaits by commands.
 
 use std::future::Future;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::machine::value::{CommandError, CommandResult, Value};
@@ -10,7 +10,7 @@ use crate::process::unwind::{drop_guarded, guarded};
 /// A future whose output has no type. The input of [`CommandId::ASYNC`].
 ///
 /// [`CommandId::ASYNC`]: crate::machine::value::CommandId::ASYNC
-pub(crate) struct AnyFuture(pub(crate) StdPin<Box<dyn Future<Output = Value> + Send>>);
+pub(crate) struct AnyFuture(pub(crate) Pin<Box<dyn Future<Output = Value> + Send>>);
 
 /// Room for more futures than this is released when no future is left.
 const KEPT: usize = 4;

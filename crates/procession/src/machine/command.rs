@@ -20,7 +20,7 @@ use crate::mailbox::call;
 use crate::mailbox::parcel::{Parcel, Relay, RelayError};
 use crate::mailbox::relay::InProcess;
 use crate::process::body::System;
-use crate::process::slot::{Pin, Slot};
+use crate::process::slot::{Slot, SlotRef};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::error::BuildError;
@@ -400,7 +400,7 @@ pub(crate) fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, Comman
     let duration = duration_of(input)?;
     let shared = slot.shared();
     let when = shared.world.now().saturating_add(nanoseconds(duration));
-    let sleeper = Pin::again(slot);
+    let sleeper = SlotRef::again(slot);
     // The action needs the timer, which is known only once it is set. It cannot run before: either
     // this worker owns the heap and is busy here, or the action finds the cell locked.
     let timer = Arc::new(Mutex::new(None));
@@ -424,7 +424,7 @@ impl Completion {
 
     /// Returns the completion of a command of the state machine in `slot`.
     pub(crate) fn of_machine(slot: &Slot, tag: u64) -> Self {
-        Self::new(Target::Machine { slot: Pin::again(slot), tag })
+        Self::new(Target::Machine { slot: SlotRef::again(slot), tag })
     }
 
     /// Completes the command.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::machine::value::CommandResult;
 use crate::mailbox::reply::Reply;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::scheduler::shared::Shared;
 
 /// The right to complete one command, once.
@@ -21,7 +21,7 @@ pub struct Completion {
 /// The receiver of a completion.
 pub(crate) enum Target {
     /// A state machine, which receives an event.
-    Machine { slot: Pin, tag: u64 },
+    Machine { slot: SlotRef, tag: u64 },
     /// A future that awaits the command.
     Caller { shared: Arc<Shared>, reply: Reply<CommandResult> },
 }

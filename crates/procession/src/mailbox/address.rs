@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
 use std::panic::Location;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -17,7 +17,7 @@ use crate::mailbox::parcel::RelayCause;
 use crate::mailbox::request;
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::route::{FarProcess, Route};
-use crate::process::slot::{BoundedMailbox, Mailbox, Pin, Refused, Slot};
+use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
@@ -141,12 +141,12 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Returns the address of a process, or its pin if it receives messages of another type.
-    pub(crate) fn of_pin(slot: Pin) -> Result<Self, Pin> {
+    pub(crate) fn of_pin(slot: SlotRef) -> Result<Self, SlotRef> {
         TypedPin::of(slot).map(Self::new)
     }
 
     /// Returns the pin of the process, unless it was refused or is of another node.
-    pub(crate) fn into_pin(self) -> Option<Pin> {
+    pub(crate) fn into_pin(self) -> Option<SlotRef> {
         self.route.into_pin().map(TypedPin::into_pin)
     }
 
@@ -279,7 +279,7 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Returns the slot and the mailbox, if that is bounded.
-    fn bounded(&self) -> Option<(&Pin, &BoundedMailbox<M>)> {
+    fn bounded(&self) -> Option<(&SlotRef, &BoundedMailbox<M>)> {
         let slot = self.route.pin()?;
         match slot.mailbox() {
             Mailbox::Unbounded(_) | Mailbox::Headed(_) => None,
@@ -290,7 +290,7 @@ impl<M: Send + 'static> Address<M> {
 
 /// Charges the budget and counts the message, if it was accepted.
 #[inline]
-fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), SendError<M>> {
+fn finish_send<M>(slot: &SlotRef, pushed: Result<(), Refused<M>>) -> Result<(), SendError<M>> {
     match pushed {
         Ok(()) => {
             crate::scheduler::budget::charge_send(slot);
@@ -305,7 +305,7 @@ fn finish_send<M>(slot: &Pin, pushed: Result<(), Refused<M>>) -> Result<(), Send
 }
 
 /// Returns the error for a message to a process that has ended, and counts the message.
-fn ended<M>(slot: &Pin, message: M) -> SendError<M> {
+fn ended<M>(slot: &SlotRef, message: M) -> SendError<M> {
     count_returned(slot);
     SendError::ended(message, slot.pid())
 }
@@ -341,7 +341,7 @@ enum Stand {
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
 
 impl<M: Send + 'static> SendWait<'_, M> {
-    fn note_waiting(&self, slot: &Pin) {
+    fn note_waiting(&self, slot: &SlotRef) {
         current::note_waiting_for(Waiting::ROOM, current::target_of(slot));
         current::note_place(self.place);
     }
@@ -375,11 +375,11 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
 
     /// # Panics
     /// Panics if it is polled again after it was complete.
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let wait = self.get_mut();
         let may_act = crate::scheduler::budget::charge_act(task) || wait.stands();
         let waits = wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait);
-        let must_wait = |(slot, ring): (&Pin, &BoundedMailbox<M>)| {
+        let must_wait = |(slot, ring): (&SlotRef, &BoundedMailbox<M>)| {
             !current::is_current(slot) && ring.must_wait()
         };
         if !may_act && !waits.is_some_and(must_wait) {

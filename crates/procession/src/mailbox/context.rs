@@ -9,7 +9,7 @@ mod take;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::mailbox::event::Event;
 use crate::mailbox::request;
 use crate::process::body::System;
 use crate::process::cancel::poll_cancelled;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::typed::TypedPin;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
@@ -86,7 +86,7 @@ impl<M: Send + 'static> Context<M> {
         self.aside.get_or_insert_with(|| Box::new(Exclusive::new(Aside::default()))).get_mut()
     }
 
-    pub(crate) fn slot(&self) -> &Pin {
+    pub(crate) fn slot(&self) -> &SlotRef {
         &self.slot
     }
 
@@ -128,7 +128,7 @@ impl<M: Send + 'static> Context<M> {
     #[cfg(feature = "stream")]
     pub(crate) fn poll_recv(&mut self, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
         let mut recv = self.recv();
-        let polled = StdPin::new(&mut recv).poll(task);
+        let polled = Pin::new(&mut recv).poll(task);
         recv.waits = false;
         polled
     }
@@ -456,7 +456,7 @@ impl<M: Send + 'static> Recv<'_, M> {
 impl<M: Send + 'static> Future for Recv<'_, M> {
     type Output = Option<M>;
 
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
         let take = |context: &mut Context<M>| {
             context.take_message_aside().or_else(|| context.take_message())
         };

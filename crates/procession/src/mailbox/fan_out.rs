@@ -12,7 +12,7 @@ use procession_queue::{Closed, Pushed, SharedNodes};
 use crate::Pid;
 use crate::mailbox::address::{count_returned, send};
 use crate::mailbox::send_error::SendError;
-use crate::process::slot::{Mailbox, Pin};
+use crate::process::slot::{Mailbox, SlotRef};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::wake::WakeBatch;
 use crate::scheduler::budget::charge_send;
@@ -148,7 +148,7 @@ enum Unsent<M> {
 /// batch.
 #[inline]
 fn push<M: Send + 'static>(
-    slot: &Pin,
+    slot: &SlotRef,
     message: M,
     nodes: &mut SharedNodes<M>,
     batch: &mut WakeBatch<'_>,

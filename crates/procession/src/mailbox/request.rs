@@ -10,7 +10,7 @@ use procession_queue::Entry;
 use crate::mailbox::header::{Header, RequestId};
 use crate::mailbox::message_log::{MessageDirection, TracedMessage};
 use crate::process::body::{Queued, System};
-use crate::process::slot::{Mailbox, Pin, Slot};
+use crate::process::slot::{Mailbox, Slot, SlotRef};
 use crate::scheduler::current;
 
 thread_local! {
@@ -66,7 +66,7 @@ pub async fn scope<F: Future>(id: RequestId, future: F) -> F::Output {
 pub(crate) fn within<R>(request: Option<RequestId>, run: impl FnOnce() -> R) -> R {
     /// Sets the request back.
     struct Before {
-        process: Option<Pin>,
+        process: Option<SlotRef>,
         request: Option<RequestId>,
     }
     impl Drop for Before {
@@ -81,7 +81,7 @@ pub(crate) fn within<R>(request: Option<RequestId>, run: impl FnOnce() -> R) -> 
 }
 
 /// Sets the request of a process, or of this thread. Returns the one before.
-fn replace(process: Option<&Pin>, request: Option<RequestId>) -> Option<RequestId> {
+fn replace(process: Option<&SlotRef>, request: Option<RequestId>) -> Option<RequestId> {
     match process {
         Some(slot) => slot.handling(|handling| std::mem::replace(&mut handling.request, request)),
         None => OUTSIDE.replace(request),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::process::inspection::Inspection;
 use crate::process::request::ProcessRequest;
-use crate::process::slot::{Pin, Slot};
+use crate::process::slot::{Slot, SlotRef};
 use crate::process::unwind::drop_each;
 use crate::process::wake;
 use crate::scheduler::current;
@@ -130,7 +130,7 @@ impl Scheduler {
 }
 
 /// Returns the process with this PID, if it has not ended.
-pub(crate) fn find(shared: &Shared, pid: Pid) -> Result<Pin, AskError> {
+pub(crate) fn find(shared: &Shared, pid: Pid) -> Result<SlotRef, AskError> {
     if (pid.node(), pid.scheduler()) != (0, shared.id()) {
         return Err(AskError::Ended);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::observe::snapshot;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::scheduler::shared::Shared;
 
 /// Numbers of processes, and sums over all of them.
@@ -21,7 +21,7 @@ pub(crate) struct Census {
 
 /// Returns the processes that are not forgotten, one after the other. A complete process without a
 /// handle is forgotten, even if there are addresses of it.
-pub(crate) fn each(shared: &Shared) -> impl Iterator<Item = Pin> {
+pub(crate) fn each(shared: &Shared) -> impl Iterator<Item = SlotRef> {
     let all = (0..shared.table().used()).filter_map(|index| shared.table().pin_any(index));
     all.filter(|slot| {
         let seen = slot.state.see();

@@ -3,7 +3,7 @@
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::observe::snapshot::{self, label};
-use crate::process::slot::{Pin, Slot};
+use crate::process::slot::{Slot, SlotRef};
 use crate::process::state::ProcessState;
 use crate::process::typed::COROUTINE;
 use crate::relations::links;
@@ -59,7 +59,7 @@ impl Shared {
 /// The laws of processes.
 impl Shared {
     /// Returns the processes that exist.
-    fn existing(&self) -> impl Iterator<Item = Pin> {
+    fn existing(&self) -> impl Iterator<Item = SlotRef> {
         (0..self.table().used()).filter_map(|index| self.table().pin_any(index))
     }
 
@@ -67,7 +67,7 @@ impl Shared {
     /// Those that are bound to a worker are left out, since only that worker sees all their
     /// entries, and so are those of which the requests have the entry.
     fn have_ready_processes_one_entry(&self) -> bool {
-        let is_queued = |slot: &Pin| {
+        let is_queued = |slot: &SlotRef| {
             slot.state.see().phase() == ProcessState::Ready
                 && slot.bound_to().is_none()
                 && !self.processes.requests.is_held(slot.index())
@@ -201,7 +201,7 @@ impl Subject for Shared {
         let stalled = in_steps.iter().filter(|(_, in_section)| !in_section).count();
         // A thread is left that could come.
         let has_seat = in_steps.len() < self.seats.len();
-        let is_waiting = |slot: &Pin| {
+        let is_waiting = |slot: &SlotRef| {
             // A coroutine that has not begun may wait for a stack.
             slot.state.see().phase() == ProcessState::Ready
                 && slot.bound_to().is_none()

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::Exit;
@@ -41,11 +41,11 @@ impl<F: Future, J> AsyncBody<F, J> {
     }
 
     /// Returns the future of a body that runs outside a process, or `None` if the body has ended.
-    pub(crate) fn pinned(self: StdPin<&mut Self>) -> Option<StdPin<&mut F>> {
+    pub(crate) fn pinned(self: Pin<&mut Self>) -> Option<Pin<&mut F>> {
         // SAFETY: [pinned within]
         let Self::Runs(future) = (unsafe { self.get_unchecked_mut() }) else { return None };
         // SAFETY: [pinned within]
-        Some(unsafe { StdPin::new_unchecked(future) })
+        Some(unsafe { Pin::new_unchecked(future) })
     }
 }
 
@@ -61,7 +61,7 @@ where
             return Step::Ended(None);
         };
         // SAFETY: [in place]
-        match unsafe { StdPin::new_unchecked(future) }.poll(task) {
+        match unsafe { Pin::new_unchecked(future) }.poll(task) {
             Poll::Ready(output) => {
                 self.settle(Ok(output));
                 match self {
@@ -124,13 +124,13 @@ where
 
     /// # Panics
     /// Panics if it is polled again after its end.
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<T::Settled> {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<T::Settled> {
         // SAFETY: [pinned within]
         let this = unsafe { self.get_unchecked_mut() };
         let future = this.future.as_mut().expect("a future is not polled after its end");
         // SAFETY: [pinned within]
         let polled =
-            catch_unwind(AssertUnwindSafe(|| unsafe { StdPin::new_unchecked(future) }.poll(task)));
+            catch_unwind(AssertUnwindSafe(|| unsafe { Pin::new_unchecked(future) }.poll(task)));
         let outcome = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
@@ -149,11 +149,11 @@ pub(crate) struct Beside<S, F> {
 }
 
 impl<S, F> Beside<S, F> {
-    pub(crate) fn split(self: StdPin<&mut Self>) -> (&mut S, StdPin<&mut F>) {
+    pub(crate) fn split(self: Pin<&mut Self>) -> (&mut S, Pin<&mut F>) {
         // SAFETY: [pinned within]
         let this = unsafe { self.get_unchecked_mut() };
         // SAFETY: [pinned within]
-        (&mut this.state, unsafe { StdPin::new_unchecked(&mut this.future) })
+        (&mut this.state, unsafe { Pin::new_unchecked(&mut this.future) })
     }
 }
 
@@ -171,12 +171,12 @@ where
     type Output = F::Output;
 
     #[inline]
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
         // SAFETY: [pinned within]
         match unsafe { self.get_unchecked_mut() } {
             // SAFETY: [pinned within]
-            Self::Own(future) => unsafe { StdPin::new_unchecked(future) }.poll(task),
-            Self::Other(other) => StdPin::new(other).poll(task),
+            Self::Own(future) => unsafe { Pin::new_unchecked(future) }.poll(task),
+            Self::Other(other) => Pin::new(other).poll(task),
         }
     }
 }

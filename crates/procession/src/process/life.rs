@@ -10,9 +10,9 @@ use procession_queue::EventQueue;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::body::Body;
-use crate::process::pin::{recycle, unpin};
 use crate::process::refcount::Unpinned;
-use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, Kind, OWN, Parent, Pin, Ready, Slot};
+use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, Kind, OWN, Parent, Ready, Slot, SlotRef};
+use crate::process::slot_ref::{recycle, unpin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
 use crate::util::cost::{self, Access, Operation, SharedLine};
@@ -74,12 +74,12 @@ pub(crate) struct Newborn {
 impl Newborn {
     /// Takes one of its pins, besides its own.
     #[inline]
-    pub(super) fn pin(&mut self) -> Pin {
+    pub(super) fn pin(&mut self) -> SlotRef {
         if self.pins == OWN {
-            return Pin::again(self);
+            return SlotRef::again(self);
         }
         self.pins -= 1;
-        Pin(self.slot)
+        SlotRef(self.slot)
     }
 
     /// Prepares the end of a process that has no body and will have no handle.
@@ -158,9 +158,9 @@ pub(crate) unsafe fn free_sealed(ready: Ready) {
 /// of the two drops the body.
 pub(crate) struct HandleShare(NonNull<Slot>);
 
-// SAFETY: as `Pin`.
+// SAFETY: as `SlotRef`.
 unsafe impl Send for HandleShare {}
-// SAFETY: as `Pin`.
+// SAFETY: as `SlotRef`.
 unsafe impl Sync for HandleShare {}
 
 impl HandleShare {

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::mem;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::Exit;
@@ -93,7 +93,7 @@ where
         };
         self.residence.assert_here();
         // SAFETY: [in place]
-        match unsafe { StdPin::new_unchecked(future) }.poll(task) {
+        match unsafe { Pin::new_unchecked(future) }.poll(task) {
             Poll::Ready(output) => {
                 // The assignment drops the future in place.
                 self.stage = LocalStage::Ended(Ok(output));

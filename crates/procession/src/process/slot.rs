@@ -682,7 +682,7 @@ impl Slot {
 
 /// A reference that keeps a slot from being reused.
 #[repr(transparent)]
-pub(crate) struct Pin(pub(crate) NonNull<Slot>);
+pub(crate) struct SlotRef(pub(crate) NonNull<Slot>);
 
 /// The one queue entry of a ready process. The worker that takes it out of a run queue runs the
 /// process.

@@ -8,7 +8,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicPtr;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::process::slot::{Pin, Slot, prefetch_slot};
+use crate::process::slot::{Slot, SlotRef, prefetch_slot};
 use crate::scheduler::shared::Shared;
 
 /// The number of slots in a segment, which is slightly under 64 KiB. For 512 slots with their
@@ -150,9 +150,9 @@ impl Table {
     }
 
     /// Pins the process of this slot and generation, if it exists.
-    pub(crate) fn pin(&self, index: u32, generation: u32) -> Option<Pin> {
+    pub(crate) fn pin(&self, index: u32, generation: u32) -> Option<SlotRef> {
         let slot = self.slot(index)?;
-        slot.pins.pin(generation).then(|| Pin(NonNull::from(slot)))
+        slot.pins.pin(generation).then(|| SlotRef(NonNull::from(slot)))
     }
 
     /// Prefetches the slot of this index, if it was ever made.
@@ -163,9 +163,9 @@ impl Table {
     }
 
     /// Pins the process that is in this slot now, if there is one.
-    pub(crate) fn pin_any(&self, index: u32) -> Option<Pin> {
+    pub(crate) fn pin_any(&self, index: u32) -> Option<SlotRef> {
         let slot = self.slot(index)?;
-        slot.pins.pin(slot.pins.generation()).then(|| Pin(NonNull::from(slot)))
+        slot.pins.pin(slot.pins.generation()).then(|| SlotRef(NonNull::from(slot)))
     }
 
     /// Counts a slot that stays out of use after the end of its process.

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use crate::process::life::Newborn;
 use crate::process::on_cancel::OnCancel;
-use crate::process::slot::{Kind, Mailbox, Pin, Slot};
+use crate::process::slot::{Kind, Mailbox, Slot, SlotRef};
 use crate::variance::Typed;
 
 /// The name of the kind of coroutines.
@@ -125,13 +125,13 @@ impl<M> Deref for TypedNewborn<'_, M> {
 /// A pin of a process that receives messages of type `M`.
 #[repr(transparent)]
 pub(crate) struct TypedPin<M> {
-    pin: Pin,
+    pin: SlotRef,
     message: Typed<M>,
 }
 
 impl<M: Send + 'static> TypedPin<M> {
     /// Returns a typed pin, or the pin if the process receives messages of another type.
-    pub(crate) fn of(pin: Pin) -> Result<Self, Pin> {
+    pub(crate) fn of(pin: SlotRef) -> Result<Self, SlotRef> {
         match pin.mailbox_checked::<M>() {
             Some(_) => Ok(Self { pin, message: PhantomData }),
             None => Err(pin),
@@ -139,7 +139,7 @@ impl<M: Send + 'static> TypedPin<M> {
     }
 
     /// Returns the pin without its type.
-    pub(crate) fn into_pin(self) -> Pin {
+    pub(crate) fn into_pin(self) -> SlotRef {
         self.pin
     }
 
@@ -166,15 +166,15 @@ impl<M> TypedPin<M> {
     #[inline]
     pub(super) unsafe fn from_raw(slot: NonNull<Slot>) -> Self {
         // SAFETY: [pinned] by the caller.
-        Self { pin: unsafe { Pin::from_raw(slot) }, message: PhantomData }
+        Self { pin: unsafe { SlotRef::from_raw(slot) }, message: PhantomData }
     }
 }
 
 impl<M> Deref for TypedPin<M> {
-    type Target = Pin;
+    type Target = SlotRef;
 
     #[inline]
-    fn deref(&self) -> &Pin {
+    fn deref(&self) -> &SlotRef {
         &self.pin
     }
 }

@@ -7,7 +7,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::process::slot::{Pin, Slot};
+use crate::process::slot::{Slot, SlotRef};
 use crate::process::unwind::{drop_each, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::process::wake::{WakeBatch, wake};
@@ -40,7 +40,7 @@ static NOTING: RawWakerVTable = RawWakerVTable::new(
 /// `[waker data]`
 unsafe fn clone_pinned(data: *const ()) -> RawWaker {
     // SAFETY: [waker data]
-    let pin = Pin::again(unsafe { slot(data) });
+    let pin = SlotRef::again(unsafe { slot(data) });
     RawWaker::new(pin.into_raw().as_ptr().cast_const().cast(), &VTABLE)
 }
 
@@ -93,11 +93,11 @@ unsafe fn slot<'a>(data: *const ()) -> &'a Slot {
 
 /// # Safety
 /// `[waker data]`, and the pin belongs to the caller.
-unsafe fn pin(data: *const ()) -> Pin {
+unsafe fn pin(data: *const ()) -> SlotRef {
     // SAFETY: [waker data]
     let slot = NonNull::from(unsafe { slot(data) });
     // SAFETY: [waker data]
-    unsafe { Pin::from_raw(slot) }
+    unsafe { SlotRef::from_raw(slot) }
 }
 
 /// Wakes `count` wakers in their order. Processes of this thread's scheduler are queued together.
@@ -133,7 +133,7 @@ pub(crate) fn wake_together(count: usize, wakers: impl Iterator<Item = Waker>) {
 /// # Errors
 /// Returns any other waker.
 #[inline]
-fn into_pin(waker: Waker) -> Result<Pin, Waker> {
+fn into_pin(waker: Waker) -> Result<SlotRef, Waker> {
     if !is_of_process(&waker) {
         return Err(waker);
     }

@@ -20,7 +20,7 @@ use procession_sync::thread;
 use crate::Pid;
 use crate::coroutine::frame::Quiet;
 use crate::process::slot;
-use crate::process::slot::{Parent, Pin, Ready, Slot};
+use crate::process::slot::{Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::recorder::word::WordKind;
@@ -295,11 +295,11 @@ impl Drop for Section {
 }
 
 /// Returns the process that this thread runs.
-pub(crate) fn current() -> Option<Pin> {
+pub(crate) fn current() -> Option<SlotRef> {
     with_local(|local| {
         let slot = local?.step.process.get()?;
         // SAFETY: [running] a process in its step has its life pin.
-        Some(Pin::again(unsafe { slot.as_ref() }))
+        Some(SlotRef::again(unsafe { slot.as_ref() }))
     })
 }
 

@@ -7,7 +7,7 @@
 
 use std::future::Future;
 use std::panic::Location;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::process::async_body::Beside;
@@ -27,7 +27,7 @@ impl<F: Future> Future for Beside<CallPlace, F> {
     type Output = F::Output;
 
     #[inline]
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
         let (place, future) = self.split();
         let polled = future.poll(task);
         if polled.is_pending() {

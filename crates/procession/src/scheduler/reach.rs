@@ -7,7 +7,7 @@ use procession_sync::Mutex;
 
 use crate::Pid;
 use crate::mailbox::parcel::Relay;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::scheduler::current;
 use crate::scheduler::current::Hold;
 use crate::scheduler::shared::Shared;
@@ -23,7 +23,7 @@ pub(crate) fn make_reachable(shared: &Arc<Shared>) {
 }
 
 /// Pins the process of a PID, if it is on this node and has not ended.
-pub(crate) fn find(pid: Pid) -> Option<Pin> {
+pub(crate) fn find(pid: Pid) -> Option<SlotRef> {
     if pid.node() != 0 {
         return None;
     }

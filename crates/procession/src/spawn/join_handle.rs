@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
@@ -222,7 +222,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
 
     /// # Panics
     /// Panics if it is polled again after it was ready.
-    fn poll(mut self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
@@ -288,8 +288,8 @@ impl<T: Send + 'static> Deref for AbortOnDropHandle<T> {
 impl<T: Send + 'static> Future for AbortOnDropHandle<T> {
     type Output = Result<T, Exit>;
 
-    fn poll(mut self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        StdPin::new(&mut self.0).poll(task)
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(task)
     }
 }
 
@@ -390,8 +390,8 @@ impl<M, T> Deref for Child<M, T> {
 impl<M: Send + 'static, T: Send + 'static> Future for Child<M, T> {
     type Output = Result<T, Exit>;
 
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        StdPin::new(&mut self.get_mut().handle).poll(task)
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.get_mut().handle).poll(task)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::process::life::{Birth, HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::reporting::Reporting;
-use crate::process::slot::{Extra, Kind, Pin, Slot};
+use crate::process::slot::{Extra, Kind, Slot, SlotRef};
 use crate::process::typed::{COROUTINE, Nothing, TypedKind, TypedNewborn};
 use crate::relations::links;
 use crate::relations::names::RegisterError;
@@ -573,7 +573,7 @@ fn end_refused(shared: &Shared, newborn: &Newborn, exit: &Exit) {
 struct Prepared {
     extra: Option<Box<Extra>>,
     /// The running process, if the new one is to be related to it.
-    own: Option<Pin>,
+    own: Option<SlotRef>,
     link: bool,
     monitor: bool,
     scoped: bool,

@@ -111,7 +111,7 @@ impl<'a> Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Ok(slot) = self.slot {
-            crate::process::pin::return_unused(slot);
+            crate::process::slot_ref::return_unused(slot);
         }
         self.shared.count_refused();
     }

@@ -12,7 +12,7 @@ use crate::behaviour::statem::{Statem, run_reporting};
 use crate::machine::process::Process;
 use crate::mailbox::kept::KeptMailbox;
 use crate::process::outcome::Returns;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::owner;
 use crate::spawn::error::SpawnCause;
@@ -175,7 +175,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
         F: Fn(SpawnOptions, Started) -> Result<Spawned, StartReason> + Send + Sync + 'static,
     {
         let make = Make { factory: Arc::new(factory), reports_start, nested: None };
-        let address = |process: Pin| match Address::of_pin(process) {
+        let address = |process: SlotRef| match Address::of_pin(process) {
             Ok(address) => address,
             Err(process) => unreachable!("{} was started with these messages", process.pid()),
         };
@@ -252,7 +252,7 @@ impl<T> ChildSpec<T> {
     pub(super) fn of(
         location: &'static Location<'static>,
         make: Make,
-        gives: fn(Pin) -> T,
+        gives: fn(SlotRef) -> T,
     ) -> Self {
         Self {
             id: None,

@@ -14,7 +14,7 @@ use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::mailbox::bounded::WhenFull;
 use crate::process::reporting::Reporting;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::wake::wake;
 use crate::relations::signal::MonitorRef;
 use crate::relations::table_entry::TableEntry;
@@ -183,7 +183,7 @@ impl Supervisor {
 /// The process of a child that was just started, and the supervisor's monitor of it.
 #[derive(Debug)]
 pub(super) struct Spawned {
-    pub(super) process: Pin,
+    pub(super) process: SlotRef,
     pub(super) monitor: MonitorRef,
 }
 
@@ -228,7 +228,7 @@ pub struct ChildSpec<T = Pid> {
     pub(super) reporting: Option<Reporting>,
     pub(super) location: &'static Location<'static>,
     /// Makes the result of the start from the process.
-    pub(super) gives: fn(Pin) -> T,
+    pub(super) gives: fn(SlotRef) -> T,
 }
 
 impl<T> ChildSpec<T> {
@@ -237,7 +237,7 @@ impl<T> ChildSpec<T> {
         self.giving(|process| process.pid())
     }
 
-    pub(super) fn giving<U>(self, gives: fn(Pin) -> U) -> ChildSpec<U> {
+    pub(super) fn giving<U>(self, gives: fn(SlotRef) -> U) -> ChildSpec<U> {
         let Self {
             id,
             make,
@@ -476,9 +476,9 @@ pub(super) enum Request {
     Which(Reply<Vec<ChildInfo>>),
     Count(Reply<Counts>),
     Status(ChildKey, Asked<ChildStatus>),
-    Start(Box<ChildSpec>, Asked<Pin>),
+    Start(Box<ChildSpec>, Asked<SlotRef>),
     Terminate(ChildKey, Asked<()>),
-    Restart(ChildKey, Asked<Pin>),
+    Restart(ChildKey, Asked<SlotRef>),
     Delete(ChildKey, Asked<()>),
 }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::pin::Pin as StdPin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -278,8 +278,8 @@ impl Deref for Running {
 impl Future for Running {
     type Output = Exit;
 
-    fn poll(self: StdPin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Exit> {
-        StdPin::new(&mut self.get_mut().handle).poll(task).map(|ended| match ended {
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Exit> {
+        Pin::new(&mut self.get_mut().handle).poll(task).map(|ended| match ended {
             Ok(never) => match never {},
             Err(exit) => exit,
         })

@@ -4,7 +4,7 @@ use super::description::{Asked, ChildSpec, Request};
 use super::error::{ChildError, StartReason};
 use super::status::{ChildInfo, ChildKey, Counts};
 use super::tree::{Child, ChildState, Tree};
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
@@ -90,7 +90,7 @@ impl Tree {
         }
     }
 
-    fn start_child(&mut self, spec: ChildSpec, reply: Asked<Pin>) {
+    fn start_child(&mut self, spec: ChildSpec, reply: Asked<SlotRef>) {
         let refused = if self.ending.is_some() {
             Err(ChildError::Ended)
         } else if let Err(error) = self.description.check_child(&spec) {

@@ -10,7 +10,7 @@ use super::reference::{Running, SupervisorRef};
 use super::supervise::supervise;
 use crate::mailbox::call::pair;
 use crate::process::on_cancel::OnCancel;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::owner;
 use crate::{Address, Context, SpawnOptions};
@@ -86,7 +86,7 @@ impl ChildSpec<SupervisorRef> {
             Ok(Spawned::of(child))
         };
         let make = Make { factory: Arc::new(factory), reports_start: true, nested: Some(nested) };
-        let reference = |process: Pin| match Address::of_pin(process) {
+        let reference = |process: SlotRef| match Address::of_pin(process) {
             Ok(address) => SupervisorRef::new(address),
             Err(process) => unreachable!("{} was started as a supervisor", process.pid()),
         };

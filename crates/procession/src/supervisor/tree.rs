@@ -9,7 +9,7 @@ use super::policy::Strategy;
 use super::status::{ChildKey, ChildStatus};
 use crate::mailbox::deliver::discard_kept;
 use crate::mailbox::kept::KeptMailbox;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::signal::MonitorRef;
 use crate::report::failure::tell_owed;
@@ -56,10 +56,10 @@ pub(super) struct Child {
     pub(super) failure: Option<StartReason>,
     /// `true` if the child has never started. If its first start fails, it is forgotten.
     pub(super) is_new: bool,
-    pub(super) started: Option<Asked<Pin>>,
+    pub(super) started: Option<Asked<SlotRef>>,
     /// The process, for the answer to `started`. A pin keeps the slot from being reused, even if
     /// the process ends before it has an address.
-    pub(super) process: Option<Pin>,
+    pub(super) process: Option<SlotRef>,
     pub(super) stopped: Vec<Asked<()>>,
     /// Keeps the messages that a process of the child leaves, for the next one.
     pub(super) kept: Option<Arc<KeptMailbox>>,
@@ -175,7 +175,7 @@ impl Tree {
         grouped || self.started.is_none()
     }
 
-    pub(super) fn add(&mut self, spec: ChildSpec, started: Option<Asked<Pin>>) {
+    pub(super) fn add(&mut self, spec: ChildSpec, started: Option<Asked<SlotRef>>) {
         self.last_key += 1;
         let key = self.last_key;
         if let Some(id) = &spec.id {

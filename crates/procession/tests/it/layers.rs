@@ -309,7 +309,7 @@ const ISLANDS: &[&str] = &[
     "process::kind",
     "process::life",
     "process::local_body",
-    "process::pin",
+    "process::slot_ref",
     "process::route",
     "process::slot",
     "process::table",

@@ -155,7 +155,7 @@ where
 /// Tells a shutdown of the requests that are lost if the process of a connection is ended.
 struct CutOff<'a> {
     /// `None` once the connection has ended in its own way.
-    own: Option<crate::process::slot::Pin>,
+    own: Option<crate::process::slot::SlotRef>,
     watch: &'a ConnectionWatch,
 }
 

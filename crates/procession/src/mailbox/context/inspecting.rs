@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Context;
 use crate::process::inspection::Inspection;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::unwind::drop_guarded;
 
 impl<M: Send + 'static> Context<M> {
@@ -58,7 +58,7 @@ impl<M: Send + 'static> Context<M> {
 /// removes the closure.
 #[must_use = "the closure is removed when this is dropped"]
 pub struct Inspecting {
-    slot: Pin,
+    slot: SlotRef,
     number: u64,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Context;
 use crate::process::section::DoorSection;
-use crate::process::slot::Pin;
+use crate::process::slot::SlotRef;
 use crate::process::unwind::drop_guarded;
 
 impl<M: Send + 'static> Context<M> {
@@ -49,7 +49,7 @@ impl<M: Send + 'static> Context<M> {
 /// The guard of a [section](crate::Context::show_section). Dropping it removes the section.
 #[must_use = "the section is removed when this is dropped"]
 pub struct ShownSection {
-    slot: Pin,
+    slot: SlotRef,
     name: &'static str,
     number: u64,
 }

@@ -6,15 +6,15 @@ use std::{fmt, mem, ptr};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::refcount::Unpinned;
-use crate::process::slot::{Pin, Slot};
+use crate::process::slot::{Slot, SlotRef};
 use crate::scheduler::current;
 
 // SAFETY: a pin gives `&Slot`, which is Sync, and is counted atomically.
-unsafe impl Send for Pin {}
+unsafe impl Send for SlotRef {}
 // SAFETY: as above.
-unsafe impl Sync for Pin {}
+unsafe impl Sync for SlotRef {}
 
-impl Pin {
+impl SlotRef {
     /// Takes over a pin that was counted elsewhere.
     ///
     /// # Safety
@@ -35,7 +35,7 @@ impl Pin {
     }
 }
 
-impl std::ops::Deref for Pin {
+impl std::ops::Deref for SlotRef {
     type Target = Slot;
 
     #[inline]
@@ -45,13 +45,13 @@ impl std::ops::Deref for Pin {
     }
 }
 
-impl Clone for Pin {
+impl Clone for SlotRef {
     fn clone(&self) -> Self {
         Self::again(self)
     }
 }
 
-impl Drop for Pin {
+impl Drop for SlotRef {
     #[inline]
     fn drop(&mut self) {
         unpin(self.0, 1);
@@ -69,7 +69,7 @@ pub(crate) fn unpin(slot: NonNull<Slot>, count: u32) {
     }
 }
 
-impl fmt::Debug for Pin {
+impl fmt::Debug for SlotRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pid().fmt(f)
     }
