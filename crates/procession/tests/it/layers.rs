@@ -1,12 +1,16 @@
 //! The layers of the crate: which rooms may import which, that state never imports verbs, and that
 //! no two types share a name.
 //!
-//! The test reads the source, as `seams.rs` of `procession-sync` does. It understands `use`
-//! statements and paths that begin with `crate::`, and leaves out the code of tests.
+//! The test reads the source, as `seams.rs` of `procession-sync` does. The tests of the layers of
+//! other crates share the reader, [`imports`].
+
+mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+
+use imports::{circles, forbidden, imports, modules, paths};
 
 /// The state that refers to itself in a circle: a slot names its scheduler, the scheduler has the
 /// table of slots and the seats of workers, and the handler of a command gets a completion, which
@@ -16,7 +20,6 @@ const KERNEL: &[&str] = &[
     "machine::registry",
     "process::body",
     "process::slot",
-    "process::slot_ref",
     "process::table",
     "scheduler::core",
     "scheduler::root",
@@ -71,157 +74,18 @@ const ROOMS: &[(&str, &str)] = &[
     ("watchdog", "io observe process recorder scheduler sys util"),
 ];
 
-type Graph = BTreeMap<String, BTreeSet<String>>;
-
-/// Returns the modules of the crate with their source, without comments and without tests.
-fn modules() -> BTreeMap<String, String> {
-    fn read(folder: &Path, prefix: &str, modules: &mut BTreeMap<String, String>) {
-        for entry in fs::read_dir(folder).expect("the source is here") {
-            let path = entry.expect("the source is here").path();
-            let name = path
-                .file_stem()
-                .and_then(|name| name.to_str())
-                .expect("names are plain")
-                .to_owned();
-            let module = if prefix.is_empty() { name.clone() } else { format!("{prefix}::{name}") };
-            if path.is_dir() {
-                read(&path, &module, modules);
-            } else if !["lib", "api", "models", "tests"].contains(&name.as_str()) {
-                let text = fs::read_to_string(&path).expect("the source is text");
-                let lines = text.lines().collect::<Vec<_>>();
-                let is_for_tests = |line: &str| {
-                    line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test")
-                };
-                // `mod tests;` may come before the code, `mod tests {` comes after it.
-                let end = (0..lines.len())
-                    .find(|&at| {
-                        is_for_tests(lines[at])
-                            && lines.get(at + 1).is_some_and(|item| !item.ends_with(';'))
-                    })
-                    .unwrap_or(lines.len());
-                let code = lines[..end]
-                    .iter()
-                    .map(|line| line.split("//").next().unwrap_or(""))
-                    .collect::<Vec<_>>()
-                    .join("\n");
-                modules.insert(module, code);
-            }
-        }
-    }
-    let mut modules = BTreeMap::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut modules);
-    modules
-}
-
-/// Returns the paths of a tree such as `a::{b, c::{d, e}}` at the beginning of `text`.
-fn paths(text: &str) -> Vec<String> {
-    let end =
-        text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(text.len());
-    let (head, rest) = text.split_at(end);
-    let Some(group) = rest.strip_prefix('{') else { return vec![head.to_owned()] };
-    let (mut depth, mut start, mut found) = (0, 0, Vec::new());
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            ',' | '}' if depth == 0 => {
-                found.extend(
-                    paths(group[start..at].trim()).into_iter().map(|path| format!("{head}{path}")),
-                );
-                start = at + 1;
-                if c == '}' {
-                    break;
-                }
-            }
-            '}' => depth -= 1,
-            _ => {}
-        }
-    }
-    found
-}
-
-fn imports() -> Graph {
-    let modules = modules();
-    let resolve = |path: &str| {
-        let mut path = path.trim_end_matches(':');
-        loop {
-            if modules.contains_key(path) {
-                return Some(path.to_owned());
-            }
-            path = path.rsplit_once("::")?.0;
-        }
-    };
-    let mut graph = Graph::new();
-    for (module, code) in &modules {
-        let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
-        let mut found = BTreeSet::new();
-        for (marker, prefix) in
-            [("crate::", ""), ("use super::", parent), ("use self::", module.as_str())]
-        {
-            for (at, _) in code.match_indices(marker) {
-                let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
-                if code[..at].chars().next_back().is_some_and(is_word) {
-                    continue;
-                }
-                for path in paths(&code[at + marker.len()..]) {
-                    let whole = if prefix.is_empty() { path } else { format!("{prefix}::{path}") };
-                    found.extend(resolve(&whole).filter(|other| other != module));
-                }
-            }
-        }
-        graph.insert(module.clone(), found);
-    }
-    graph
-}
-
-/// Returns all modules that `from` imports, directly or not.
-fn reach<'a>(graph: &'a Graph, from: &'a str) -> BTreeSet<&'a str> {
-    let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
-    while let Some(module) = next.pop() {
-        let new = graph[module].iter().map(String::as_str).filter(|&other| reached.insert(other));
-        next.extend(new);
-    }
-    reached
-}
-
 #[test]
 fn no_modules_import_each_other_but_those_of_the_kernel() {
     let graph = imports();
     assert!(graph.len() > 100, "the source was found: {} modules", graph.len());
-    let reached: BTreeMap<_, _> =
-        graph.keys().map(|module| (module.as_str(), reach(&graph, module))).collect();
-    let mut cycles = BTreeSet::new();
-    for (module, others) in &reached {
-        if others.contains(module) {
-            cycles.insert(
-                others
-                    .iter()
-                    .copied()
-                    .filter(|other| reached[other].contains(module))
-                    .collect::<Vec<_>>(),
-            );
-        }
-    }
     let mut known: BTreeSet<_> = NEIGHBOURS.iter().map(|cycle| cycle.to_vec()).collect();
     known.insert(KERNEL.to_vec());
-    assert_eq!(cycles, known, "the cycles of imports, and those that are known");
+    assert_eq!(circles(&graph), known, "the cycles of imports, and those that are known");
 }
 
 #[test]
 fn rooms_import_only_what_they_may() {
-    let room = |module: &str| module.split("::").next().unwrap_or_default().to_owned();
-    let allowed: BTreeMap<_, BTreeSet<_>> =
-        ROOMS.iter().map(|(room, others)| (*room, others.split_whitespace().collect())).collect();
-    let mut wrong = BTreeSet::new();
-    for (module, others) in imports() {
-        let from = room(&module);
-        let may = allowed.get(from.as_str()).unwrap_or_else(|| panic!("{from} is in no layer"));
-        wrong.extend(
-            others
-                .iter()
-                .map(|other| (module.clone(), room(other)))
-                .filter(|(_, to)| *to != from && !may.contains(to.as_str())),
-        );
-    }
+    let wrong = forbidden(&imports(), ROOMS);
     assert!(wrong.is_empty(), "these imports are not allowed: {wrong:?}");
 }
 
@@ -312,6 +176,7 @@ const ISLANDS: &[&str] = &[
     "process::local_body",
     "process::route",
     "process::slot",
+    "process::slot_ref",
     "process::table",
     "process::typed",
     "process::wake",
