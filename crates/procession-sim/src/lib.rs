@@ -86,10 +86,6 @@
 //!
 //! And at the end of each run, when its scheduler and those of its hosts have shut down:
 //! - every process has ended, and no queue or timer holds anything.
-//!
-//! # Time
-//! The simulation looks for wrong behaviour. [`scaling`] predicts the time that a program takes on
-//! machines with more processors.
 #![forbid(unsafe_code)]
 
 mod again;
@@ -106,7 +102,6 @@ mod memory;
 pub mod mpsc;
 mod net;
 mod program;
-pub mod scaling;
 mod shrink;
 mod story;
 pub mod sync;

@@ -285,7 +285,6 @@ pub mod sim {
         CallFault, DatagramAddress, Demand, EnteredSystem, MessageNumber, Network, Os, RunState,
         SharedLocal, Subject, ThreadBody, WaitSource, enter,
     };
-    pub use crate::util::cost::{Access, Meter, Operation, SharedLine};
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
     /// on are bound to the same one.

@@ -23,7 +23,6 @@ pub(crate) mod idle;
 pub(crate) mod lane;
 pub(crate) mod lifo_slot;
 pub(crate) mod local;
-mod meter;
 pub(crate) mod nodes;
 pub(crate) mod origin;
 pub(crate) mod owner;

@@ -31,7 +31,6 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 use crate::time::timers::Timers;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 pub use self::instant::Instant;
 use self::last_try::LastTry;
@@ -42,12 +41,6 @@ pub use self::limit::TimerLimit;
 use self::running::{FunctionEnd, TimerFunction};
 
 impl TimerPlace {
-    fn meter_timers(self) {
-        if let Self::Seat(seat) = self {
-            cost::touch(SharedLine::Timers(seat.0), Access::Lock);
-        }
-    }
-
     fn timers(self, shared: &Shared) -> &Timers<Action> {
         match self {
             Self::Seat(seat) => &shared.seat(seat).timers,
@@ -90,8 +83,6 @@ impl Armed {
 
     /// Removes the timer. Returns its action if the removal prevented the next firing.
     pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
-        cost::work(Operation::Disarm);
-        self.place.meter_timers();
         let action = self.timers(shared).delete(self.id);
         shared.clock.note_timer_room();
         action
@@ -99,7 +90,6 @@ impl Armed {
 
     /// Sets another deadline. Returns `true` if the timer was pending.
     fn reset(self, shared: &Shared, when: u64) -> bool {
-        self.place.meter_timers();
         let reset = self.timers(shared).reset(self.id, when);
         // This thread may be the last at the slot of a timer that was deleted meanwhile.
         shared.clock.note_timer_room();
@@ -131,8 +121,6 @@ pub(crate) fn arm(
             None => TimerPlace::Outside,
         }
     });
-    cost::work(Operation::Arm);
-    place.meter_timers();
     match place.timers(shared).add(when, period, action) {
         Ok(armed) => {
             place.note_earliest(shared, armed.earliest, when);

@@ -6,11 +6,6 @@ pub(crate) mod block_queue;
 pub(crate) mod bounded_text;
 pub(crate) mod caught;
 pub(crate) mod column;
-#[cfg_attr(
-    not(feature = "sim"),
-    expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
-)]
-pub(crate) mod cost;
 #[expect(unsafe_code, reason = "access to the value is exclusive or asks for Sync")]
 pub(crate) mod exclusive;
 pub(crate) mod generator;

@@ -9,7 +9,6 @@ mod found;
 mod mutants;
 mod net;
 mod relations;
-mod scaling;
 mod suspensions;
 
 use std::time::Duration;

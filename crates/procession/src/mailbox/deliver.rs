@@ -19,7 +19,6 @@ use crate::process::unwind::guarded;
 use crate::relations::links;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Wakes the senders that waited for room. Waking runs user code.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
@@ -35,8 +34,6 @@ pub(crate) fn push_message<M: Send + 'static>(
     mailbox: Mailbox<'_, M>,
     message: M,
 ) -> Result<(), Refused<M>> {
-    cost::work(Operation::Send);
-    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     match mailbox {
         Mailbox::Unbounded(queue) => finish_push(slot, queue.push(message)),
         Mailbox::Headed(queue) => push_headed(slot, queue, message),

@@ -17,7 +17,6 @@ use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::wake::WakeBatch;
 use crate::scheduler::budget::charge_send;
 use crate::scheduler::current;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// The number of messages that are made, sent and announced together.
 const TOGETHER: usize = 64;
@@ -156,8 +155,6 @@ fn push<M: Send + 'static>(
     let Some(Mailbox::Unbounded(queue)) = slot.mailbox_checked::<M>() else {
         return Err(Unsent::Special(message));
     };
-    cost::work(Operation::Send);
-    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     match queue.push_in(nodes, message) {
         Ok(Pushed::Wake) => {
             batch.wake(slot);

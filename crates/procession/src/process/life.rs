@@ -15,7 +15,6 @@ use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, Kind, OWN, Parent, Ready,
 use crate::process::slot_ref::{recycle, unpin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// The contents of a slot at the start of a process.
 pub(crate) struct Birth {
@@ -30,9 +29,6 @@ pub(crate) struct Birth {
 pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
-    cost::work(Operation::Spawn);
-    cost::touch(SharedLine::Process(fields.index()), Access::Write);
-    cost::touch(SharedLine::Birth(fields.index()), Access::Write);
     fields.state.renew();
     fields.steps.store(0, Relaxed);
     fields.received.store(0, Relaxed);

@@ -9,7 +9,6 @@ use crate::scheduler::announce::enqueue_all;
 use crate::scheduler::current;
 use crate::scheduler::current::Origin;
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Wakes a process.
 #[inline]
@@ -124,8 +123,6 @@ fn bring(slot: &Slot, event: impl FnOnce(&State) -> Duty) {
 /// Applies an event to the state of a process. Returns its entry if that makes it ready.
 #[inline]
 fn entry_after(slot: &Slot, event: impl FnOnce(&State) -> Duty) -> Option<Ready> {
-    cost::work(Operation::Wake);
-    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
     if event(&slot.state) != Duty::Enqueue {
         return None;
     }

@@ -10,7 +10,6 @@ use crate::scheduler::idle::mutation;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// Queues processes of `shared` that were woken, as [`enqueue`] does with each of them in their
 /// order, and wakes a worker for all of them.
@@ -19,14 +18,9 @@ pub(crate) fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match local.filter(is_of) {
         _ if woken.len() < 2 || woken.iter().any(is_alone) => enqueue_each(woken),
-        Some(local) if local.step.is_any() => {
-            woken.iter().for_each(|ready| cost::work(Operation::Ready(ready.slot().index())));
-            local.push_woken_together(woken);
-        }
+        Some(local) if local.step.is_any() => local.push_woken_together(woken),
         Some(_) => enqueue_each(woken),
         None => {
-            woken.iter().for_each(|ready| cost::work(Operation::Ready(ready.slot().index())));
-            cost::touch(SharedLine::Global, Access::Lock);
             shared.queues.global.push_all(woken);
             shared.announce_from_outside();
         }
@@ -49,7 +43,6 @@ impl Shared {
     /// Wakes a worker for an entry that was just queued, unless one is searching.
     #[inline]
     pub(crate) fn announce(&self) {
-        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one() {
             self.wake_seat(seat);
         }
@@ -75,7 +68,6 @@ impl Shared {
     /// soon after its step. Wakes none while a worker naps.
     #[inline]
     pub(crate) fn announce_own(&self) {
-        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one_unless_napping() {
             self.wake_seat(seat);
         }
@@ -85,7 +77,6 @@ impl Shared {
     /// miss a worker that parks, or leaves the search, at this moment.
     #[inline]
     pub(crate) fn announce_in_sight(&self) {
-        cost::touch(SharedLine::Idle, Access::Read);
         if let Some(seat) = self.idle.claim_one_in_sight() {
             self.wake_seat(seat);
         }
@@ -106,9 +97,7 @@ impl Shared {
     /// behind. Also looks after the next deadline and the descriptors if no worker is awake
     /// (`nobody_awake`).
     pub(crate) fn recheck(&self, nobody_awake: bool) {
-        self.meter_look_at_queues();
         if self.has_queued() {
-            cost::touch(SharedLine::Idle, Access::Read);
             if let Some(seat) = self.idle.claim_one() {
                 // In a simulated system, others may run until the worker is woken, or its thread is
                 // started or refused.

@@ -34,7 +34,6 @@ use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
 use crate::scheduler::wait_cycle::RegisteredRoot;
 use crate::sys::os;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::util::generator::Generator;
 
 /// The scheduler that the calling thread belongs to.
@@ -407,7 +406,6 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         let cache = shared.table().cache();
         if slots.len() >= cache {
             let mut half = slots.split_off(cache / 2);
-            cost::touch(SharedLine::Slots, Access::Lock);
             half.push(slot);
             // The worker itself keeps the scheduler alive.
             drop(shared.table().return_free(&mut half, true));
@@ -559,7 +557,6 @@ pub(crate) enum Origin {
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
         Some(local) => {
-            cost::work(Operation::Ready(ready.slot().index()));
             local.record_spawn(ready.slot());
             local.push_newborn(ready);
         }
@@ -573,7 +570,6 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
     let bound = slot.bound_to();
-    cost::work(Operation::Ready(slot.index()));
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match (bound, local.filter(is_of)) {
         (Some(seat), Some(local)) => {
@@ -601,7 +597,6 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.push_woken(ready);
         }
         (None, None) => {
-            cost::touch(SharedLine::Global, Access::Lock);
             shared.queues.global.push(ready);
             shared.announce_from_outside();
         }

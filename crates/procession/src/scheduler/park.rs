@@ -12,7 +12,6 @@ use crate::scheduler::local::Stay;
 use crate::scheduler::seat_id::NEVER;
 use crate::sys::epoll::Kernel;
 use crate::sys::nanoseconds;
-use crate::util::cost::{Access, SharedLine, touch};
 
 /// The result of a thread's search for work, or of its wait.
 pub(crate) enum Parked {
@@ -57,7 +56,6 @@ impl LocalWorker {
     /// Returns the time until which to park at most because a running worker's LIFO slot is full
     /// and must be looked at again.
     fn lifo_slots_until(&self) -> u64 {
-        self.shared.meter_look_at_seats(SharedLine::LifoSlot);
         let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
             self.parking.reset_timeout();
@@ -122,7 +120,6 @@ impl LocalWorker {
         let mut napping = nap.map(|_| shared.idle.nap());
         self.tidy_up();
         self.search.owes_next.set(false);
-        touch(SharedLine::Idle, Access::Lock);
         if shared.idle.announce(self.seat, self.search.is_on.replace(false)) {
             shared.wake_idle_waiters();
         }
@@ -134,7 +131,6 @@ impl LocalWorker {
         self.record_plain(WordKind::Park, 0);
         let (mut is_clean, mut since) = (false, NEVER);
         loop {
-            shared.meter_look_at_seats(SharedLine::Deadline);
             let deadline = shared.next_deadline();
             let now = shared.world.now();
             since = since.min(now);
@@ -176,7 +172,6 @@ impl LocalWorker {
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
-            touch(SharedLine::Idle, Access::Lock);
             if shared.idle.come(self.seat) {
                 // A waker claimed the seat.
                 self.search.is_on.set(true);
@@ -249,7 +244,6 @@ impl LocalWorker {
 
     /// `Recheck` and `TakeBack`. Returns `true` if this worker is no longer parked.
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
-        self.shared.meter_look_at_queues();
         let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
         let has_bound =
             has_bound && !mutation::is(mutation::BUILT, mutation::BOUND_WITHOUT_RECHECK);
@@ -306,7 +300,6 @@ impl LocalWorker {
     /// Takes the announcement back, unless there is no permit. Returns `true` if this worker
     /// searches now.
     fn take_back(&self, force: bool) -> bool {
-        touch(SharedLine::Idle, Access::Lock);
         let searches = match self.shared.idle.take_back(self.seat, force) {
             // In the second case, the waker's token causes one spurious wake-up.
             TakenBack::Yes | TakenBack::ByWaker => true,

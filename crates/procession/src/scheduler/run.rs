@@ -19,15 +19,12 @@ use crate::report::failure::{self, ReportSpan};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
 use crate::scheduler::shared::Shared;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
         let seat = self.shared.seat(self.seat);
-        cost::touch(SharedLine::Process(slot.index()), Access::Swap);
-        cost::work(Operation::Step(slot.index()));
         // Before the step begins: these wakers wake this process, which must not count as a new
         // wake-up.
         slot.wake_foreign_wakers();
@@ -63,7 +60,6 @@ impl LocalWorker {
         match step {
             Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
-                cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
                 if slot.state.wait(wait_phase) == Duty::Enqueue {
                     self.push_continued(ready);
                 }
@@ -183,8 +179,6 @@ impl LocalWorker {
 /// `is_held` is `true` if the process has a held report.
 fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     let slot = ready.slot();
-    cost::touch(SharedLine::Process(slot.index()), Access::Exchange);
-    cost::touch(SharedLine::Birth(slot.index()), Access::Read);
     slot.drop_foreign_wakers();
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());

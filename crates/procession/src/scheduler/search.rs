@@ -8,11 +8,9 @@ use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::lifo_slot::mutation;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
-use crate::scheduler::meter::{meter_pop, meter_steal};
 use crate::scheduler::pace::NextTurn;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
-use crate::util::cost::{self, Access, SharedLine};
 
 /// The maximum number of runs in a row from the LIFO slot while other local work waits. The number
 /// is tokio's.
@@ -74,10 +72,7 @@ impl LocalWorker {
                 self.find_woken_bound().or_else(|| self.pop_woken()).or_else(|| self.pop_bound())
             }
             NextTurn::Continued => self.pop_continued(),
-            NextTurn::Spawned => {
-                meter_pop(SharedLine::Deque(self.seat.0), core.deque.is_empty());
-                core.deque.pop_oldest()
-            }
+            NextTurn::Spawned => core.deque.pop_oldest(),
             NextTurn::Any => return None,
         };
         if found.is_none() {
@@ -104,13 +99,11 @@ impl LocalWorker {
 
     #[inline]
     fn pop_deque(&self) -> Option<Ready> {
-        meter_pop(SharedLine::Deque(self.seat.0), self.core.deque.is_empty());
         self.core.deque.pop()
     }
 
     #[inline]
     fn pop_woken(&self) -> Option<Ready> {
-        meter_pop(SharedLine::Woken(self.seat.0), self.core.woken.is_empty());
         self.core.woken.pop()
     }
 
@@ -121,7 +114,6 @@ impl LocalWorker {
         if !core.bound_continued.borrow().is_empty() {
             return self.pop_continued_or_bound();
         }
-        meter_pop(SharedLine::Continued(self.seat.0), core.continued.is_empty());
         let ready = core.continued.pop()?;
         core.rounds_taken.set(core.rounds_taken.get().wrapping_add(1));
         Some(ready)
@@ -190,7 +182,6 @@ impl LocalWorker {
 
     #[inline]
     fn take_next(&self) -> Option<Ready> {
-        cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
         Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
     }
 
@@ -205,11 +196,8 @@ impl LocalWorker {
     /// of the rest is moved into the ring.
     fn pop_global(&self) -> Option<Ready> {
         let (core, shared) = (&self.core, &*self.shared);
-        cost::touch(SharedLine::Global, Access::Read);
-        self.pop_behind(&core.woken, &shared.queues.global).or_else(|| {
-            cost::touch(SharedLine::Overflow, Access::Read);
-            self.pop_behind(&core.continued, &shared.queues.overflow)
-        })
+        self.pop_behind(&core.woken, &shared.queues.global)
+            .or_else(|| self.pop_behind(&core.continued, &shared.queues.overflow))
     }
 
     #[inline]
@@ -239,7 +227,6 @@ impl LocalWorker {
         most: usize,
         first: Option<&mut Option<Ready>>,
     ) -> usize {
-        self.meter_share(behind);
         let share = behind.pop_share(self.shared.width(), most);
         if self.shared.queues.shuffled {
             let mut batch: Vec<Ready> = share.collect();
@@ -257,11 +244,9 @@ impl LocalWorker {
             return None;
         }
         if !self.search.is_on.get() {
-            cost::touch(SharedLine::Idle, Access::Read);
             if !shared.idle.start_searching() {
                 return None;
             }
-            cost::touch(SharedLine::Idle, Access::Swap);
             self.search.is_on.set(true);
         }
         let stats = &shared.seat(self.seat).stats;
@@ -321,7 +306,6 @@ impl LocalWorker {
     }
 
     fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
-        let number = victim.0;
         let victim = self.shared.seat(victim);
         // Two loads show that a queue is empty, without a read-modify-write.
         let (core, queues) = (&self.core, &victim.queues);
@@ -329,16 +313,9 @@ impl LocalWorker {
             *lost |= stolen.is_retry();
             stolen.success()
         };
-        meter_steal(SharedLine::Woken(number), || queues.woken.is_empty());
         let ready = taken(core.woken.steal_half(&queues.woken))
-            .or_else(|| {
-                meter_steal(SharedLine::Deque(number), || queues.deque.is_empty());
-                taken(core.continued.steal_half(&queues.deque))
-            })
-            .or_else(|| {
-                meter_steal(SharedLine::Continued(number), || queues.continued.is_empty());
-                taken(core.continued.steal_half(&queues.continued))
-            })?;
+            .or_else(|| taken(core.continued.steal_half(&queues.deque)))
+            .or_else(|| taken(core.continued.steal_half(&queues.continued)))?;
         if self.has_queued() {
             self.shared.announce();
         }
@@ -350,8 +327,6 @@ impl LocalWorker {
     fn steal_late(&self, victim: SeatId) -> Option<Ready> {
         let shared = &*self.shared;
         let seat = shared.seat(victim);
-        cost::touch(SharedLine::Deadline(victim.0), Access::Read);
-        cost::touch(SharedLine::LifoSlot(victim.0), Access::Read);
         if self.fire(&seat.timers)
             && let Some(ready) = self.find_local()
         {

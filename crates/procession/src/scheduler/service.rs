@@ -9,12 +9,10 @@ use crate::process::slot::Ready;
 use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::meter::meter_steal;
 use crate::scheduler::pace::{Look, SERVE_EVERY};
 use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
 use crate::time::timers::Timers;
-use crate::util::cost::SharedLine;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The
 /// others take one process. Such processes are the roots of whole trees of processes, each of which
@@ -121,7 +119,6 @@ impl LocalWorker {
     /// steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
-        shared.meter_look_at_queues();
         let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
         let mut filled = self.others(shared.idle.reach()).filter(is_filled).peekable();
         if filled.peek().is_none() {
@@ -213,7 +210,6 @@ impl LocalWorker {
         let stats = &shared.seat(self.seat).stats;
         for _ in 0..count {
             let queue = &shared.seat(other).queues.continued;
-            meter_steal(SharedLine::Continued(other.0), || queue.is_empty());
             let Some(ready) = queue.steal().success() else { return };
             stats.steals.add(1);
             shared.seat(other).stats.stolen.add_shared(1);
@@ -265,7 +261,6 @@ impl LocalWorker {
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
         let now = shared.world.now();
-        shared.meter_look_at_seats(SharedLine::Deadline);
         if shared.next_deadline() > now {
             return false;
         }

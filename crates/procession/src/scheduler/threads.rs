@@ -13,13 +13,11 @@ use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{current, worker};
 use crate::sys::{World, yield_thread};
-use crate::util::cost::{self, Access, SharedLine};
 
 impl Shared {
     /// Makes a claimed seat work: unparks its thread, or starts one.
     #[cold]
     pub(crate) fn wake_seat(&self, seat: SeatId) {
-        cost::touch(SharedLine::Idle, Access::Lock);
         self.idle.note_waking(seat, self.world.now());
         let place = self.seat(seat);
         let vacant = place.core.lock().is_some();

@@ -151,7 +151,6 @@ use crate::scheduler::park::Parked;
 use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// A worker passes new coroutines to another if it has more than twice as many as the other, plus
 /// this number. An arbitrary choice: small enough not to matter, and larger than the usual
@@ -244,7 +243,6 @@ impl LocalWorker {
 
     /// Pushes an entry onto the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
-        self.meter_deque_push();
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         self.shared.announce();
     }
@@ -252,7 +250,6 @@ impl LocalWorker {
     /// Pushes a new process onto the deque. If it is alone there, it runs after this step, and no
     /// worker is woken while one naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
-        self.meter_deque_push();
         let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
         self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
         if is_alone { self.shared.announce_own() } else { self.shared.announce() }
@@ -272,7 +269,6 @@ impl LocalWorker {
             self.unannounced.set(false);
             return self.shared.announce();
         }
-        cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
         if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
             let before = Ready::from_raw(before);
             self.record_wake(before.slot());
@@ -288,7 +284,6 @@ impl LocalWorker {
         match ready.slot().bound_to() {
             Some(seat) => self.push_bound(seat, ready),
             None => {
-                self.meter_woken_push();
                 self.core.woken.push(ready, &self.shared.queues.global);
                 self.unannounced.set(true);
             }
@@ -299,14 +294,13 @@ impl LocalWorker {
     /// order is that of [`set_next`](Self::set_next) for each of them, but a worker is woken once.
     pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
         let is_revoked = self.shared.idle.is_revoked(self.seat);
-        if !is_revoked && let Some(last) = woken.pop() {
-            cost::touch(SharedLine::LifoSlot(self.seat.0), Access::Swap);
-            if let Some(before) = self.shared.seat(self.seat).next.set(last.as_raw()) {
-                woken.insert(0, Ready::from_raw(before));
-            }
+        if !is_revoked
+            && let Some(last) = woken.pop()
+            && let Some(before) = self.shared.seat(self.seat).next.set(last.as_raw())
+        {
+            woken.insert(0, Ready::from_raw(before));
         }
         woken.iter().for_each(|ready| self.record_wake(ready.slot()));
-        self.meter_woken_push();
         // A worker without a permit will not take them soon.
         let is_own = woken.len() <= FEW && !is_revoked;
         self.core.woken.push_all(woken, &self.shared.queues.global);
@@ -317,12 +311,10 @@ impl LocalWorker {
     /// Queues a continued process, behind all others of that class.
     #[inline]
     pub(crate) fn push_continued(&self, ready: Ready) {
-        cost::work(Operation::Ready(ready.slot().index()));
         match ready.slot().bound_to() {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {
-                self.meter_continued_push();
                 self.core.continued.push(ready, &self.shared.queues.overflow);
                 self.unannounced.set(true);
             }
@@ -480,11 +472,8 @@ impl LocalWorker {
         if self.search.owes_next.take() {
             self.shared.announce();
         }
-        if self.search.is_on.take() {
-            cost::touch(SharedLine::Idle, Access::Swap);
-            if self.shared.idle.stop_searching() {
-                self.shared.announce();
-            }
+        if self.search.is_on.take() && self.shared.idle.stop_searching() {
+            self.shared.announce();
         }
     }
 
@@ -495,9 +484,7 @@ impl LocalWorker {
             return;
         }
         let shared = &*self.shared;
-        cost::touch(SharedLine::Idle, Access::Swap);
         let has_queued = || {
-            shared.meter_look_at_queues();
             // A worker that has seen a full LIFO slot, and this searcher, parks without a timeout.
             shared.has_queued() || shared.all_seats().any(|seat| !seat.next.look().is_null())
         };
@@ -660,7 +647,6 @@ impl Core {
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             let batch = (shared.table().cache() / 2).max(1);
-            cost::touch(SharedLine::Slots, Access::Lock);
             shared.table().take_free(shared, batch, &mut slots);
         }
         let slot = slots.pop()?;

@@ -19,7 +19,6 @@ use crate::scheduler::current;
 use crate::scheduler::settle::SettledOutput;
 use crate::scheduler::shared::Shared;
 use crate::time;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 use crate::variance::Typed;
 use crate::{Exit, Pid};
 
@@ -231,9 +230,6 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
             self.state = Joined::Taken(Pid::NOBODY);
             return Poll::Ready(Err(Exit::Refused));
         };
-        cost::work(Operation::Join);
-        cost::touch(SharedLine::Process(owner.slot().index()), Access::Exchange);
-        cost::touch(SharedLine::Birth(owner.slot().index()), Access::Write);
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
             let slot = owner.slot();
             current::note_waiting_for(Waiting::PROCESS, current::target_of(slot));

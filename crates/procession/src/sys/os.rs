@@ -15,7 +15,6 @@ use std::sync::{Arc, Weak};
 
 use crate::Pid;
 pub use crate::sys::network::{DatagramAddress, Network};
-use crate::util::cost::Meter;
 
 /// A value that lives as long as a simulated program.
 pub type SharedLocal = Arc<dyn Any + Send + Sync>;
@@ -131,11 +130,6 @@ pub trait Os: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Returns the meter that learns of the operations of this system's threads.
-    fn meter(&self) -> Option<Arc<dyn Meter>> {
-        None
-    }
-
     /// The runtime has broken a law.
     fn broken(&self, _law: &str) {}
 
@@ -235,7 +229,7 @@ mod simulated {
     use std::sync::Arc;
 
     use super::Os;
-    use crate::util::{caught, cost, membarrier};
+    use crate::util::{caught, membarrier};
 
     thread_local! {
         static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };
@@ -250,7 +244,6 @@ mod simulated {
     /// Makes the calling thread one of a simulated system, until the result is dropped.
     pub fn enter(os: Arc<dyn Os>) -> EnteredSystem {
         let before = membarrier::simulate(Some(os.has_membarrier()));
-        cost::set(os.meter());
         caught::set(Some(tell_panic));
         EnteredSystem(HERE.replace(Some(os)), before)
     }
@@ -275,7 +268,6 @@ mod simulated {
     impl Drop for EnteredSystem {
         fn drop(&mut self) {
             membarrier::simulate(self.1);
-            cost::set(self.0.as_ref().and_then(|os| os.meter()));
             caught::set(self.0.is_some().then_some(tell_panic));
             drop(HERE.replace(self.0.take()));
         }

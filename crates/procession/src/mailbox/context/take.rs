@@ -16,7 +16,6 @@ use crate::process::unwind::drop_guarded;
 use crate::relations::links;
 use crate::relations::signal::Signal;
 use crate::scheduler::current;
-use crate::util::cost::{self, Access, Operation, SharedLine};
 
 /// A message that a filter looks at. If it is dropped, the message is put aside, also if the filter
 /// panics.
@@ -217,12 +216,10 @@ impl<M: Send + 'static> Context<M> {
     /// has been terminated.
     #[inline]
     pub(super) fn take_batch(&self, queue: &EventQueue<M, System>) -> Option<Batch<M, System>> {
-        cost::touch(SharedLine::Process(self.slot.index()), Access::Swap);
         let (more, terminated) = self.slot.state.take_for_step(|| queue.take());
         if more.len() == 0 {
             return None;
         }
-        cost::work(Operation::Receive(more.len() as u32));
         if terminated {
             self.discard(more);
             return None;
