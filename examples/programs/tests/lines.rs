@@ -4,8 +4,11 @@ use std::fs::read_to_string;
 use std::path::Path;
 
 /// Each program, and its counterpart.
-const PROGRAMS: &[(&str, &str)] =
-    &[("src/bin/jobs.rs", "peers/jobs.rs"), ("src/bin/proxy.rs", "peers/proxy.rs")];
+const PROGRAMS: &[(&str, &str)] = &[
+    ("src/bin/crawler.rs", "peers/crawler.rs"),
+    ("src/bin/jobs.rs", "peers/jobs.rs"),
+    ("src/bin/proxy.rs", "peers/proxy.rs"),
+];
 
 /// Counts the lines that are neither blank nor a comment.
 fn code_lines(name: &str) -> usize {
