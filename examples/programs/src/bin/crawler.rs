@@ -1,6 +1,6 @@
 //! A crawler: `crawler URL [DEPTH [PATIENCE_MS]]`.
 //!
-//! It follows links over at most DEPTH steps. It sends at most FETCHES requests at once, and at most
+//! It follows links over at most DEPTH steps, with at most FETCHES requests at once, and at most
 //! PER_HOST to each host. A page may take PATIENCE_MS. At the end and at Ctrl-C it says what it has
 //! fetched.
 
