@@ -20,23 +20,28 @@ use socket2::SockRef;
 mod farewell;
 mod io;
 mod over;
-pub(crate) mod pulse;
 mod relations;
+mod stage;
 mod watched;
 
-use self::farewell::{Farewell, Left};
-use self::io::{CLOSED, Inbox, Outbox, ends, given_up, unless, wait, write};
-use self::pulse::{Next, Pulse};
+use self::io::{CLOSED, Ends, Inbox, Outbox, ends, given_up, unless, wait, write};
+use self::stage::{Farewell, Left};
 use self::watched::WatchedProcesses;
 use crate::carrier::Carrier;
+use crate::grants::Reach;
 use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, TermReply, post, sort};
 use crate::link::{Caller, Link, Order, count};
-use crate::node::{Attempt, GRANTS_NAME, Inlet, Node, Reach, STATUS_NAME};
+use crate::node::admission::Attempt;
+use crate::node::{Inlet, Node};
+use crate::outbound::PULSE_LANE;
+use crate::pulse::{Next, Pulse};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
+use crate::wire::calls::last;
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::{FRAGMENT_LEN, Frames};
+use crate::wire::names::{GRANTS_NAME, PULSE, is_grants, is_kernel, is_pulse, is_status};
 use crate::wire::{self, Incoming};
 
 /// The bytes of messages in parts that are held. A test sends more.
@@ -51,11 +56,6 @@ const RESTS_MAX: usize = 64;
 
 /// The turns in a row that read or write before other processes have theirs.
 const BUSY_TURNS: u32 = 2;
-
-/// The name of a process that no node has. See [`pulse`].
-const PULSE: &str = "$procession_pulse";
-/// The lane of the questions and answers, so that they do not wait behind messages.
-pub(crate) const PULSE_LANE: u64 = u64::MAX;
 
 /// The receiver of the latest message, most likely that of the next one.
 #[derive(Debug)]
@@ -95,9 +95,6 @@ struct Connection {
     /// Set once it has ended, unless its process is terminated.
     why: Option<Ends>,
 }
-
-/// The reason why a connection ends.
-pub(crate) type Ends = String;
 
 /// Runs a connection until it ends. If this node ends it in order and messages are left, that is
 /// the failure of the process.
@@ -470,7 +467,9 @@ impl Connection {
             return count(&self.link.counts.undelivered, 1);
         };
         let taken = match inlet {
-            Inlet::Letters(recipient) => post(recipient, sort(&self.node, own, from, term)),
+            Inlet::Letters(recipient) => {
+                post(recipient, sort(|| self.node.replies(), own, from, term))
+            }
             // A right to reply that is dropped tells the caller itself.
             Inlet::Typed(typed) => {
                 typed.take(&self.node, own, &self.link.peer.name, term).then_some(()).ok_or(None)
@@ -544,7 +543,7 @@ impl Connection {
     /// to a third one, with the grants of this one.
     fn asked(&self, term: Term) -> Option<(Term, TermReply)> {
         let own = self.node.pid_of(0);
-        let Letter::Call { request, reply } = sort(&self.node, &own, None, term) else {
+        let Letter::Call { request, reply } = sort(|| self.node.replies(), &own, None, term) else {
             count(&self.link.counts.undelivered, 1);
             return None;
         };
@@ -564,40 +563,7 @@ impl Connection {
         };
         let Caller { from, target, waits } = caller;
         self.link.tell_demonitor(&from, &target, call);
-        waits.end(Ok(crate::letter::last(term)));
-    }
-}
-
-/// Returns `true` for the process that no node has, by which nodes ask each other for a sign.
-fn is_pulse(target: &Target) -> bool {
-    matches!(target, Target::Name(name) if name.as_str() == PULSE)
-}
-
-/// Returns `true` for the name from which a node tells what it permits.
-fn is_grants(from: &Target) -> bool {
-    matches!(from, Target::Name(name) if name.as_str() == GRANTS_NAME)
-}
-
-/// Returns `true` for what is no process: the node answers, and permits it in a way of its own.
-pub(crate) fn is_answered_by_node(target: &Target) -> bool {
-    is_kernel(target) || is_status(target)
-}
-
-/// Returns `true` for the process that each BEAM node has, and that others ping.
-fn is_kernel(target: &Target) -> bool {
-    matches!(target, Target::Name(name) if name.as_str() == "net_kernel")
-}
-
-/// Returns `true` for the process that is asked for the status of this node.
-fn is_status(target: &Target) -> bool {
-    matches!(target, Target::Name(name) if name.as_str() == STATUS_NAME)
-}
-
-/// Returns the lane of the signals of a process of this node.
-fn lane_of(target: &Target) -> u64 {
-    match target {
-        Target::Pid(pid) => pid.number(),
-        Target::Name(_) => 0,
+        waits.end(Ok(last(term)));
     }
 }
 

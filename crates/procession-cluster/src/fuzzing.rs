@@ -2,7 +2,9 @@
 
 use crate::cookie::Cookie;
 use crate::handshake::{Handshake, Introduction, Progress, Status, digest, flags};
-use crate::term::{Atom, EncodeError, Reader, Writer};
+use crate::term::decode::Reader;
+use crate::term::encode::Writer;
+use crate::term::{Atom, EncodeError};
 use crate::wire::control::Control;
 use crate::wire::frame::Frames;
 use crate::wire::{self, Incoming};

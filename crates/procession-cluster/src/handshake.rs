@@ -500,5 +500,15 @@ impl Body<'_> {
     }
 }
 
+/// Splits the name of a node.
+pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
+    let (word, host) = name.split_once('@')?;
+    let is_word = |text: &str| {
+        !text.is_empty()
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':'))
+    };
+    (is_word(word) && is_word(host)).then_some((word, host))
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,19 @@
 //! Letters: what a process receives from the cluster.
 
 use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use procession::Exit;
 use procession::mailbox::Recipient;
 use procession::relay::{self, DeadCause};
 use procession::report::catch_panic;
 
-use crate::link::Remote;
-use crate::node::Node;
+use crate::error::SendTermError;
+use crate::outbound::Lane;
+use crate::remote::Remote;
 use crate::term::{Atom, NodePid, Reference, Term};
+use crate::wire::calls::{last, reference_of};
 
 /// A message or a notice from the cluster, to a process that is [attached](crate::Node::attach).
 #[derive(Debug)]
@@ -67,13 +71,32 @@ pub struct RemoteDown {
     pub exit: Exit,
 }
 
+/// The node that sends the replies to calls.
+pub(crate) trait Replies: Send + Sync {
+    /// Sends the reply to a call.
+    fn reply(
+        &self,
+        from: &NodePid,
+        to: &NodePid,
+        tag: &Term,
+        reply: Term,
+    ) -> Result<(), SendTermError>;
+
+    /// Waits until the connection to a node may have room for so many bytes of the sender `lane`.
+    /// Returns `false` if there is none.
+    fn until_room<'a>(&'a self, lane: Lane, to: &'a Remote, length: usize) -> AwaitedRoom<'a>;
+}
+
+/// The wait for room in the queue of a connection.
+pub(crate) type AwaitedRoom<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
 /// Answers a call of a process of another node.
 ///
 /// Dropping it sends nothing. The caller then waits until its time limit. Clones answer the same
 /// call, of which the first reply counts.
 #[derive(Clone)]
 pub struct TermReply {
-    pub(crate) node: Node,
+    node: Arc<dyn Replies>,
     pub(crate) from: NodePid,
     pub(crate) to: NodePid,
     pub(crate) tag: Term,
@@ -83,9 +106,9 @@ impl TermReply {
     /// Sends the reply.
     ///
     /// # Errors
-    /// [`SendTermError`](crate::SendTermError) returns the reply if the caller's node is not
+    /// [`SendTermError`] returns the reply if the caller's node is not
     /// connected, the queue of its connection is full, or the term cannot be sent.
-    pub fn send(self, reply: Term) -> Result<(), crate::SendTermError> {
+    pub fn send(self, reply: Term) -> Result<(), SendTermError> {
         self.node.reply(&self.from, &self.to, &self.tag, reply)
     }
 
@@ -96,14 +119,18 @@ impl TermReply {
     ///
     /// # Cancellation
     /// If the future is dropped, there is no reply.
-    pub async fn send_wait(self, reply: Term) -> Result<(), crate::SendTermError> {
+    pub async fn send_wait(self, reply: Term) -> Result<(), SendTermError> {
         let to = Remote::from(&self.to);
         let mut reply = reply;
         loop {
             match self.node.reply(&self.from, &self.to, &self.tag, reply) {
                 Ok(()) => return Ok(()),
                 Err(refused) => {
-                    reply = self.node.until_room(self.from.number(), &to, refused).await?
+                    let Some(length) = refused.needs else { return Err(refused) };
+                    if !self.node.until_room(self.from.number(), &to, length).await {
+                        return Err(refused);
+                    }
+                    reply = refused.term;
                 }
             }
         }
@@ -124,25 +151,6 @@ impl TermReply {
     /// Returns the reference in the tag of the call, if it has one as it should.
     pub(crate) fn reference(&self) -> Option<&Reference> {
         reference_of(&self.tag)
-    }
-}
-
-/// Returns the reference in the tag of a call, if it has one as it should.
-pub(crate) fn reference_of(tag: &Term) -> Option<&Reference> {
-    match tag {
-        Term::Reference(reference) => Some(reference),
-        tag => alias_of(tag),
-    }
-}
-
-/// Returns the alias at which a caller that may give up asks for the reply. It takes it back then.
-pub(crate) fn alias_of(tag: &Term) -> Option<&Reference> {
-    match tag {
-        Term::Improper(items, tail) => match (&**items, &**tail) {
-            ([word], Term::Reference(alias)) if word.is_atom("alias") => Some(alias),
-            _ => None,
-        },
-        _ => None,
     }
 }
 
@@ -176,14 +184,20 @@ pub(crate) fn post(recipient: &Recipient<Letter>, letter: Letter) -> Result<(), 
     catch_panic(send).unwrap_or(Err(None))
 }
 
-/// Sorts a message: calls and casts have forms of their own.
-pub(crate) fn sort(node: &Node, own: &NodePid, from: Option<NodePid>, term: Term) -> Letter {
+/// Sorts a message: calls and casts have forms of their own. `node` returns the node that sends
+/// the reply to a call.
+pub(crate) fn sort(
+    node: impl FnOnce() -> Arc<dyn Replies>,
+    own: &NodePid,
+    from: Option<NodePid>,
+    term: Term,
+) -> Letter {
     let Term::Tuple(items) = &term else { return Letter::Message { from, term } };
     match &**items {
         [head, Term::Tuple(caller), _] if head.is_atom("$gen_call") => {
             if let [Term::Pid(to), tag] = &**caller {
                 let (to, tag) = (to.clone(), tag.clone());
-                let reply = TermReply { node: node.clone(), from: own.clone(), to, tag };
+                let reply = TermReply { node: node(), from: own.clone(), to, tag };
                 return Letter::Call { request: last(term), reply };
             }
         }
@@ -191,12 +205,4 @@ pub(crate) fn sort(node: &Node, own: &NodePid, from: Option<NodePid>, term: Term
         _ => {}
     }
     Letter::Message { from, term }
-}
-
-/// Returns the last item of a tuple that has items.
-pub(crate) fn last(term: Term) -> Term {
-    match term {
-        Term::Tuple(mut items) => items.pop().unwrap_or(Term::Tuple(items)),
-        other => other,
-    }
 }

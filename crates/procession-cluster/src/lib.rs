@@ -87,16 +87,22 @@ mod chance;
 mod connection;
 mod cookie;
 mod epmd;
+mod error;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod grants;
 mod guarded;
 mod handshake;
+mod joining;
 mod letter;
 mod link;
 mod node;
 mod outbound;
+mod pulse;
 mod reason;
+mod remote;
+mod remotes;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub mod serialize;
@@ -105,14 +111,22 @@ mod tls;
 mod wire;
 
 pub use crate::cookie::Cookie;
+pub use crate::error::{CallTermError, RegisterError, SendTermCause, SendTermError};
+pub use crate::grants::{GrantError, Grants};
 pub use crate::handshake::HandshakeError;
+pub use crate::joining::builder::NodeBuilder;
+pub use crate::joining::builder::StartError;
+pub use crate::joining::connect::ConnectError;
+pub use crate::joining::find::{Find, Found};
+pub use crate::joining::ping::PingError;
 pub use crate::letter::{Letter, RemoteDown, TermReply};
-pub use crate::link::Remote;
-pub use crate::node::StartError;
-pub use crate::node::{
-    ApplyError, CallTermError, ConnectError, Find, Found, GrantError, Grants, Member, Node,
-    NodeBuilder, NodeStatus, PeerInfo, PingError, RegisterError, SendTermCause, SendTermError,
-    StartTermError, StatusError, Stopping, WeakNode,
-};
+pub use crate::node::Node;
+pub use crate::node::functions::ApplyError;
+pub use crate::node::member::Member;
+pub use crate::node::names::WeakNode;
+pub use crate::node::start::StartTermError;
+pub use crate::node::status::{NodeStatus, PeerInfo, StatusError};
+pub use crate::node::stop::Stopping;
+pub use crate::remote::Remote;
 pub use crate::term::{Atom, NodePid, Reference, Term};
 pub use crate::tls::{Tls, TlsError};

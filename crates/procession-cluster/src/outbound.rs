@@ -25,10 +25,10 @@ use procession::sync::Notify;
 use procession::time::Instant;
 use procession_sync::Mutex;
 
-use crate::connection::PULSE_LANE;
 use crate::handshake::flags;
-use crate::term::{EncodeError, Term, Writer};
-use crate::wire::control::Control;
+use crate::term::encode::Writer;
+use crate::term::{EncodeError, Term};
+use crate::wire::control::{Control, Target};
 use crate::wire::frame::{FRAGMENT_LEN, PLAIN_HEADER, write_fragment};
 
 /// The bytes of small messages that may wait. One sender may have half of it.
@@ -48,6 +48,18 @@ const LARGE_HEAD: usize = 4 + PLAIN_HEADER.len();
 
 /// The sender of a message: the number of a process, or 0 for the node itself.
 pub(crate) type Lane = u64;
+
+/// The lane of the questions and answers of the [pulse](crate::pulse), so that they do not wait
+/// behind messages.
+pub(crate) const PULSE_LANE: Lane = u64::MAX;
+
+/// Returns the lane of the signals of a process of this node.
+pub(crate) fn lane_of(target: &Target) -> Lane {
+    match target {
+        Target::Pid(pid) => pid.number(),
+        Target::Name(_) => 0,
+    }
+}
 
 /// The reason why nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,19 +43,13 @@
 //! # Ok::<(), procession_cluster::serialize::ConvertError>(())
 //! ```
 
-use std::error::Error;
-use std::fmt;
-use std::time::Duration;
-
-use serde_core::de::DeserializeOwned;
-use serde_core::{Serialize, de, ser};
-
-use crate::letter::TermReply;
-use crate::link::Remote;
-use crate::node::{CallTermError, Member, Node, SendTermError};
+#[cfg(doc)]
 use crate::term::{Atom, NodePid, Reference, Term};
 
 pub mod address;
+mod calls;
+mod convert;
+mod error;
 mod format;
 #[cfg(any(feature = "postcard", feature = "message-pack"))]
 mod limited;
@@ -67,178 +61,10 @@ mod terms;
 mod typed;
 mod write;
 
+pub use self::convert::{from_term, to_term};
+pub use self::error::{CallError, ConvertError, SendError};
 pub use self::format::Format;
 pub use self::message::{MessageError, Messages, message};
-
-/// The error of a value that is no term, or of a term that is no such value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConvertError(String);
-
-impl fmt::Display for ConvertError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for ConvertError {}
-
-impl ser::Error for ConvertError {
-    fn custom<T: fmt::Display>(text: T) -> Self {
-        Self(text.to_string())
-    }
-}
-
-impl de::Error for ConvertError {
-    fn custom<T: fmt::Display>(text: T) -> Self {
-        Self(text.to_string())
-    }
-}
-
-/// Returns the term of a value.
-///
-/// # Errors
-/// [`ConvertError`]: the name of a field or variant has more than 255 characters, a float is
-/// infinite or no number, or the type's own code fails.
-pub fn to_term<T: Serialize + ?Sized>(value: &T) -> Result<Term, ConvertError> {
-    value.serialize(write::Writer)
-}
-
-/// Returns the value of a term.
-///
-/// # Errors
-/// [`ConvertError`] says what was expected and what came.
-pub fn from_term<T: DeserializeOwned>(term: Term) -> Result<T, ConvertError> {
-    T::deserialize(read::Reader(term))
-}
-
-/// The error of a call with values of Rust types.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum CallError {
-    /// The request has no term.
-    Request(ConvertError),
-    /// There is no reply.
-    Call(CallTermError),
-    /// The reply is no value of the type. The error returns it.
-    Reply(ConvertError, Term),
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request(error) => write!(f, "the request has no term: {error}"),
-            Self::Call(error) => fmt::Display::fmt(error, f),
-            Self::Reply(error, _) => write!(f, "the reply is of another type: {error}"),
-        }
-    }
-}
-
-impl Error for CallError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Request(error) | Self::Reply(error, _) => Some(error),
-            Self::Call(error) => Some(error),
-        }
-    }
-}
-
-/// The error of sending a value of a Rust type.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SendError {
-    /// The value has no term.
-    Convert(ConvertError),
-    /// The term was not sent. The error returns it.
-    Send(SendTermError),
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Convert(error) => write!(f, "the value has no term: {error}"),
-            Self::Send(error) => fmt::Display::fmt(error, f),
-        }
-    }
-}
-
-impl Error for SendError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Convert(error) => Some(error),
-            Self::Send(error) => Some(error),
-        }
-    }
-}
-
-fn reply_as<R: DeserializeOwned>(reply: Result<Term, CallTermError>) -> Result<R, CallError> {
-    let reply = reply.map_err(CallError::Call)?;
-    // The error returns the reply.
-    from_term(reply.clone()).map_err(|error| CallError::Reply(error, reply))
-}
-
-impl Node {
-    /// Calls a process of another node like [`call`](Self::call), with a request and a reply of
-    /// Rust types.
-    ///
-    /// # Errors
-    /// [`CallError`]: the request has no term, there is no reply, or it is of another type.
-    ///
-    /// # Cancellation
-    /// As for [`call`](Self::call).
-    pub async fn call_as<R: DeserializeOwned>(
-        &self,
-        to: impl Into<Remote>,
-        request: &(impl Serialize + ?Sized),
-        timeout: Duration,
-    ) -> Result<R, CallError> {
-        let request = to_term(request).map_err(CallError::Request)?;
-        reply_as(self.call(to, request, timeout).await)
-    }
-}
-
-impl Member {
-    /// Calls a process of another node like [`call`](Self::call), with a request and a reply of
-    /// Rust types.
-    ///
-    /// # Errors
-    /// [`CallError`]: the request has no term, there is no reply, or it is of another type.
-    ///
-    /// # Cancellation
-    /// As for [`call`](Self::call).
-    pub async fn call_as<R: DeserializeOwned>(
-        &self,
-        to: impl Into<Remote>,
-        request: &(impl Serialize + ?Sized),
-        timeout: Duration,
-    ) -> Result<R, CallError> {
-        let request = to_term(request).map_err(CallError::Request)?;
-        reply_as(self.call(to, request, timeout).await)
-    }
-
-    /// Sends a value like [`send`](Self::send).
-    ///
-    /// # Errors
-    /// [`SendError`]: the value has no term, or that was not sent.
-    pub fn send_as(
-        &self,
-        to: impl Into<Remote>,
-        value: &(impl Serialize + ?Sized),
-    ) -> Result<(), SendError> {
-        let term = to_term(value).map_err(SendError::Convert)?;
-        self.send(to, term).map_err(SendError::Send)
-    }
-}
-
-impl TermReply {
-    /// Sends a value as the reply, like [`send`](Self::send).
-    ///
-    /// # Errors
-    /// [`SendError`]: the value has no term, or that was not sent.
-    pub fn send_as(self, value: &(impl Serialize + ?Sized)) -> Result<(), SendError> {
-        let term = to_term(value).map_err(SendError::Convert)?;
-        self.send(term).map_err(SendError::Send)
-    }
-}
 
 #[cfg(test)]
 mod tests;

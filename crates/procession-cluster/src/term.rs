@@ -3,16 +3,15 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-mod decode;
-mod encode;
+pub(crate) mod decode;
+pub(crate) mod encode;
+mod error;
+pub(crate) mod maps;
 mod memory;
 #[cfg(test)]
 mod tests;
 
-pub use self::decode::DecodeError;
-pub(crate) use self::decode::Reader;
-pub use self::encode::EncodeError;
-pub(crate) use self::encode::Writer;
+pub use self::error::{DecodeError, EncodeError};
 
 /// The deepest nesting of a term that is sent or taken.
 pub(crate) const DEPTH_MAX: usize = 128;

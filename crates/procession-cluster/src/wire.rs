@@ -1,10 +1,13 @@
 //! The wire between two nodes: what is said (`control`), and how it is cut into frames (`frame`).
 
+pub(crate) mod calls;
 pub(crate) mod control;
 pub(crate) mod frame;
+pub(crate) mod names;
 
-use crate::letter::reference_of;
-use crate::term::{Atom, DecodeError, Reader, Reference, Term};
+use crate::term::decode::Reader;
+use crate::term::{Atom, DecodeError, Reference, Term};
+use crate::wire::calls::call_of;
 use crate::wire::control::{Control, WrongControl};
 use crate::wire::frame::{Frames, WrongFrame};
 
@@ -98,14 +101,4 @@ pub(crate) fn read(
 /// Returns `true` for the errors of a message that may be right, and only has no room here.
 fn is_no_room(why: DecodeError) -> bool {
     matches!(why, DecodeError::TooLarge | DecodeError::TooDeep)
-}
-
-/// Returns the reference of a call, of which only the request has no room. See
-/// [`sort`](crate::letter::sort).
-fn call_of(mut reader: Reader<'_>) -> Option<Reference> {
-    let is_call = reader.tuple_of(3) && reader.term().ok()?.is_atom("$gen_call");
-    if !is_call || !reader.tuple_of(2) || !matches!(reader.term(), Ok(Term::Pid(_))) {
-        return None;
-    }
-    reference_of(&reader.term().ok()?).cloned()
 }

@@ -43,7 +43,6 @@
 //! ## Checked by
 //! `tests/it/ends.rs`, the tests of the connection, and the simulated cluster.
 
-use std::fmt;
 use std::net::Shutdown;
 use std::pin::pin;
 use std::sync::Arc;
@@ -53,61 +52,17 @@ use procession::time::Instant;
 use procession::{Context, timeout};
 use socket2::SockRef;
 
-use crate::connection::io::{CLOSED, told_to_end, unless};
-use crate::connection::{Connection, Ends, PULSE, PULSE_LANE};
+use crate::connection::Connection;
+use crate::connection::io::{CLOSED, Ends, told_to_end, unless};
+use crate::connection::stage::{Farewell, Left, Stage};
 use crate::link::Order;
-use crate::term::{Atom, Reference, Term};
+use crate::outbound::PULSE_LANE;
+use crate::term::{Atom, Term};
 use crate::wire::control::{Control, Target};
-
-#[derive(Debug)]
-pub(super) struct Farewell {
-    why: Ends,
-    /// When the connection ends, whatever is left.
-    pub(super) until: Instant,
-    stage: Stage,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Stage {
-    Sends,
-    Asked(Reference),
-    Answered,
-    Told,
-    Shut,
-}
+use crate::wire::names::PULSE;
 
 /// The statement that the other node has sent everything, and ends the connection.
 const DONE: &str = "done";
-
-impl Farewell {
-    pub(super) fn why(self) -> Ends {
-        self.why
-    }
-
-    /// Notes an answer of the other node.
-    pub(super) fn answered(&mut self, question: &Reference) {
-        if matches!(&self.stage, Stage::Asked(asked) if asked == question) {
-            self.stage = Stage::Answered;
-        }
-    }
-}
-
-/// Messages that a connection has left when it ended in order.
-#[derive(Debug)]
-pub(crate) struct Left {
-    count: u64,
-    peer: Atom,
-    /// The reason why the connection ends, and what has kept the messages from being sent.
-    why: Ends,
-    cause: Ends,
-}
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { count, peer, why, cause } = self;
-        write!(f, "{why}, and {count} messages to {} may be lost: {cause}", peer.as_str())
-    }
-}
 
 impl Connection {
     /// Waits until the subscribers were told that the connection is there.

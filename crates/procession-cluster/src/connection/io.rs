@@ -10,7 +10,6 @@ use procession::time::Sleep;
 use procession::{Context, Event, yield_now};
 
 use crate::carrier::Carrier;
-use crate::connection::Ends;
 use crate::link::{Link, Order};
 use crate::outbound::MESSAGE_MAX;
 use crate::wire::frame::FRAGMENT_LEN;
@@ -21,6 +20,9 @@ const CHUNK: usize = 64 << 10;
 const KEPT: usize = 4 * CHUNK;
 /// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
 const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
+
+/// The reason why a connection ends.
+pub(crate) type Ends = String;
 
 /// The end of a connection by the other node.
 pub(super) const CLOSED: &str = "it has closed the connection";

@@ -6,7 +6,8 @@ use procession::Exit;
 use procession::relay::{self, Outgoing, RemoteSignal};
 
 use super::io::SHUTS_DOWN;
-use super::{Connection, Ends};
+use crate::connection::Connection;
+use crate::connection::io::Ends;
 use crate::link::{Link, StartRefusal};
 use crate::node::Node;
 

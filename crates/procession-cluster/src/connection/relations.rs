@@ -5,13 +5,17 @@ use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, recei
 use procession::report::catch_panic;
 use procession::{Context, Exit, Pid};
 
+use crate::connection::Connection;
 use crate::connection::watched::Watched;
-use crate::connection::{Connection, is_answered_by_node, is_pulse, lane_of};
 use crate::link::{Asker, Order, StartRefusal, Teller, Watch, count};
-use crate::node::{Applied, ENDED, Spawned};
+use crate::node::ENDED;
+use crate::node::exports::Spawned;
+use crate::node::functions::Applied;
+use crate::outbound::lane_of;
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest, Target};
+use crate::wire::names::{is_answered_by_node, is_pulse};
 
 /// The monitors that one other node may have of processes of this one, and as many links. With some
 /// 600 bytes for each, they take at most about 300 MiB. A test makes as many as may be.

@@ -10,12 +10,16 @@ use procession::relay::{self, RemoteSignal};
 use procession::time::Instant;
 use procession::{Context, Event, Exit, Scheduler};
 
+use super::HELD_MAX;
 use super::relations::RELATIONS_MAX;
-use super::{HELD_MAX, PULSE, STATUS_NAME};
+use crate::grants::Reach;
 use crate::handshake::{Handshake, Introduction, Progress, flags};
-use crate::node::{Reach, STARTS_MAX};
-use crate::term::{Atom, NodePid, Reader, Reference, Writer};
+use crate::node::start::STARTS_MAX;
+use crate::term::decode::Reader;
+use crate::term::encode::Writer;
+use crate::term::{Atom, NodePid, Reference};
 use crate::wire::frame::{FRAGMENT_LEN, write_fragment};
+use crate::wire::names::{GRANTS_NAME, PULSE, STATUS_NAME};
 use crate::{
     ApplyError, CallTermError, ConnectError, Cookie, Grants, Letter, Node, PeerInfo, Remote,
     SendTermCause, StartTermError, Term,
@@ -386,7 +390,7 @@ fn grants_are_told_behind_the_first_answer() {
     ask(&mut stream);
     let [answer, told] = [(); 2].map(|()| read_operation(&mut stream, 28));
     assert!(answer[1].is_atom(PULSE) && answer[3] == question, "{answer:?}");
-    assert!(told[1].is_atom(super::GRANTS_NAME) && told[3] != question, "{told:?}");
+    assert!(told[1].is_atom(GRANTS_NAME) && told[3] != question, "{told:?}");
     // What concerns others, and no sends, is not told.
     node.grant("c@127.0.0.1", Grants::new().send("open")).expect("it names a node");
     node.grant("*", Grants::new().exits()).expect("it names nodes");
@@ -397,7 +401,7 @@ fn grants_are_told_behind_the_first_answer() {
     }
     node.grant("*", Grants::new().send("open")).expect("it names nodes");
     let told = read_operation(&mut stream, 28);
-    assert!(told[1].is_atom(super::GRANTS_NAME), "{told:?}");
+    assert!(told[1].is_atom(GRANTS_NAME), "{told:?}");
 }
 
 /// Goal: a node whose grants change often tells each connection one statement at a time, so that
@@ -438,7 +442,7 @@ fn many_changes_of_grants_keep_a_connection() {
 fn a_statement_has_a_reference_of_the_node_that_tells() {
     let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
-    let name = Remote::named(super::GRANTS_NAME, "b@127.0.0.1");
+    let name = Remote::named(GRANTS_NAME, "b@127.0.0.1");
     let watcher = scheduler.start(move |mut cx: Context<Letter>| async move {
         let own = node.attach(&cx.address().map(|letter| letter));
         while node.peers().is_empty() {
@@ -452,7 +456,7 @@ fn a_statement_has_a_reference_of_the_node_that_tells() {
     });
     let monitor = loop {
         let items = read_operation(&mut stream, 19);
-        if items[2].is_atom(super::GRANTS_NAME) {
+        if items[2].is_atom(GRANTS_NAME) {
             break items;
         }
     };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use procession::relations::MonitorRef;
 
-use crate::node::Applied;
+use crate::node::functions::Applied;
 use crate::term::{NodePid, Reference};
 use crate::wire::control::Target;
 

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::sync::oneshot;
-use procession::{Context, Exit, SpawnOptions};
-use procession_sync::Mutex;
+use procession::{Context, Exit, Outcome, SpawnOptions};
 
+use crate::error::SendTermCause;
 use crate::guarded::Guarded;
 use crate::letter::Letter;
 use crate::link::{Asker, Link, Relations, StartRefusal};
-use crate::node::error::SendTermCause;
-use crate::node::{Export, Node, START_KIND, Spawned};
+use crate::node::exports::{Export, Returned, Spawned};
+use crate::node::{Node, START_KIND};
 use crate::reason;
 use crate::term::{Atom, Reference, Term};
 use crate::wire::control::SpawnRequest;
@@ -28,9 +28,6 @@ const MODULE: &str = "erpc";
 const CALL: &str = "execute_call";
 /// The function whose result nobody learns.
 const CAST: &str = "execute_cast";
-
-/// What an exported function has returned.
-pub(crate) type Returned = Arc<Mutex<Option<Result<Term, Term>>>>;
 
 /// A call of a function of this node. The end of its process tells the result.
 #[derive(Debug)]
@@ -142,6 +139,49 @@ impl Error for ApplyError {
 }
 
 impl Node {
+    /// Lets other nodes start processes with a function: by
+    /// `spawn(Node, Module, Function, Arguments)`, in all its forms.
+    ///
+    /// `function` receives the context of the new process and the arguments, of which there are
+    /// `arity`. What is not exported cannot be started, and only nodes that have the
+    /// [grant](crate::Grants::spawn) can start what is. A function that returns a value to its
+    /// caller is exported by [`export_function`](Self::export_function).
+    ///
+    /// # Panics
+    /// If a name has more than 255 characters.
+    pub fn export<F, P>(&self, module: &str, function: &str, arity: u8, start: F)
+    where
+        F: Fn(Context<Letter>, Vec<Term>) -> P + Send + Sync + 'static,
+        P: Future + Send + 'static,
+        P::Output: Outcome + Send + 'static,
+    {
+        let start = Arc::new(start);
+        let start = move |arguments, _| {
+            let start = Arc::clone(&start);
+            let process = move |cx: Context<Letter>| start(cx, arguments);
+            Spawned::start(SpawnOptions::new(), process)
+        };
+        self.export_as(
+            module,
+            function,
+            arity,
+            Export { start: Guarded::new(Arc::new(start)), returns: false },
+        );
+    }
+
+    fn export_as(&self, module: &str, function: &str, arity: u8, export: Export) {
+        let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
+        let key = (atom(module), atom(function), i64::from(arity));
+        let replaced = self.0.exports.lock().insert(key, export);
+        // Outside of the lock, since it has code of the user.
+        drop(replaced);
+    }
+
+    pub(crate) fn exported(&self, request: &SpawnRequest) -> Option<Export> {
+        let key = (request.module.clone(), request.function.clone(), request.arity);
+        self.0.exports.lock().get(&key).cloned()
+    }
+
     /// Lets other nodes call a function and wait for its value: by `erpc:call` or `rpc:call` of a
     /// BEAM node, or by [`apply`](Self::apply). Each call runs in a process of its own.
     ///

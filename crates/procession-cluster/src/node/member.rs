@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use procession::Exit;
 
+use crate::error::{CallTermError, SendTermError};
 #[cfg(doc)]
 use crate::letter::Letter;
-use crate::link::{Remote, Teller, Watch};
-use crate::node::{CallTermError, Inlet, MONITOR_KIND, Node, SendTermError};
+use crate::link::{Teller, Watch};
+use crate::node::{Inlet, MONITOR_KIND, Node};
+use crate::remote::Remote;
 use crate::term::{NodePid, Reference, Term};
 use crate::wire::control::Control;
 

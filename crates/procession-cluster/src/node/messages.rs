@@ -1,16 +1,20 @@
 //! Messages and calls of this node to others.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::Exit;
 use procession::sync::oneshot;
 
+use crate::error::{CallTermError, SendTermError};
 use crate::handshake::flags;
-use crate::letter::alias_of;
-use crate::link::{Caller, Link, Remote, Waits};
-use crate::node::{CALL_KIND, CallTermError, Node, SendTermError};
-use crate::outbound::Unqueued;
+use crate::letter::{AwaitedRoom, Replies};
+use crate::link::{Caller, Link, Waits};
+use crate::node::{CALL_KIND, Inner, Node};
+use crate::outbound::{Lane, Unqueued};
+use crate::remote::Remote;
 use crate::term::{NodePid, Reference, Term};
+use crate::wire::calls::{alias_of, last};
 use crate::wire::control::{Control, Target};
 
 /// The reply of a process of a node of this crate that has dropped its right to reply.
@@ -101,7 +105,7 @@ impl Node {
         ]);
         let control = Control::Send { from: Some(from.clone()), to: target.clone() };
         if let Err(why) = link.outbound.send(number, &without_sender(control, &link), &message) {
-            let term = crate::letter::last(message);
+            let term = last(message);
             return Err(CallTermError::Send(SendTermError::new(term, why)));
         }
         let reply = procession::timeout(timeout, receiver).await;
@@ -115,22 +119,9 @@ impl Node {
         }
     }
 
-    pub(crate) fn reply(
-        &self,
-        from: &NodePid,
-        to: &NodePid,
-        tag: &Term,
-        reply: Term,
-    ) -> Result<(), SendTermError> {
-        let Some(link) = self.link_of(&to.into()) else {
-            return Err(SendTermError::new(reply, Unqueued::Closed));
-        };
-        let control = without_sender(reply_control(from, to, tag), &link);
-        let message = Term::tuple([tag.clone(), reply]);
-        match link.outbound.send(from.number(), &control, &message) {
-            Ok(()) => Ok(()),
-            Err(why) => Err(SendTermError::new(crate::letter::last(message), why)),
-        }
+    /// Returns what sends replies.
+    pub(crate) fn replies(&self) -> Arc<dyn Replies> {
+        Arc::<Inner>::clone(&self.0)
     }
 
     /// Replies to a message with a right to reply in it. `None` is that this was dropped: only a
@@ -184,6 +175,34 @@ impl Node {
             None => return Err(refused),
         }
         Ok(refused.term)
+    }
+}
+
+impl Replies for Inner {
+    fn reply(
+        &self,
+        from: &NodePid,
+        to: &NodePid,
+        tag: &Term,
+        reply: Term,
+    ) -> Result<(), SendTermError> {
+        let Some(link) = self.link_of(&to.into()) else {
+            return Err(SendTermError::new(reply, Unqueued::Closed));
+        };
+        let control = without_sender(reply_control(from, to, tag), &link);
+        let message = Term::tuple([tag.clone(), reply]);
+        match link.outbound.send(from.number(), &control, &message) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(SendTermError::new(last(message), why)),
+        }
+    }
+
+    fn until_room<'a>(&'a self, lane: Lane, to: &'a Remote, length: usize) -> AwaitedRoom<'a> {
+        Box::pin(async move {
+            let Some(link) = self.link_of(to) else { return false };
+            link.outbound.room(lane, length).await;
+            true
+        })
     }
 }
 

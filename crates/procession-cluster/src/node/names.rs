@@ -10,12 +10,9 @@ use procession::report::catch_panic;
 
 use crate::guarded::Guarded;
 use crate::letter::Letter;
-use crate::link::Remote;
 use crate::node::{Inner, Node};
+use crate::remote::Remote;
 use crate::term::Atom;
-
-/// Finds the process that has a name. See [`Node::find_names_with`].
-pub(super) type FindName = dyn Fn(&str) -> Option<Recipient<Letter>> + Send + Sync;
 
 /// The names of the scheduler that a status asks the function about. The status of a node whose
 /// processes have more names must still fit into a message.
@@ -49,7 +46,7 @@ impl Node {
     /// The process of a connection calls it for each message and each monitor by such a name, so it
     /// must not block. If it panics, no process has the name. The [status](Self::status) of the
     /// node also asks it about the names of the scheduler in which the node was started
-    /// ([`registered`](procession::relations::registered)).
+    /// ([`registered`]).
     pub fn find_names_with<F>(&self, find: F)
     where
         F: Fn(&str) -> Option<Recipient<Letter>> + Send + Sync + 'static,

@@ -71,7 +71,6 @@ use crate::guarded::Guarded;
 use crate::handshake::Status;
 use crate::letter::Letter;
 use crate::link::Link;
-use crate::node::Node;
 use crate::term::Atom;
 
 /// The reasons of ends that are counted apart.
@@ -81,7 +80,7 @@ const CAUSES_MAX: usize = 32;
 const NUMBERS_KEPT: usize = 4096;
 
 #[derive(Debug, Default)]
-pub(super) struct Peers {
+pub(crate) struct Peers {
     by_name: BTreeMap<Atom, Peer>,
     /// The number of the latest connection to each node, of those that were connected last.
     numbers: HashMap<Atom, u64>,
@@ -137,7 +136,7 @@ struct Waiting {
 
 /// What subscribers are told of, one after the other.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Changed(PeerEvent),
     /// A process becomes a subscriber. It is told first of the connections that are there.
     Subscribed(Guarded<Recipient<Letter>>, Vec<PeerEvent>),
@@ -145,7 +144,7 @@ pub(super) enum Event {
 
 /// A connection is there, or has ended.
 #[derive(Clone, Debug)]
-pub(super) struct PeerEvent {
+pub(crate) struct PeerEvent {
     node: Atom,
     connection: u64,
     ended: Option<Ended>,
@@ -159,7 +158,7 @@ struct Ended {
 }
 
 impl PeerEvent {
-    pub(super) fn letter(&self) -> Letter {
+    pub(crate) fn letter(&self) -> Letter {
         let (node, connection) = (self.node.clone(), self.connection);
         match self.ended.clone() {
             None => Letter::NodeUp { node, connection },
@@ -172,7 +171,7 @@ impl PeerEvent {
 
 /// What a process that wants a connection does next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Dial {
+pub(crate) enum Dial {
     /// There is a connection.
     Connected,
     /// It waits for an attempt that is going on, or for a connection that this node ends.
@@ -187,7 +186,7 @@ pub(super) enum Dial {
 
 /// What becomes of an attempt after its handshake.
 #[derive(Debug)]
-pub(super) enum Admission {
+pub(crate) enum Admission {
     Made(Arc<Link>),
     /// It tries again once all was told of the end of the connection before it. If that has not
     /// ended, it is here, to be ended.
@@ -202,55 +201,33 @@ pub(crate) enum Side {
     Other,
 }
 
-/// An attempt to connect. When it ends without a connection, others may try.
-#[derive(Debug)]
-pub(crate) struct Attempt {
-    node: Node,
-    peer: Atom,
-    pub(crate) number: u64,
-    pub(crate) side: Side,
-}
-
-impl Attempt {
-    pub(super) fn new(node: Node, peer: Atom, number: u64, side: Side) -> Self {
-        Self { node, peer, number, side }
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        self.node.0.peers.lock().end(&self.peer, self.number);
-        self.node.0.changed.notify_waiters();
-    }
-}
-
 impl Peers {
-    pub(super) fn link(&self, peer: &Atom) -> Option<&Arc<Link>> {
+    pub(crate) fn link(&self, peer: &Atom) -> Option<&Arc<Link>> {
         match self.by_name.get(peer)? {
             Peer::Connected(link) => Some(link),
             _ => None,
         }
     }
 
-    pub(super) fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
         self.by_name.keys().filter_map(|peer| self.link(peer))
     }
 
     /// Refuses all connections from now on. Returns the connections that were there when the node
     /// was first stopped.
-    pub(super) fn stop(&mut self) -> Vec<Arc<Link>> {
+    pub(crate) fn stop(&mut self) -> Vec<Arc<Link>> {
         let links = self.stopped.take().unwrap_or_else(|| self.links().cloned().collect());
         self.by_name.clear();
         self.stopped.insert(links).clone()
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
     /// `Dial`. An impatient process does not wait for an attempt of the other node, nor for the end
     /// of a connection, which takes up to the patience.
-    pub(super) fn dial(&mut self, peer: &Atom, is_impatient: bool) -> Dial {
+    pub(crate) fn dial(&mut self, peer: &Atom, is_impatient: bool) -> Dial {
         if self.is_stopped() {
             return Dial::Stopped;
         }
@@ -272,24 +249,24 @@ impl Peers {
     }
 
     /// Returns `true` if this node is connecting by the attempt with this number.
-    pub(super) fn is_connecting(&self, peer: &Atom, attempt: u64) -> bool {
+    pub(crate) fn is_connecting(&self, peer: &Atom, attempt: u64) -> bool {
         matches!(self.by_name.get(peer), Some(Peer::Connecting(number, _)) if *number == attempt)
     }
 
     /// Returns `true` if an attempt of the other node waits for the end of the connection before
     /// it, and is not given up. It has given its proof.
-    pub(super) fn is_waiting(&self, peer: &Atom) -> bool {
+    pub(crate) fn is_waiting(&self, peer: &Atom) -> bool {
         self.waiting.get(peer).is_some_and(|waiting| waiting.attempts.contains(&waiting.newest))
     }
 
     /// Returns `true` if the attempt of this node may replace a connection that only the other node
     /// knows. It may not if that is an attempt of the other node to which this one has agreed.
-    pub(super) fn may_replace(&self, peer: &Atom) -> bool {
+    pub(crate) fn may_replace(&self, peer: &Atom) -> bool {
         matches!(self.by_name.get(peer), Some(Peer::Connecting(_, agreed)) if agreed.is_empty())
     }
 
     /// `Decide`. Returns the number of the attempt, too.
-    pub(super) fn decide(&mut self, own: &Atom, peer: &Atom) -> (Status, u64) {
+    pub(crate) fn decide(&mut self, own: &Atom, peer: &Atom) -> (Status, u64) {
         self.attempts += 1;
         let attempt = self.attempts;
         if self.is_stopped() {
@@ -318,7 +295,7 @@ impl Peers {
 
     /// `End`. Frees the entry of an attempt that is over, if it still has it. Those of the other
     /// node keep it.
-    pub(super) fn end(&mut self, peer: &Atom, attempt: u64) {
+    pub(crate) fn end(&mut self, peer: &Atom, attempt: u64) {
         if let Some(waiting) = self.waiting.get_mut(peer) {
             waiting.attempts.retain(|number| *number != attempt);
             if waiting.attempts.is_empty() {
@@ -348,7 +325,7 @@ impl Peers {
     }
 
     /// `Admit`. `make` makes the connection with the number.
-    pub(super) fn admit(
+    pub(crate) fn admit(
         &mut self,
         own: &Atom,
         peer: &Atom,
@@ -431,19 +408,19 @@ impl Peers {
 
     /// Returns the number of entries about nodes.
     #[cfg(test)]
-    pub(super) fn remembered(&self) -> usize {
+    pub(crate) fn remembered(&self) -> usize {
         self.by_name.len() + self.numbers.len() + self.told.len() + self.waiting.len()
     }
 
     /// Forgets a connection that has ended, so that there can be another one.
-    pub(super) fn forget(&mut self, link: &Arc<Link>) {
+    pub(crate) fn forget(&mut self, link: &Arc<Link>) {
         if self.link(&link.peer.name).is_some_and(|current| Arc::ptr_eq(current, link)) {
             self.by_name.remove(&link.peer.name);
         }
     }
 
     /// Notes that links, monitors and calls were told of the end of a connection that was admitted.
-    pub(super) fn ended(&mut self, link: &Link, why: String) {
+    pub(crate) fn ended(&mut self, link: &Link, why: String) {
         let is_counted = self.ends.len() < CAUSES_MAX || self.ends.contains_key(&why);
         let cause = if is_counted { why.clone() } else { "another reason".to_owned() };
         *self.ends.entry(cause).or_default() += 1;
@@ -457,18 +434,18 @@ impl Peers {
     }
 
     /// Returns the reasons for which connections have ended, and how many for each.
-    pub(super) fn ends(&self) -> Vec<(String, u64)> {
+    pub(crate) fn ends(&self) -> Vec<(String, u64)> {
         self.ends.iter().map(|(cause, count)| (cause.clone(), *count)).collect()
     }
 
     /// Returns the number of messages that ended connections have lost, at most.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
     /// Queues a new subscriber behind the events that it is to miss, with the connections of which
     /// they tell that they are there.
-    pub(super) fn subscribe(&mut self, recipient: Guarded<Recipient<Letter>>) {
+    pub(crate) fn subscribe(&mut self, recipient: Guarded<Recipient<Letter>>) {
         let current = self.told.iter().filter(|(_, told)| !told.has_ended);
         let up = |(node, told): (&Atom, &Told)| PeerEvent {
             node: node.clone(),
@@ -480,12 +457,12 @@ impl Peers {
     }
 
     /// Takes the next event, for the only thread that tells them.
-    pub(super) fn next_event(&mut self) -> Option<Event> {
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// Notes that all subscribers were told of an event.
-    pub(super) fn was_told(&mut self, event: &PeerEvent) {
+    pub(crate) fn was_told(&mut self, event: &PeerEvent) {
         if event.ended.is_some() {
             self.told.remove(&event.node);
         } else if let Some(told) = self.told.get_mut(&event.node) {
@@ -494,21 +471,21 @@ impl Peers {
     }
 
     /// Returns `true` if the subscribers were told that a connection is there.
-    pub(super) fn is_up(&self, link: &Link) -> bool {
+    pub(crate) fn is_up(&self, link: &Link) -> bool {
         self.told.get(&link.peer.name).is_some_and(|told| told.is_up)
     }
 
     /// Begins to tell events. Returns `false` if a thread does already, which then tells these,
     /// too.
-    pub(super) fn begin_to_tell(&mut self) -> bool {
+    pub(crate) fn begin_to_tell(&mut self) -> bool {
         !std::mem::replace(&mut self.is_telling, true)
     }
 
-    pub(super) fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    pub(super) fn end_telling(&mut self) {
+    pub(crate) fn end_telling(&mut self) {
         self.is_telling = false;
     }
 }

@@ -2,11 +2,12 @@
 
 use procession::look::DoorSection;
 
-use crate::node::{Node, PeerInfo};
+use crate::node::Node;
+use crate::node::status::PeerInfo;
 
 impl Node {
     /// Shows the state in the door of the scheduler.
-    pub(super) fn show_section(&self, section: &mut DoorSection) {
+    pub(crate) fn show_section(&self, section: &mut DoorSection) {
         let (node, creation) = (&self.0.own.name, self.0.own.creation);
         let attached = self.0.locals.lock().by_number.len();
         let names = self.names().len();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use procession::relations::MonitorRef;
 use procession::sync::oneshot;
 
+use crate::error::SendTermCause;
 use crate::handshake::flags;
 use crate::link::{Asker, Link, Relations, StartRefusal};
-use crate::node::error::SendTermCause;
 use crate::node::{Node, START_KIND};
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest};

@@ -9,13 +9,14 @@ use procession::time::Instant;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::link::{Link, Remote};
-use crate::node::{CallTermError, Node, SendTermError};
+use crate::error::{CallTermError, SendTermError};
+use crate::link::Link;
+use crate::node::Node;
 use crate::outbound::Unqueued;
+use crate::remote::Remote;
+use crate::term::maps::{get_atom, get_list, get_number, map, number, optional};
 use crate::term::{Atom, Term};
-
-/// The name by which a node is asked for its status.
-pub(crate) const STATUS_NAME: &str = "$procession";
+use crate::wire::names::STATUS_NAME;
 
 /// The reasons and causes that are read of another node. A node tells fewer.
 const CAUSES_MAX: usize = 1024;
@@ -187,7 +188,7 @@ impl Node {
     }
 
     /// Shows the state in the live views of the scheduler, as that of the keeper.
-    pub(super) fn show(&self, out: &mut Inspection) {
+    pub(crate) fn show(&self, out: &mut Inspection) {
         let NodeStatus { name, creation, attached, names, peers, ends, lost, refusals } =
             self.status();
         let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
@@ -260,51 +261,6 @@ impl Link {
             unconfirmed: self.unconfirmed(),
         }
     }
-}
-
-/// A map with atoms as keys.
-pub(super) fn map(pairs: impl IntoIterator<Item = (&'static str, Term)>) -> Term {
-    Term::Map(pairs.into_iter().map(|(key, value)| (Term::atom(key), value)).collect())
-}
-
-pub(super) fn get<'a>(map: &'a Term, key: &str) -> Option<&'a Term> {
-    let Term::Map(pairs) = map else { return None };
-    pairs.iter().find(|(word, _)| word.is_atom(key)).map(|(_, value)| value)
-}
-
-fn get_atom(map: &Term, key: &str) -> Option<Atom> {
-    match get(map, key)? {
-        Term::Atom(atom) => Some(atom.clone()),
-        _ => None,
-    }
-}
-
-fn get_number<T: TryFrom<i64>>(map: &Term, key: &str) -> Option<T> {
-    T::try_from(get(map, key)?.as_integer()?).ok()
-}
-
-/// Reads a list of at most so many items. A longer one is not read at all: what a few bytes of the
-/// other node refer to may be long once it is copied.
-pub(super) fn get_list<T>(
-    map: &Term,
-    key: &str,
-    most: usize,
-    item: impl FnMut(&Term) -> Option<T>,
-) -> Option<Vec<T>> {
-    let Term::List(items) = get(map, key)? else { return None };
-    if items.len() > most {
-        return None;
-    }
-    items.iter().map(item).collect()
-}
-
-/// A number that is for people, so that its highest bit may be lost.
-fn number(value: impl TryInto<i64>) -> Term {
-    Term::Integer(value.try_into().unwrap_or(i64::MAX))
-}
-
-fn optional(value: Option<impl TryInto<i64>>) -> Term {
-    value.map_or(Term::atom("undefined"), number)
 }
 
 fn cause_to_term((cause, count): &(String, u64)) -> Term {

@@ -7,10 +7,26 @@ use std::task::{Context, Poll};
 
 use procession::relations;
 
-use super::{Node, end};
-use crate::link::Link;
+use crate::link::{Link, Order};
+use crate::node::Node;
 
 impl Node {
+    /// Ends the connection to a node. Returns `true` if there was one.
+    ///
+    /// All that monitor or are linked across it are told
+    /// [`Exit::NoConnection`](procession::Exit::NoConnection), on both sides.
+    ///
+    /// From now on, sends by the connection fail. What it has accepted before is sent first. The
+    /// connection ends once the other node has taken that, or after the
+    /// [patience](crate::NodeBuilder::patience). [`NodeDown`](crate::Letter::NodeDown) tells when.
+    /// Messages that are left then are counted ([`NodeStatus::lost`](crate::NodeStatus::lost)), and
+    /// the process of the connection fails with their number, which is
+    /// [reported](procession::report).
+    pub fn disconnect(&self, node: &str) -> bool {
+        let link = self.link_to(node);
+        link.is_some_and(|link| end(&link, "it was disconnected by this node"))
+    }
+
     /// Ends all connections, and stops listening. It cannot be undone.
     ///
     /// Each connection ends as by [`disconnect`](Self::disconnect): what it has accepted is sent
@@ -56,6 +72,13 @@ impl Node {
             changed.await;
         }
     }
+}
+
+/// Ends a connection in order. Returns `false` if it has ended.
+fn end(link: &Link, why: &str) -> bool {
+    // Before the order is taken, so that no later message is accepted.
+    link.outbound.drain();
+    link.orders.send(Order::End(why.to_owned())).is_ok()
 }
 
 /// The end of a node that was [stopped](Node::stop). It returns the number of messages that were

@@ -389,7 +389,7 @@ fn nodes_that_were_connected_once_are_forgotten() {
 #[cfg(feature = "serde")]
 #[test]
 fn processes_that_nothing_leads_to_are_forgotten() {
-    use super::remotes::REMEMBERED;
+    use crate::remotes::REMEMBERED;
     use crate::{NodePid, Remote};
 
     run(async |_| {

@@ -4,7 +4,8 @@ use procession::time::Instant;
 
 use super::{LARGE_ROOM, MESSAGE_MAX, Outbound, PULSE_LANE, ROOM, Unqueued};
 use crate::handshake::flags;
-use crate::term::{Atom, NodePid, Reader, Reference, Term};
+use crate::term::decode::Reader;
+use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
 

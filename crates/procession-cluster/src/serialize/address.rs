@@ -12,7 +12,7 @@ use serde_core::de::{self, Deserialize, DeserializeOwned, Deserializer};
 use serde_core::ser::{self, Serialize, Serializer};
 
 use super::scope;
-use crate::link::Remote;
+use crate::remote::Remote;
 use crate::term::Term;
 
 /// Writes an address.

@@ -5,7 +5,8 @@ use std::fmt;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
-use super::{ConvertError, from_term, to_term};
+use crate::serialize::convert::{from_term, to_term};
+use crate::serialize::error::ConvertError;
 use crate::term::Term;
 
 /// The format in which a version of a message is written.
@@ -100,7 +101,7 @@ mod bytes {
     use serde_core::de::Error;
 
     use crate::outbound::MESSAGE_MAX;
-    use crate::serialize::ConvertError;
+    use crate::serialize::error::ConvertError;
     use crate::serialize::limited::Limits;
     use crate::term::{DEPTH_MAX, Term};
 

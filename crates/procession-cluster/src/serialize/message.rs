@@ -7,8 +7,10 @@ use std::sync::Arc;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
-use super::{ConvertError, Format};
+use crate::serialize::error::ConvertError;
+use crate::serialize::format::Format;
 use crate::term::{Atom, Term};
+use crate::wire::calls::last;
 
 /// The first item of a message with a version.
 const HEAD: &str = "$message";
@@ -298,7 +300,7 @@ impl<M: DeserializeOwned> Messages<M> {
             let came = format.unwrap_or_else(|| Atom::known("term"));
             return Err(MessageError::Format { name: self.name, came, expected });
         }
-        let content = crate::letter::last(term);
+        let content = last(term);
         let message = match older {
             Some(older) if !is_current => (older.read)(expected, content),
             _ => expected.read(content),

@@ -7,8 +7,9 @@ use serde_core::de::{
 };
 use serde_core::forward_to_deserialize_any;
 
-use super::{ConvertError, Term, terms};
-use crate::term::BigInteger;
+use crate::serialize::error::ConvertError;
+use crate::serialize::terms;
+use crate::term::{BigInteger, Term};
 
 /// Reads one term.
 #[derive(Debug)]

@@ -19,9 +19,11 @@ use procession::{Exit, Reply};
 use serde_core::de::{self, Deserialize, DeserializeOwned, Deserializer};
 use serde_core::ser::{self, Serialize, Serializer};
 
-use super::{from_term, scope, to_term};
 use crate::link::{AwaitedReply, CallResult};
-use crate::node::{NO_REPLY, Node};
+use crate::node::Node;
+use crate::node::messages::NO_REPLY;
+use crate::serialize::convert::{from_term, to_term};
+use crate::serialize::scope;
 use crate::term::{NodePid, Term};
 
 /// The right to a reply that comes from another node.

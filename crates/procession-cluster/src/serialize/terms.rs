@@ -4,8 +4,9 @@
 use serde_core::de::{self, Deserialize, Deserializer, Visitor};
 use serde_core::ser::{self, Serialize, Serializer};
 
-use super::{Atom, NodePid, Reference, Term};
-use crate::term::{Reader, Writer};
+use crate::term::decode::Reader;
+use crate::term::encode::Writer;
+use crate::term::{Atom, NodePid, Reference, Term};
 
 /// The name of the newtype struct.
 pub(super) const NAME: &str = "$procession_cluster::Term";

@@ -10,13 +10,20 @@ use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
 use super::scope::{self, Replies};
-use super::{ConvertError, Messages, from_term, to_term};
+use crate::error::SendTermCause;
 use crate::guarded::Guarded;
-use crate::letter::last;
-use crate::link::{Caller, Link, Remote, Waits};
-use crate::node::{Held, Inlet, Member, Node, SendTermCause, TypedInlet, without_sender};
+use crate::link::{Caller, Link, Waits};
+use crate::node::member::Member;
+use crate::node::messages::without_sender;
+use crate::node::{Inlet, Node, TypedInlet};
 use crate::outbound::Unqueued;
+use crate::remote::Remote;
+use crate::remotes::Held;
+use crate::serialize::convert::{from_term, to_term};
+use crate::serialize::error::ConvertError;
+use crate::serialize::message::Messages;
 use crate::term::{Atom, NodePid, Reference, Term};
+use crate::wire::calls::last;
 use crate::wire::control::{Control, Target};
 
 /// What a program may count on that has not known billions of nodes.

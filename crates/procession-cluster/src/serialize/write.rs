@@ -2,8 +2,9 @@
 
 use serde_core::ser::{self, Error as _, Serialize, Serializer};
 
-use super::{Atom, ConvertError, Term, terms};
-use crate::term::BigInteger;
+use crate::serialize::error::ConvertError;
+use crate::serialize::terms;
+use crate::term::{Atom, BigInteger, Term};
 
 type Written = Result<Term, ConvertError>;
 

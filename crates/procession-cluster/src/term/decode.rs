@@ -1,53 +1,12 @@
 //! The external term format, read. The bytes may come from anyone: nothing is allocated that their
 //! number does not justify, and nesting is limited.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::term::encode as tag;
-use crate::term::{Atom, BigInteger, Bits, DEPTH_MAX, Fun, NodePid, Port, Reference, Term};
-
-/// The error of bytes that are not a term, or a term beyond the limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// The bytes end within a term.
-    Incomplete,
-    /// A tag that is unknown, or refused: compressed terms are.
-    Tag(u8),
-    /// An atom that is not text, or longer than 255 characters.
-    Atom,
-    /// A reference to an atom that the header of the frame does not have.
-    AtomReference(u8),
-    /// It is nested more than 128 levels deep.
-    TooDeep,
-    /// It would take more memory than a message may.
-    TooLarge,
-    /// A field has a value that the format does not allow.
-    Value,
-    /// There are more bytes after the term.
-    Trailing,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Incomplete => f.write_str("the bytes end within a term"),
-            Self::Tag(tag) => write!(f, "a term has the unknown tag {tag}"),
-            Self::Atom => f.write_str("an atom is not text of at most 255 characters"),
-            Self::AtomReference(index) => {
-                write!(f, "a term refers to atom {index}, which the frame does not have")
-            }
-            Self::TooDeep => f.write_str("a term is nested more than 128 levels deep"),
-            Self::TooLarge => f.write_str("a term would take too much memory"),
-            Self::Value => f.write_str("a field of a term has a value that is not allowed"),
-            Self::Trailing => f.write_str("there are more bytes after the term"),
-        }
-    }
-}
-
-impl Error for DecodeError {}
+use crate::term::{
+    Atom, BigInteger, Bits, DEPTH_MAX, DecodeError, Fun, NodePid, Port, Reference, Term,
+};
 
 /// The atoms that the header of a frame has, by the numbers that its terms use.
 pub(crate) type Atoms = [Atom];

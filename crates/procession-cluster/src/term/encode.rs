@@ -1,9 +1,6 @@
 //! The external term format, written.
 
-use std::error::Error;
-use std::fmt;
-
-use crate::term::{Atom, BigInteger, DEPTH_MAX, Fun, NodePid, Port, Reference, Term};
+use crate::term::{Atom, BigInteger, DEPTH_MAX, EncodeError, Fun, NodePid, Port, Reference, Term};
 
 // The tags of the format, as its specification names them.
 pub(super) const NEW_FLOAT: u8 = 70;
@@ -33,33 +30,6 @@ pub(super) const V4_PORT: u8 = 120;
 
 /// The most bytes of an integer. Larger ones are refused by BEAM nodes.
 const BIG_MAX: usize = 1 << 16;
-
-/// The error of a term that cannot be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EncodeError {
-    /// It is nested more than 128 levels deep.
-    TooDeep,
-    /// A map in it has a key twice.
-    DuplicateKey,
-    /// A part of it has 2^32 items or more, or an integer in it has more than 65 536 bytes.
-    TooLong,
-    /// A float in it is infinite or no number.
-    NotFinite,
-}
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooDeep => "the term is nested more than 128 levels deep",
-            Self::DuplicateKey => "a map in the term has a key twice",
-            Self::TooLong => "a part of the term is too long",
-            Self::NotFinite => "a float in the term is infinite or no number",
-        })
-    }
-}
-
-impl Error for EncodeError {}
 
 /// Writes terms to the end of a buffer.
 #[derive(Debug)]

@@ -2,10 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::{
-    Atom, BigInteger, Bits, DecodeError, EncodeError, NodePid, Port, Reader, Reference, Term,
-    Writer,
-};
+use super::{Atom, BigInteger, Bits, DecodeError, EncodeError, NodePid, Port, Reference, Term};
+use crate::term::decode::Reader;
+use crate::term::encode::Writer;
 
 const MEMORY: usize = 1 << 20;
 

@@ -1,6 +1,8 @@
 //! Control messages: the operations of the distribution protocol.
 
-use crate::term::{Atom, DecodeError, EncodeError, NodePid, Reader, Reference, Term, Writer};
+use crate::term::decode::Reader;
+use crate::term::encode::Writer;
+use crate::term::{Atom, DecodeError, EncodeError, NodePid, Reference, Term};
 
 /// A process, by its PID or by the name that its node knows.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use crate::term::{Atom, DecodeError, Reader};
+use crate::term::decode::Reader;
+use crate::term::{Atom, DecodeError};
 use crate::wire::control::Control;
 
 const VERSION: u8 = 131;

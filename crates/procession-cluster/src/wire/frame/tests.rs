@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::{Frames, PLAIN_HEADER, WrongFrame, write_fragment};
-use crate::term::{Atom, DecodeError, NodePid, Reader, Term, Writer};
+use crate::term::decode::Reader;
+use crate::term::encode::Writer;
+use crate::term::{Atom, DecodeError, NodePid, Term};
 use crate::wire::control::{Control, Target};
 
 fn fragments(bytes: &[u8], sequence: u64, part: usize) -> Vec<Vec<u8>> {

@@ -11,10 +11,10 @@ use crate::term::{EncodeError, Term};
 
 /// The error of sending a term. It returns the term.
 pub struct SendTermError {
-    pub(super) term: Term,
+    pub(crate) term: Term,
     cause: SendTermCause,
     /// The bytes for which a full queue has no room.
-    pub(super) needs: Option<usize>,
+    pub(crate) needs: Option<usize>,
 }
 
 /// Why a term was not sent.
@@ -36,7 +36,7 @@ pub enum SendTermCause {
 }
 
 impl SendTermError {
-    pub(super) fn new(term: Term, why: Unqueued) -> Self {
+    pub(crate) fn new(term: Term, why: Unqueued) -> Self {
         let needs = match why {
             Unqueued::Full(length) => Some(length),
             _ => None,

@@ -58,7 +58,7 @@ impl Beat {
 
 /// What a connection does next for the sake of time.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// Nothing until [`Pulse::until`].
     Wait,
     /// It says that it is there.
@@ -70,7 +70,7 @@ pub(super) enum Next {
 }
 
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     patience: Duration,
     /// `true` if the other node answers questions.
     asks: bool,
@@ -97,7 +97,7 @@ pub(super) struct Pulse {
 
 impl Pulse {
     /// Begins with a node that takes monitors, or not.
-    pub(super) fn new(patience: Duration, asks: bool, now: Instant) -> Self {
+    pub(crate) fn new(patience: Duration, asks: bool, now: Instant) -> Self {
         let patience = if asks { patience } else { patience.max(UNASKED_PATIENCE) };
         Self {
             patience,
@@ -118,7 +118,7 @@ impl Pulse {
 
     /// Notes that the other node has asked: the next turn is that of this node, or of the first of
     /// the two if both have asked at once.
-    pub(super) fn was_asked(&mut self, is_first: bool) {
+    pub(crate) fn was_asked(&mut self, is_first: bool) {
         self.has_crossed = self.question.is_some();
         self.wait_for_question(self.has_crossed && !is_first);
     }
@@ -130,13 +130,13 @@ impl Pulse {
     }
 
     /// Returns the time of silence after which the node is given up.
-    pub(super) fn limit(&self) -> Duration {
+    pub(crate) fn limit(&self) -> Duration {
         self.patience + self.patience / 4
     }
 
     /// Notes a turn of the connection's loop, in which it read something or not, and in which the
     /// system took something or not. `waits` says that bytes wait until the system takes them.
-    pub(super) fn turn(&mut self, read: bool, took: bool, waits: bool, now: Instant) {
+    pub(crate) fn turn(&mut self, read: bool, took: bool, waits: bool, now: Instant) {
         // It turns at least three times in the patience.
         let is_late = now.saturating_duration_since(self.turned) > self.patience / 2;
         self.turned = now;
@@ -162,7 +162,7 @@ impl Pulse {
 
     /// Returns what to do next. `confirms` says that there are messages that the other node would
     /// confirm.
-    pub(super) fn next(&self, confirms: bool, now: Instant) -> Next {
+    pub(crate) fn next(&self, confirms: bool, now: Instant) -> Next {
         if now >= self.end() {
             return Next::GiveUp("nothing was heard of it");
         }
@@ -178,7 +178,7 @@ impl Pulse {
     }
 
     /// Returns until when there is nothing to do, if there is nothing now.
-    pub(super) fn until(&mut self, confirms: bool, beat: &Beat, now: Instant) -> Instant {
+    pub(crate) fn until(&mut self, confirms: bool, beat: &Beat, now: Instant) -> Instant {
         let ask = self.ask_at(confirms, now);
         let end = self.end();
         self.beat = (ask < end).then(|| beat.meet(self.early(), ask));
@@ -202,11 +202,11 @@ impl Pulse {
         }
     }
 
-    pub(super) fn ticked(&mut self, now: Instant) {
+    pub(crate) fn ticked(&mut self, now: Instant) {
         self.said = now;
     }
 
-    pub(super) fn asked(&mut self, question: Reference, now: Instant) {
+    pub(crate) fn asked(&mut self, question: Reference, now: Instant) {
         self.asked = Some(now);
         self.question = Some(question);
         self.has_crossed = false;
@@ -214,7 +214,7 @@ impl Pulse {
 
     /// Takes an answer, of a node that confirms messages or of another. Returns the time since the
     /// question, or `None` if it answers another one.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &mut self,
         question: &Reference,
         confirms: bool,

@@ -11,18 +11,18 @@ use std::sync::Arc;
 use procession::Pid;
 use procession::relay::RemoteNode;
 
-use crate::link::Remote;
+use crate::remote::Remote;
 use crate::term::{Atom, NodePid};
 
 /// The entries that are kept of those that nothing needs, of nodes and of names each.
-pub(super) const REMEMBERED: usize = 1024;
+pub(crate) const REMEMBERED: usize = 1024;
 
 /// Another node, as a place of processes: one incarnation of it, or any, whose processes are known
 /// by their names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) node: Atom,
-    pub(super) creation: Option<u32>,
+pub(crate) struct Place {
+    pub(crate) node: Atom,
+    pub(crate) creation: Option<u32>,
 }
 
 /// Keeps the entries of a process of another node.
@@ -38,7 +38,7 @@ struct Usage {
 
 /// The other nodes with processes that have PIDs here.
 #[derive(Default)]
-pub(super) struct Remotes {
+pub(crate) struct Remotes {
     places: HashMap<Place, (RemoteNode, Usage)>,
     by_number: HashMap<u32, Place>,
     /// The names of processes that have PIDs here, by number. The two numbers of such a PID are the
@@ -56,7 +56,7 @@ pub(super) struct Remotes {
 impl Remotes {
     /// Returns the PID of a process, and what keeps its entries. `join` gives a number to a node
     /// that has none. Returns `None` if it gives none.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         &mut self,
         process: &Remote,
         join: impl FnOnce() -> Option<RemoteNode>,
@@ -93,7 +93,7 @@ impl Remotes {
     }
 
     /// Returns the process that is known here by a PID, and what keeps its entries.
-    pub(super) fn find(&mut self, pid: Pid) -> Option<(Remote, Held)> {
+    pub(crate) fn find(&mut self, pid: Pid) -> Option<(Remote, Held)> {
         let (id, serial) = pid.remote_parts()?;
         let place = self.by_number.get(&pid.node())?;
         let node = place.node.clone();
@@ -111,7 +111,7 @@ impl Remotes {
     /// Notes a connection, and forgets the other incarnations of the node, which never return.
     /// Returns what is to be dropped outside of the lock.
     #[must_use]
-    pub(super) fn connected(&mut self, node: &Atom, creation: u32) -> Vec<RemoteNode> {
+    pub(crate) fn connected(&mut self, node: &Atom, creation: u32) -> Vec<RemoteNode> {
         self.connected.insert(node.clone(), creation);
         let is_gone = |place: &Place| {
             place.node == *node && place.creation.is_some_and(|other| other != creation)
@@ -121,14 +121,14 @@ impl Remotes {
     }
 
     /// Notes that a node is connected no more.
-    pub(super) fn disconnected(&mut self, node: &Atom) {
+    pub(crate) fn disconnected(&mut self, node: &Atom) {
         self.connected.remove(node);
     }
 
     /// Forgets the entries that nothing needs, if there may be many. Returns what is to be dropped
     /// outside of the lock.
     #[must_use]
-    pub(super) fn sweep(&mut self) -> Vec<RemoteNode> {
+    pub(crate) fn sweep(&mut self) -> Vec<RemoteNode> {
         if self.len() < self.sweep_at.max(4 * REMEMBERED) {
             return Vec::new();
         }
@@ -159,7 +159,7 @@ impl Remotes {
     }
 
     /// Returns the number of entries.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len() + self.names.len()
     }
 }

@@ -15,16 +15,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::fmt;
 use std::future::poll_fn;
-use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use procession::Exit;
 use procession::net::TcpStream;
 use procession::sync::oneshot;
 use procession::time::Instant;
@@ -33,22 +29,13 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::handshake::HandshakeError;
-use crate::node::{ConnectError, Node};
+use crate::joining::connect::ConnectError;
+use crate::node::Node;
+use crate::node::refusals::Report;
 
 /// The handshakes that may be going on at a time, with TLS before the session is there, and as many
 /// after it.
 const HANDSHAKES_MAX: usize = 32;
-/// The time between two reports of refusals for the same cause. Each is kept among the last failed
-/// processes of the scheduler, which strangers must not fill.
-const REPORT_EVERY: Duration = Duration::from_secs(60);
-
-/// Ends the running process with a report, if there is one: its failure is what is reported.
-pub(super) fn tell(result: Result<(), Report>) {
-    if let Err(report) = result {
-        procession::exit(Exit::failed(report.to_string()));
-    }
-}
-
 /// Carries out the handshake with a node that has connected.
 pub(super) async fn accept(
     node: Node,
@@ -64,11 +51,10 @@ pub(super) async fn accept(
         Err(Refused::Displaced) => (Some("displaced"), "it made room for a newer one".to_owned()),
     };
     let Some(cause) = cause else { return Ok(()) };
-    let others = node.0.refusals.count(cause, Instant::now());
-    // One that closes has only looked whether the port is open, as programs that watch others do.
-    let others = others.filter(|_| cause != "closed");
     let what = || format!("the handshake with {from} was refused");
-    others.map_or(Ok(()), |others| Err(Report { what: what(), why, others }))
+    let report = node.0.refusals.report(cause, what, why);
+    // One that closes has only looked whether the port is open, as programs that watch others do.
+    report.filter(|_| cause != "closed").map_or(Ok(()), Err)
 }
 
 /// The reason why a handshake has made no connection.
@@ -89,7 +75,7 @@ async fn shake(node: &Node, stream: TcpStream, place: &mut Place) -> Result<(), 
 }
 
 /// Returns the cause for which an error is counted, or `None` if it refuses nobody.
-fn cause_of(error: &ConnectError) -> Option<&'static str> {
+pub(super) fn cause_of(error: &ConnectError) -> Option<&'static str> {
     Some(match error {
         ConnectError::Handshake(why) => match why {
             HandshakeError::Protocol => "protocol",
@@ -106,76 +92,6 @@ fn cause_of(error: &ConnectError) -> Option<&'static str> {
         ConnectError::Stopped => return None,
         _ => "closed",
     })
-}
-
-/// The report of a refusal, or of a connection that this node could not make.
-#[derive(Debug)]
-pub(super) struct Report {
-    what: String,
-    why: String,
-    /// Those for the same cause since the report before.
-    others: u64,
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.why)?;
-        match self.others {
-            0 => Ok(()),
-            others => write!(f, " ({others} more since the last report of this kind)"),
-        }
-    }
-}
-
-/// The handshakes that were refused, by cause.
-#[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<BTreeMap<&'static str, Refusal>>);
-
-#[derive(Debug, Default)]
-struct Refusal {
-    count: u64,
-    /// When one was reported, and how many there were by then.
-    reported: Option<(Instant, u64)>,
-}
-
-impl Refusals {
-    /// Counts a refusal. If it is to be reported, returns the number of those before it that were
-    /// not.
-    fn count(&self, cause: &'static str, now: Instant) -> Option<u64> {
-        let mut all = self.0.lock();
-        let refusal = all.entry(cause).or_default();
-        refusal.count += 1;
-        let before = match refusal.reported {
-            Some((at, _)) if now < at + REPORT_EVERY => return None,
-            Some((_, before)) => before,
-            None => 0,
-        };
-        refusal.reported = Some((now, refusal.count));
-        Some(refusal.count - before - 1)
-    }
-
-    /// Counts a connection that the system did not make. Returns the report, if it is time for one.
-    pub(super) fn of_accept(&self, error: &io::Error) -> Option<Report> {
-        let others = self.count("accept", Instant::now())?;
-        let what = "no connection could be accepted".to_owned();
-        Some(Report { what, why: error.to_string(), others })
-    }
-
-    /// Counts a connection that this node could not make in the background. Returns the report, if
-    /// it is time for one. A node that is not there yet, or that is slow, is no news.
-    pub(super) fn of_dial(&self, name: &str, error: &ConnectError) -> Option<Report> {
-        let cause = match error {
-            ConnectError::Find(_) | ConnectError::Reach(_) | ConnectError::TimedOut => None,
-            _ => cause_of(error),
-        };
-        let others = self.count(cause?, Instant::now())?;
-        Some(Report { what: format!("cannot connect to {name}"), why: error.to_string(), others })
-    }
-
-    /// Returns the causes, and how many refusals there were for each.
-    pub(super) fn counts(&self) -> Vec<(String, u64)> {
-        self.0.lock().iter().map(|(cause, refusal)| ((*cause).to_owned(), refusal.count)).collect()
-    }
 }
 
 /// The places of the handshakes.
@@ -295,12 +211,10 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-    use std::time::Duration;
 
     use procession::sync::channel::TryRecvError;
-    use procession::time::Instant;
 
-    use super::{HANDSHAKES_MAX, Handshakes, Place, REPORT_EVERY, Refusals};
+    use super::{HANDSHAKES_MAX, Handshakes, Place};
 
     fn ip(last: usize) -> IpAddr {
         Ipv4Addr::new(127, 0, 0, last as u8).into()
@@ -369,16 +283,5 @@ mod tests {
         let mut others: Vec<_> = (0..HANDSHAKES_MAX).map(|at| secured(ip(2 + at))).collect();
         assert!(is_displaced(&mut secure) && !is_displaced(&mut others[0]));
         drop(strangers);
-    }
-
-    #[test]
-    fn refusals_are_reported_once_in_a_while() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
-        assert_eq!(refusals.count("cookie", start), Some(0));
-        let soon = start + (REPORT_EVERY - Duration::from_millis(1));
-        assert_eq!([(); 3].map(|()| refusals.count("cookie", soon)), [None; 3]);
-        assert_eq!(refusals.count("protocol", soon), Some(0));
-        assert_eq!(refusals.count("cookie", start + REPORT_EVERY), Some(3));
-        assert_eq!(refusals.counts(), [("cookie".to_owned(), 5), ("protocol".to_owned(), 1)]);
     }
 }

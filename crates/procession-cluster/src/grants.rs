@@ -16,22 +16,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::connection::is_answered_by_node;
-use crate::link::Link;
-use crate::node::Node;
-use crate::node::connect::split;
-use crate::node::status::{get, get_list, map};
+use crate::handshake::split;
+use crate::term::maps::{get, get_list, map};
 use crate::term::{Atom, Term};
-use crate::wire::control::{SpawnRequest, Target};
-
-/// The name from which a node tells what it permits. No process has it.
-pub(crate) const GRANTS_NAME: &str = "$procession_grants";
+use crate::wire::control::Target;
+use crate::wire::names::is_answered_by_node;
 
 /// The names in a statement. If there are more, the other node does not know what is permitted.
 const NAMES_MAX: usize = 4096;
@@ -40,9 +34,9 @@ const NAMES_MAX: usize = 4096;
 /// the node [permits only what is granted](crate::NodeBuilder::grants_only), they need grants for
 /// these, too.
 ///
-/// [`NodeBuilder::grant`](crate::NodeBuilder::grant) and [`Node::grant`] give grants to nodes. They
-/// are checked at each operation, so that a change has an effect on nodes that are connected. To
-/// know a PID permits nothing.
+/// [`NodeBuilder::grant`](crate::NodeBuilder::grant) and [`Node::grant`](crate::Node::grant) give
+/// grants to nodes. They are checked at each operation, so that a change has an effect on nodes
+/// that are connected. To know a PID permits nothing.
 ///
 /// ```
 /// use procession_cluster::Grants;
@@ -54,10 +48,10 @@ const NAMES_MAX: usize = 4096;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
-    reach: Reach,
-    monitors: bool,
-    exits: bool,
-    looks: bool,
+    pub(crate) reach: Reach,
+    pub(crate) monitors: bool,
+    pub(crate) exits: bool,
+    pub(crate) looks: bool,
     spawns_all: bool,
     spawns: BTreeSet<(String, String)>,
 }
@@ -127,21 +121,21 @@ impl Grants {
         self
     }
 
-    /// Permits to ask for the [status](Node::status) of this node.
+    /// Permits to ask for the [status](crate::Node::status) of this node.
     pub fn look(mut self) -> Self {
         self.looks = true;
         self
     }
 
-    /// Permits to start processes by an [exported](Node::export) function, whatever its arity, or
-    /// to call it, if it [returns](Node::export_function) a value.
+    /// Permits to start processes by an [exported](crate::Node::export) function, whatever its
+    /// arity, or to call it, if it [returns](crate::Node::export_function) a value.
     pub fn spawn(mut self, module: &str, function: &str) -> Self {
         self.spawns.insert((module.to_owned(), function.to_owned()));
         self
     }
 
-    /// Permits to start processes by all [exported](Node::export) functions, and to call all that
-    /// return a value.
+    /// Permits to start processes by all [exported](crate::Node::export) functions, and to call all
+    /// that return a value.
     pub fn spawn_all(mut self) -> Self {
         self.spawns_all = true;
         self
@@ -152,14 +146,14 @@ impl Grants {
         Self::new().send_all().monitor().exits().look().spawn_all()
     }
 
-    fn permits_spawn(&self, module: &str, function: &str) -> bool {
+    pub(crate) fn permits_spawn(&self, module: &str, function: &str) -> bool {
         let is_named = |(m, f): &(String, String)| m == module && f == function;
         self.spawns_all || self.spawns.iter().any(is_named)
     }
 }
 
 impl Reach {
-    fn permits(&self, target: &Target) -> bool {
+    pub(crate) fn permits(&self, target: &Target) -> bool {
         self.all
             || match target {
                 Target::Pid(_) => self.by_pid,
@@ -167,7 +161,7 @@ impl Reach {
             }
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.all |= other.all;
         self.by_pid |= other.by_pid;
         self.names.extend(other.names.iter().cloned());
@@ -249,17 +243,17 @@ impl Permitted {
 /// The grants of a node, by those that have them: a node by its name, those of a host by `@host`,
 /// and all by the empty text.
 #[derive(Debug, Default)]
-pub(super) struct AllGrants(BTreeMap<String, Grants>);
+pub(crate) struct AllGrants(BTreeMap<String, Grants>);
 
 impl AllGrants {
-    pub(super) fn set(&mut self, nodes: &str, grants: Grants) -> Result<(), GrantError> {
+    pub(crate) fn set(&mut self, nodes: &str, grants: Grants) -> Result<(), GrantError> {
         let key = Self::key(nodes).ok_or_else(|| GrantError(nodes.to_owned()))?;
         self.0.insert(key.to_owned(), grants);
         Ok(())
     }
 
     /// Returns `false` if these nodes had no grants.
-    fn remove(&mut self, nodes: &str) -> bool {
+    pub(crate) fn remove(&mut self, nodes: &str) -> bool {
         Self::key(nodes).is_some_and(|key| self.0.remove(key).is_some())
     }
 
@@ -273,94 +267,21 @@ impl AllGrants {
     }
 
     /// Returns the grants to a node, to its host and to all.
-    fn of(&self, node: &Atom) -> impl Iterator<Item = &Grants> {
+    pub(crate) fn of(&self, node: &Atom) -> impl Iterator<Item = &Grants> {
         let name = node.as_str();
         let of_host = name.find('@').and_then(|at| self.0.get(&name[at..]));
         [self.0.get(name), of_host, self.0.get("")].into_iter().flatten()
     }
 
-    fn permits(&self, node: &Atom, permits: impl Fn(&Grants) -> bool) -> bool {
+    pub(crate) fn permits(&self, node: &Atom, permits: impl Fn(&Grants) -> bool) -> bool {
         self.of(node).any(permits)
-    }
-}
-
-impl Node {
-    /// Gives grants to nodes from now on, in place of those that were given to the same `nodes`:
-    /// one node, as `till@front.example`; those of a host, as `*@front.example`; or all nodes that
-    /// can connect, as `*`. A node has the grants of all three together.
-    ///
-    /// With [TLS](crate::NodeBuilder::tls), a certificate proves the host, and not the word before
-    /// it: nodes that share a host can claim each other's names. Without it, every node that knows
-    /// the cookie can claim every name.
-    ///
-    /// # Errors
-    /// [`GrantError`]: `nodes` names no nodes.
-    pub fn grant(&self, nodes: &str, grants: Grants) -> Result<(), GrantError> {
-        self.0.grants.lock().set(nodes, grants)?;
-        self.grants_changed();
-        Ok(())
-    }
-
-    /// Takes back what was granted to these `nodes`, which are named as for [`grant`](Self::grant).
-    /// Returns `false` if they had no grants. Links and monitors that were made before stay.
-    pub fn revoke(&self, nodes: &str) -> bool {
-        let had_grants = self.0.grants.lock().remove(nodes);
-        if had_grants {
-            self.grants_changed();
-        }
-        had_grants
-    }
-
-    /// Lets the connections tell it to the nodes to which a change may matter.
-    fn grants_changed(&self) {
-        if self.0.grants_only {
-            // What was found before may not be permitted any more.
-            self.note_loss();
-            let links: Vec<Arc<Link>> = self.0.peers.lock().links().cloned().collect();
-            for link in links {
-                link.permitted.make_due();
-                link.outbound.filled.notify_one();
-            }
-        }
-    }
-
-    /// Returns what a node of this crate is told: the processes to which it may send. `None` is
-    /// that it may send to all whatever is granted.
-    pub(crate) fn reach_of(&self, node: &Atom) -> Option<Reach> {
-        self.0.grants_only.then(|| {
-            let mut reach = Reach::default();
-            self.0.grants.lock().of(node).for_each(|grants| reach.add(&grants.reach));
-            reach
-        })
-    }
-
-    pub(crate) fn permits_send(&self, node: &Atom, to: &Target) -> bool {
-        !self.0.grants_only || self.0.grants.lock().permits(node, |grants| grants.reach.permits(to))
-    }
-
-    pub(crate) fn permits_monitor(&self, node: &Atom, process: &Target) -> bool {
-        let permits = |grants: &Grants| grants.monitors || grants.reach.permits(process);
-        !self.0.grants_only || self.0.grants.lock().permits(node, permits)
-    }
-
-    pub(crate) fn permits_exits(&self, node: &Atom) -> bool {
-        self.0.grants.lock().permits(node, |grants| grants.exits)
-    }
-
-    pub(crate) fn permits_looks(&self, node: &Atom) -> bool {
-        self.0.grants.lock().permits(node, |grants| grants.looks)
-    }
-
-    pub(crate) fn permits_spawn(&self, node: &Atom, request: &SpawnRequest) -> bool {
-        let (module, function) = (request.module.as_str(), request.function.as_str());
-        self.0.grants.lock().permits(node, |grants| grants.permits_spawn(module, function))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{AllGrants, Grants, NAMES_MAX, Permitted, Reach};
-    use crate::node::status::{get_list, map};
+    use crate::term::maps::{get_list, map};
     use crate::term::{Atom, NodePid, Term};
     use crate::wire::control::Target;
 

@@ -13,10 +13,12 @@ use procession::time::Instant;
 
 use crate::carrier::Carrier;
 use crate::handshake::{
-    Handshake, HandshakeError, Introduction, PLAIN_LENGTH_BYTES, Progress, Status, TLS_LENGTH_BYTES,
+    Handshake, HandshakeError, Introduction, PLAIN_LENGTH_BYTES, Progress, Status,
+    TLS_LENGTH_BYTES, split,
 };
 use crate::node::Node;
-use crate::node::peers::{Attempt, Dial, Side};
+use crate::node::admission::Attempt;
+use crate::node::peers::{Dial, Side};
 use crate::term::Atom;
 use crate::{chance, connection, epmd, tls};
 
@@ -393,14 +395,4 @@ fn lost_or_insecure(error: io::Error) -> ConnectError {
         Ok(error) => ConnectError::Tls(error),
         Err(error) => ConnectError::Lost(error),
     }
-}
-
-/// Splits the name of a node.
-pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
-    let (word, host) = name.split_once('@')?;
-    let is_word = |text: &str| {
-        !text.is_empty()
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':'))
-    };
-    (is_word(word) && is_word(host)).then_some((word, host))
 }

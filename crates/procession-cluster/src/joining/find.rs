@@ -15,9 +15,11 @@ use procession::time::Instant;
 use procession_sync::Mutex;
 
 use crate::chance;
+use crate::handshake::split;
+use crate::joining::connect::ConnectError;
+use crate::joining::handshakes::cause_of;
 use crate::node::Node;
-use crate::node::connect::split;
-use crate::node::handshakes::{self, Report};
+use crate::node::refusals::{self, Report};
 
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -204,7 +206,7 @@ fn attempts(
         };
         tries.lock().insert(one.name.clone(), Tries::Trying);
         let (node, one, tries) = (node.clone(), one.clone(), Arc::clone(tries));
-        drop(spawn(async move { handshakes::tell(attempt(&node, one, wait, &tries).await) }));
+        drop(spawn(async move { refusals::tell(attempt(&node, one, wait, &tries).await) }));
     }
     next
 }
@@ -217,7 +219,7 @@ async fn attempt(
     tries: &Mutex<HashMap<String, Tries>>,
 ) -> Result<(), Report> {
     let mut report = None;
-    let mut failed = |error| report = node.0.dial_failures.of_dial(&one.name, &error);
+    let mut failed = |error| report = report_of(node, &one.name, &error);
     let connected = match &one.addresses[..] {
         [] => node.connect(&one.name).await.map_err(&mut failed).is_ok(),
         addresses => {
@@ -243,6 +245,16 @@ async fn attempt(
     tries.lock().insert(one.name, next);
     node.0.changed.notify_waiters();
     report.filter(|_| !connected).map_or(Ok(()), Err)
+}
+
+/// Counts a connection that this node could not make in the background. Returns the report, if it
+/// is time for one. A node that is not there yet, or that is slow, is no news.
+fn report_of(node: &Node, name: &str, error: &ConnectError) -> Option<Report> {
+    let cause = match error {
+        ConnectError::Find(_) | ConnectError::Reach(_) | ConnectError::TimedOut => None,
+        _ => cause_of(error),
+    };
+    node.0.dial_failures.report(cause?, || format!("cannot connect to {name}"), error)
 }
 
 #[cfg(test)]

@@ -20,14 +20,15 @@ use procession::{Context, SpawnOptions, spawn};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 
-use crate::connection::pulse::Beat;
 use crate::cookie::Cookie;
-use crate::handshake::{Introduction, flags};
-use crate::node::connect::split;
-use crate::node::find::{self, Find};
-use crate::node::grants::{AllGrants, GrantError, Grants};
-use crate::node::handshakes::{self, Handshakes, Refusals};
-use crate::node::{Inner, Locals, NoMessage, Node, Peers};
+use crate::grants::{AllGrants, GrantError, Grants};
+use crate::handshake::{Introduction, flags, split};
+use crate::joining::find::{self, Find};
+use crate::joining::handshakes::{self, Handshakes};
+use crate::node::peers::Peers;
+use crate::node::refusals::{self, Refusals};
+use crate::node::{Inner, Locals, NoMessage, Node};
+use crate::pulse::Beat;
 use crate::term::Atom;
 use crate::tls::Tls;
 use crate::{chance, epmd};
@@ -116,10 +117,11 @@ impl Error for StartError {
     }
 }
 
-impl NodeBuilder {
-    pub(crate) fn new(name: Arc<str>) -> Self {
-        Self {
-            name,
+impl Node {
+    /// Returns a builder of a node with this name, such as `shop@127.0.0.1`.
+    pub fn builder(name: impl Into<Arc<str>>) -> NodeBuilder {
+        NodeBuilder {
+            name: name.into(),
             cookie: None,
             tls: None,
             listen: None,
@@ -133,7 +135,9 @@ impl NodeBuilder {
             accepts_plain_text: false,
         }
     }
+}
 
+impl NodeBuilder {
     /// Sets the cookie, which all nodes of the cluster have. It must be set.
     pub fn cookie(mut self, cookie: Cookie) -> Self {
         self.cookie = Some(cookie);
@@ -391,13 +395,14 @@ async fn keep(
                 // Here, so that they are admitted in the order in which they have come.
                 let place = handshakes.admit(from.ip());
                 let accepted = handshakes::accept(node.clone(), stream, from, place);
-                let handshake = async move { handshakes::tell(accepted.await) };
+                let handshake = async move { refusals::tell(accepted.await) };
                 let label = format!("handshake with {from}");
                 drop(SpawnOptions::new().label(label).spawn(handshake));
             }
             Err(Err(error)) => {
-                if let Some(report) = node.0.refusals.of_accept(&error) {
-                    drop(spawn(async move { handshakes::tell(Err(report)) }));
+                let what = || "no connection could be accepted".to_owned();
+                if let Some(report) = node.0.refusals.report("accept", what, error) {
+                    drop(spawn(async move { refusals::tell(Err(report)) }));
                 }
                 procession::sleep(PAUSE).await;
             }

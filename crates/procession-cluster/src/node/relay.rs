@@ -14,10 +14,11 @@ use procession::relay::{
 };
 use procession::{Exit, Pid};
 
-use crate::link::{Link, Remote, Teller, Watch};
-use crate::node::remotes::Held;
+use crate::link::{Link, Teller, Watch};
 use crate::node::{Inner, MONITOR_KIND, Node};
 use crate::reason;
+use crate::remote::Remote;
+use crate::remotes::Held;
 use crate::term::{NodePid, Term};
 use crate::wire::control::Control;
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use procession::time::Instant;
 
-use crate::link::Remote;
-use crate::node::{CallTermError, ConnectError, Node};
+use crate::error::CallTermError;
+use crate::joining::connect::ConnectError;
+use crate::node::Node;
+use crate::remote::Remote;
 use crate::term::{Atom, Term};
 
 /// The error of [`Node::ping`].
