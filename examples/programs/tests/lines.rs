@@ -5,6 +5,7 @@ use std::path::Path;
 
 /// Each program, and its counterpart.
 const PROGRAMS: &[(&str, &str)] = &[
+    ("src/bin/chat.rs", "peers/chat.rs"),
     ("src/bin/crawler.rs", "peers/crawler.rs"),
     ("src/bin/jobs.rs", "peers/jobs.rs"),
     ("src/bin/proxy.rs", "peers/proxy.rs"),

@@ -1,0 +1,154 @@
+//! The chat for tokio.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::env;
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::any;
+use tokio::net::TcpListener;
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long a client may take to read a line, or to close its side.
+const PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(20);
+
+#[derive(Clone)]
+struct Chat {
+    mailbox: usize,
+    rooms: Arc<Mutex<HashMap<String, HashMap<String, Member>>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+#[derive(Clone)]
+struct Member {
+    lines: Sender<Utf8Bytes>,
+    cut_off: CancellationToken,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let mailbox = env::args().nth(1).map_or(Ok(1024), |number| number.parse())?;
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let chat = Chat { mailbox, rooms: Arc::default(), tasks: tasks.clone(), stop: stop.clone() };
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("chat: listening on {}", listener.local_addr()?);
+    let pages = Router::new().route("/{room}/{name}", any(enter)).with_state(chat);
+    let server = axum::serve(listener, pages);
+    let server = server.with_graceful_shutdown(stop.clone().cancelled_owned());
+    tasks.spawn(async move { server.await });
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        interrupted = ctrl_c() => interrupted?,
+    }
+    stop.cancel();
+    tasks.close();
+    if timeout(DRAIN, tasks.wait()).await.is_err() {
+        eprintln!("chat: {} tasks were cut off", tasks.len());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn enter(
+    State(chat): State<Chat>,
+    Path((room, name)): Path<(String, String)>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    upgrade.on_upgrade(move |socket| {
+        chat.tasks.clone().track_future(async move { chat.serve(socket, room, name).await })
+    })
+}
+
+impl Chat {
+    async fn serve(&self, socket: WebSocket, room: String, name: String) {
+        let Some((lines, cut_off)) = self.join(&room, &name) else {
+            return close(socket, close_code::POLICY, "the name is taken").await;
+        };
+        self.say(&room, format!("{name} joined"));
+        cut_off.run_until_cancelled(self.talk(socket, lines, &room, &name)).await;
+        self.leave(&room, &name);
+        if !self.stop.is_cancelled() {
+            self.say(&room, format!("{name} left"));
+        }
+    }
+
+    fn join(&self, room: &str, name: &str) -> Option<(Receiver<Utf8Bytes>, CancellationToken)> {
+        let mut rooms = self.rooms.lock().expect("no holder panics");
+        let members = rooms.entry(room.to_owned()).or_default();
+        let Entry::Vacant(place) = members.entry(name.to_owned()) else { return None };
+        let (sender, lines) = mpsc::channel(self.mailbox);
+        let member = place.insert(Member { lines: sender, cut_off: CancellationToken::new() });
+        Some((lines, member.cut_off.clone()))
+    }
+
+    fn leave(&self, room: &str, name: &str) {
+        let mut rooms = self.rooms.lock().expect("no holder panics");
+        if let Entry::Occupied(mut members) = rooms.entry(room.to_owned()) {
+            members.get_mut().remove(name);
+            if members.get().is_empty() {
+                members.remove();
+            }
+        }
+    }
+
+    fn say(&self, room: &str, line: String) {
+        let (rooms, line) = (self.rooms.lock().expect("no holder panics"), Utf8Bytes::from(line));
+        for member in rooms.get(room).into_iter().flat_map(HashMap::values) {
+            if let Err(TrySendError::Full(_)) = member.lines.try_send(line.clone()) {
+                member.cut_off.cancel();
+            }
+        }
+    }
+
+    async fn talk(
+        &self,
+        mut socket: WebSocket,
+        mut lines: Receiver<Utf8Bytes>,
+        room: &str,
+        name: &str,
+    ) {
+        loop {
+            tokio::select! {
+                // The lines first, so that all of them are sent before the end.
+                biased;
+                Some(line) = lines.recv() => {
+                    let sent = timeout(PATIENCE, socket.send(Message::Text(line))).await;
+                    let Ok(Ok(())) = sent else { return };
+                }
+                () = self.stop.cancelled() => break,
+                message = socket.recv() => match message {
+                    Some(Ok(Message::Text(text))) => self.say(room, format!("{name}: {text}")),
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return,
+                },
+            }
+        }
+        close(socket, close_code::AWAY, "the chat ends").await;
+    }
+}
+
+async fn close(mut socket: WebSocket, code: u16, reason: &'static str) {
+    // Ignored: a client that does not close its side in time loses only the reason.
+    let _ = timeout(PATIENCE, async {
+        let _ = socket.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await;
+        while let Some(Ok(_)) = socket.recv().await {}
+    })
+    .await;
+}
