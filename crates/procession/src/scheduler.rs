@@ -30,6 +30,7 @@ pub(crate) mod pace;
 mod park;
 pub(crate) mod placed;
 pub(crate) mod reach;
+pub(crate) mod registered_root;
 pub(crate) mod root;
 #[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]
 pub(crate) mod run;

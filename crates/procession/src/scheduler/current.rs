@@ -27,12 +27,12 @@ use crate::recorder::word::WordKind;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
+use crate::scheduler::registered_root::{RegisteredRoot, ask_in_program};
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 use crate::scheduler::wait_cycle;
-use crate::scheduler::wait_cycle::RegisteredRoot;
 use crate::sys::os;
 use crate::util::generator::Generator;
 
@@ -274,7 +274,7 @@ impl Section {
             let waits = wait_cycle::one_returns(rest.out, is_in_section);
             return waits.then(|| WaitNote(Some(registered)));
         }
-        wait_cycle::ask_in_program(registered, root).map(|registered| WaitNote(Some(registered)))
+        ask_in_program(registered, root).map(|registered| WaitNote(Some(registered)))
     }
 }
 
