@@ -288,13 +288,13 @@ pub mod snapshot {
     //! [`Scheduler::snapshot`](crate::Scheduler::snapshot) returns a [`Snapshot`].
     //! [`Scheduler::stalls`](crate::Scheduler::stalls) returns only what the watchdog has found.
 
-    pub use crate::mailbox::bounded::MailboxSnapshot;
+    pub use crate::mailbox::bounds::MailboxSnapshot;
+    pub use crate::observe::process_state::ProcessState;
     pub use crate::observe::snapshot::{
         DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess,
         WorkerSnapshot,
     };
     pub use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
-    pub use crate::process::state::ProcessState;
     pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};

@@ -3,6 +3,7 @@
 pub(crate) mod address;
 pub(crate) mod answer;
 pub(crate) mod bounded;
+pub(crate) mod bounds;
 pub(crate) mod call;
 pub(crate) mod context;
 pub(crate) mod dead_letter;
@@ -24,7 +25,7 @@ pub(crate) mod send_error;
 pub(crate) mod thread;
 
 pub use self::address::{Address, SendWait, send};
-pub use self::bounded::WhenFull;
+pub use self::bounds::WhenFull;
 pub use self::call::{CallCause, CallError, call, call_all};
 pub use self::context::{Context, Recv};
 pub use self::event::Event;

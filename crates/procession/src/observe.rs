@@ -11,6 +11,7 @@ pub(crate) mod messages;
 pub(crate) mod metrics;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod pool_figures;
+pub(crate) mod process_state;
 pub(crate) mod snapshot;
 #[cfg(feature = "observe")]
 pub(crate) mod stack;

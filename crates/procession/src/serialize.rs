@@ -12,14 +12,14 @@ use serde_core::de::{DeserializeSeed, EnumAccess, Unexpected, VariantAccess, Vis
 use serde_core::ser::SerializeStruct;
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::mailbox::bounded::{MailboxSnapshot, WhenFull};
+use crate::mailbox::bounds::{MailboxSnapshot, WhenFull};
 use crate::observe::look::detail::ProcessDetail;
 use crate::observe::look::view::{MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View};
+use crate::observe::process_state::ProcessState;
 use crate::observe::snapshot::{
     DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess, WorkerSnapshot,
 };
 use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
-use crate::process::state::ProcessState;
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::{WaitReason, Waiting};
 use crate::recorder::state::RecorderSnapshot;

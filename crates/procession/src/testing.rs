@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::observe::look::detail;
 use crate::observe::look::view::ProcessWait;
+use crate::observe::process_state::ProcessState;
 use crate::observe::snapshot::ProcessSnapshot;
-use crate::process::state::ProcessState;
 use crate::process::unwind::text_of;
 use crate::process::wait_reason::WaitReason;
 use crate::report::text::advice_for;

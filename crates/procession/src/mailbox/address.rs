@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::Pid;
-use crate::mailbox::bounded::{Offered, Standing, Stood, WhenFull};
+use crate::mailbox::bounded::{FullPolicy, Offered, Standing, Stood};
 use crate::mailbox::deliver::{deliver_made, push_message};
 use crate::mailbox::far::{FarWait, relayed};
 use crate::mailbox::parcel::RelayCause;
@@ -167,8 +167,8 @@ impl<M: Send + 'static> Address<M> {
     /// Puts a message into the mailbox. Messages of one sender arrive in order.
     ///
     /// It never blocks. A mailbox is unbounded unless
-    /// [`SpawnOptions::mailbox`](crate::SpawnOptions::mailbox) bounds it. Its [policy](WhenFull)
-    /// then says what happens when it is full.
+    /// [`SpawnOptions::mailbox`](crate::SpawnOptions::mailbox) bounds it. Its
+    /// [policy](crate::mailbox::WhenFull) then says what happens when it is full.
     ///
     /// # Errors
     /// [`SendError`] returns the message if the process has ended, or its mailbox is full. If the
@@ -212,9 +212,9 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Puts a message into the mailbox. If the mailbox is full and its policy is
-    /// [`WhenFull::Wait`], waits for room, first come, first served. With any other policy it acts
-    /// like [`send`](Self::send). For a process of another node, it waits for room in the queue of
-    /// the connection, if the relay tells of that.
+    /// [`WhenFull::Wait`](crate::mailbox::WhenFull::Wait), waits for room, first come, first
+    /// served. With any other policy it acts like [`send`](Self::send). For a process of another
+    /// node, it waits for room in the queue of the connection, if the relay tells of that.
     ///
     /// # Errors
     /// [`SendError`] returns the message if the process has ended or ends meanwhile. It also
@@ -378,7 +378,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let wait = self.get_mut();
         let may_act = crate::scheduler::budget::charge_act(task) || wait.stands();
-        let waits = wait.address.bounded().filter(|(_, ring)| ring.when_full() == WhenFull::Wait);
+        let waits = wait.address.bounded().filter(|(_, ring)| ring.when_full() == FullPolicy::Wait);
         let must_wait = |(slot, ring): (&SlotRef, &BoundedMailbox<M>)| {
             !current::is_current(slot) && ring.must_wait()
         };

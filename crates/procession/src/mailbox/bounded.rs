@@ -76,21 +76,18 @@ pub(crate) mod mutation {
     pub(crate) const GIVE_UP_ALONE: u8 = 4;
 }
 
-/// The policy of a bounded mailbox that is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WhenFull {
-    /// Refuses the message, and returns it to the sender.
+/// What a full mailbox does with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FullPolicy {
+    /// Refuses the message.
     Reject,
-    /// Lets [`Address::send_wait`](crate::Address::send_wait) wait for room, first come, first
-    /// served. Refuses the message of any other send.
+    /// Refuses the message, unless its sender can wait for room.
     Wait,
     /// Drops the new message.
     DropNewest,
     /// Drops the oldest message, and accepts the new one.
     DropOldest,
-    /// Ends the process with [`Exit::MailboxFull`](crate::Exit::MailboxFull), and returns the
-    /// message to the sender.
+    /// Refuses the message. The caller ends the receiver.
     Kill,
 }
 
@@ -181,26 +178,25 @@ struct Ring<M, S> {
     dropped: u64,
 }
 
-/// The counters of a bounded mailbox.
+/// The figures of a bounded mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MailboxSnapshot {
+pub(crate) struct BoundedFigures {
     /// The maximum number of messages.
-    pub capacity: u32,
+    pub(crate) capacity: u32,
     /// The policy of the full mailbox.
-    pub when_full: WhenFull,
+    pub(crate) when_full: FullPolicy,
     /// The number of senders that wait for room.
-    pub waiting: usize,
+    pub(crate) waiting: usize,
     /// The number of messages that were refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// The number of messages that were dropped, new or old.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::BUILT }> {
     capacity: NonZeroU32,
-    when_full: WhenFull,
+    when_full: FullPolicy,
     ring: Mutex<Ring<M, S>>,
 }
 
@@ -208,7 +204,7 @@ pub(crate) struct Bounded<M, S, const MUTATION: u8 = { mutation::BUILT }> {
 pub(crate) type Taken<M, S> = (Option<Event<M, S>>, Vec<Waker>);
 
 impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
-    pub(crate) fn new(capacity: NonZeroU32, when_full: WhenFull) -> Self {
+    pub(crate) fn new(capacity: NonZeroU32, when_full: FullPolicy) -> Self {
         let ring = Ring {
             entries: BlockQueue::new(),
             messages: 0,
@@ -225,7 +221,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         Self { capacity, when_full, ring: Mutex::new(ring) }
     }
 
-    pub(crate) fn when_full(&self) -> WhenFull {
+    pub(crate) fn when_full(&self) -> FullPolicy {
         self.when_full
     }
 
@@ -253,15 +249,15 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
                 return Offered::Queued { wake: ring.push(message, header) };
             }
             match self.when_full {
-                WhenFull::Reject | WhenFull::Wait => {
+                FullPolicy::Reject | FullPolicy::Wait => {
                     ring.refused += 1;
                     Offered::Full(message)
                 }
-                WhenFull::DropNewest => {
+                FullPolicy::DropNewest => {
                     ring.dropped += 1;
                     Offered::Dropped(message)
                 }
-                WhenFull::DropOldest => {
+                FullPolicy::DropOldest => {
                     ring.dropped += 1;
                     let Some(oldest) = ring.take_oldest_message() else {
                         return Offered::Dropped(message);
@@ -270,7 +266,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
                     debug_assert!(!wake, "[armed] only an empty mailbox is armed");
                     Offered::Replaced(oldest)
                 }
-                WhenFull::Kill => {
+                FullPolicy::Kill => {
                     ring.refused += 1;
                     Offered::Kills(message)
                 }
@@ -310,14 +306,14 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
                 return Reserved::Closed;
             }
             match self.when_full {
-                WhenFull::DropNewest | WhenFull::DropOldest => Reserved::Needless,
+                FullPolicy::DropNewest | FullPolicy::DropOldest => Reserved::Needless,
                 _ if self.has_room(ring) => {
                     ring.messages += 1;
                     Reserved::Room
                 }
                 when_full => {
                     ring.refused += 1;
-                    if when_full == WhenFull::Kill { Reserved::Kills } else { Reserved::Full }
+                    if when_full == FullPolicy::Kill { Reserved::Kills } else { Reserved::Full }
                 }
             }
         })
@@ -476,8 +472,9 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| ring.high_water)
     }
 
-    pub(crate) fn snapshot(&self) -> MailboxSnapshot {
-        self.with(|ring| MailboxSnapshot {
+    /// Returns the figures of the mailbox.
+    pub(crate) fn figures(&self) -> BoundedFigures {
+        self.with(|ring| BoundedFigures {
             capacity: self.capacity.get(),
             when_full: self.when_full,
             waiting: ring.waiting.len(),

@@ -406,7 +406,7 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
 impl<M: Send + 'static> Address<M> {
     /// Sends a message with a [`Reply`] in it, and waits for the reply, for at most `timeout`. The
     /// timeout includes the wait for room in a bounded mailbox with the policy
-    /// [`Wait`](crate::mailbox::bounded::WhenFull::Wait).
+    /// [`Wait`](crate::mailbox::bounds::WhenFull::Wait).
     ///
     /// # Errors
     /// Returns [`CallError`] if the message was refused, the process ended or dropped the reply, or

@@ -11,9 +11,10 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::Pid;
-use crate::mailbox::bounded::MailboxSnapshot;
+use crate::mailbox::bounds::MailboxSnapshot;
+use crate::observe::process_state::ProcessState;
 use crate::process::slot::Slot;
-use crate::process::state::{ProcessState, Seen};
+use crate::process::state::{ProcessPhase, Seen};
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::Waiting;
 use crate::recorder::state::RecorderSnapshot;
@@ -207,7 +208,7 @@ pub(crate) fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, Seen) -> Option
 
 pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
     each(shared, |slot, seen| {
-        matches!(seen.phase(), ProcessState::Blocked | ProcessState::Idle).then(|| WaitingProcess {
+        matches!(seen.phase(), ProcessPhase::Blocked | ProcessPhase::Idle).then(|| WaitingProcess {
             pid: slot.pid(),
             label: label(slot),
             location: slot.location(),
@@ -226,8 +227,8 @@ pub(crate) fn in_steps(shared: &Shared) -> Vec<u32> {
 
 pub(crate) fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
     match seen.phase() {
-        ProcessState::Ready if in_steps.contains(&slot.index()) => ProcessState::Running,
-        phase => phase,
+        ProcessPhase::Active if in_steps.contains(&slot.index()) => ProcessState::Running,
+        phase => phase.into(),
     }
 }
 
@@ -353,7 +354,7 @@ pub(crate) fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
     let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
     let (mailbox, mailbox_high_water, bounded) = match slot.bounded() {
         None => (slot.mailbox_length(), slot.high_water(), None),
-        Some((length, high_water, bounded)) => (length, high_water, Some(bounded)),
+        Some((length, high_water, bounded)) => (length, high_water, Some(bounded.into())),
     };
     ProcessSnapshot {
         pid: slot.pid(),

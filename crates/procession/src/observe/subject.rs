@@ -4,7 +4,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::observe::snapshot::{self, label};
 use crate::process::slot::{Slot, SlotRef};
-use crate::process::state::ProcessState;
+use crate::process::state::ProcessPhase;
 use crate::process::typed::COROUTINE;
 use crate::relations::links;
 use crate::scheduler::reach::find;
@@ -68,7 +68,7 @@ impl Shared {
     /// entries, and so are those of which the requests have the entry.
     fn have_ready_processes_one_entry(&self) -> bool {
         let is_queued = |slot: &SlotRef| {
-            slot.state.see().phase() == ProcessState::Ready
+            slot.state.see().phase() == ProcessPhase::Active
                 && slot.bound_to().is_none()
                 && !self.processes.requests.is_held(slot.index())
         };
@@ -203,7 +203,7 @@ impl Subject for Shared {
         let has_seat = in_steps.len() < self.seats.len();
         let is_waiting = |slot: &SlotRef| {
             // A coroutine that has not begun may wait for a stack.
-            slot.state.see().phase() == ProcessState::Ready
+            slot.state.see().phase() == ProcessPhase::Active
                 && slot.bound_to().is_none()
                 && slot.kind().name != COROUTINE
                 && !self.processes.requests.is_held(slot.index())

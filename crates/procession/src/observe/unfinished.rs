@@ -4,10 +4,10 @@ use std::fmt;
 use std::panic::Location;
 
 use crate::Pid;
+use crate::observe::process_state::ProcessState;
 use crate::observe::snapshot::{each, in_steps, label, state};
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
-use crate::process::state::ProcessState;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 

@@ -86,7 +86,7 @@ impl Kind {
             bounded: |slot, received| match unsafe { slot.mailbox::<M>() } {
                 Mailbox::Unbounded(_) | Mailbox::Headed(_) => None,
                 Mailbox::Bounded(ring) => {
-                    Some((ring.length(received), ring.high_water(), ring.snapshot()))
+                    Some((ring.length(received), ring.high_water(), ring.figures()))
                 }
             },
         }

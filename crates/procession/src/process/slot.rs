@@ -52,7 +52,7 @@ use procession_sync::cell::UnsafeCell;
 
 use crate::Pid;
 use crate::machine::value::Value;
-use crate::mailbox::bounded::{Bounded, MailboxSnapshot, WhenFull};
+use crate::mailbox::bounded::{Bounded, BoundedFigures, FullPolicy};
 use crate::mailbox::header::RequestId;
 use crate::mailbox::kept::KeptMailbox;
 use crate::mailbox::message_log::MessageLog;
@@ -63,7 +63,7 @@ use crate::process::join_waker::JoinWaker;
 use crate::process::on_cancel::OnCancel;
 use crate::process::refcount::PinCount;
 use crate::process::reporting::Reporting;
-use crate::process::state::{ProcessState, State};
+use crate::process::state::{ProcessPhase, State};
 use crate::process::table::Free;
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
@@ -97,13 +97,13 @@ pub(crate) struct Kind {
     /// Drops what a closed bounded mailbox still keeps for its senders.
     pub(crate) forget: fn(&Slot),
     /// Creates a `BoundedMailbox` of this message type.
-    pub(crate) make_bounded: fn(NonZeroU32, WhenFull) -> Box<dyn Any + Send + Sync>,
+    pub(crate) make_bounded: fn(NonZeroU32, FullPolicy) -> Box<dyn Any + Send + Sync>,
     /// Returns the state of a bounded mailbox, given the number of messages received.
     pub(crate) bounded: fn(&Slot, u32) -> Option<BoundedState>,
 }
 
-/// Length, high-water mark and counters.
-type BoundedState = (u32, u32, MailboxSnapshot);
+/// Length, high-water mark and figures.
+type BoundedState = (u32, u32, BoundedFigures);
 
 /// The placeholder for the message type that `kind` names.
 pub(crate) struct Erased;
@@ -587,7 +587,7 @@ impl Slot {
     /// Returns the process that this one waits for, if it waits and only for that, a timeout or a
     /// cancel.
     pub(crate) fn stuck_behind(&self) -> Option<Pid> {
-        let is_stuck = self.state.see().phase() == ProcessState::Blocked
+        let is_stuck = self.state.see().phase() == ProcessPhase::Blocked
             && self.waiting().shown().only(Waiting::FOR_ANOTHER.or_end());
         self.target().filter(|_| is_stuck)
     }

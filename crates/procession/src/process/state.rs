@@ -87,8 +87,6 @@
 //! read-modify-write read a value that a store has overwritten, and then takes it for the later of
 //! the two. `tests::every_event_in_every_phase` walks through the table.
 
-use std::fmt;
-
 #[cfg(all(debug_assertions, not(procession_loom)))]
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::AtomicU32;
@@ -153,7 +151,7 @@ pub(crate) enum Duty {
 }
 
 /// The phase of a process that waits. It is as wide as the pointer that a
-/// [`Step`](crate::process::body::Step) may hold instead, so that such a step is a tag and a word.
+/// `Step` of a body may hold instead, so that such a step is a tag and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum WaitPhase {
@@ -163,43 +161,17 @@ pub(crate) enum WaitPhase {
     Idle,
 }
 
-/// The phase of a process, as snapshots show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ProcessState {
-    /// In a run queue.
-    Ready,
-    /// In a step.
-    Running,
+/// The phase of a process, as its word has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessPhase {
+    /// In a run queue or in a step.
+    Active,
     /// Waiting, but not for messages.
     Blocked,
     /// Waiting for messages, perhaps among others.
     Idle,
-    /// Ended, while its handle has not taken the result.
+    /// Ended.
     Complete,
-}
-
-impl ProcessState {
-    /// All states.
-    pub const ALL: [Self; 5] =
-        [Self::Ready, Self::Running, Self::Blocked, Self::Idle, Self::Complete];
-
-    /// Returns the name of the state.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Running => "running",
-            Self::Blocked => "blocked",
-            Self::Idle => "idle",
-            Self::Complete => "complete",
-        }
-    }
-}
-
-impl fmt::Display for ProcessState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// A value of the word.
@@ -261,13 +233,13 @@ impl Seen {
         self.0 & RELATED != 0
     }
 
-    /// Returns the phase. A process in its step is reported as ready.
-    pub(crate) fn phase(self) -> ProcessState {
+    /// Returns the phase.
+    pub(crate) fn phase(self) -> ProcessPhase {
         match self.0 & PHASE {
-            ACTIVE => ProcessState::Ready,
-            BLOCKED => ProcessState::Blocked,
-            IDLE => ProcessState::Idle,
-            _ => ProcessState::Complete,
+            ACTIVE => ProcessPhase::Active,
+            BLOCKED => ProcessPhase::Blocked,
+            IDLE => ProcessPhase::Idle,
+            _ => ProcessPhase::Complete,
         }
     }
 }

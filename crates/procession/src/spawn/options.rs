@@ -10,7 +10,7 @@ use crate::coroutine::body::{CoBody, Placement};
 use crate::machine::init_error::InitError;
 use crate::machine::process::{MachineBody, Process};
 use crate::mailbox::address::Address;
-use crate::mailbox::bounded::WhenFull;
+use crate::mailbox::bounds::WhenFull;
 use crate::mailbox::context::Context;
 use crate::mailbox::deliver::take_over;
 use crate::mailbox::kept::KeptMailbox;
@@ -613,7 +613,7 @@ impl Rest {
         let bounded = match mailbox {
             Some((capacity, when_full)) => {
                 let capacity = NonZeroU32::new(capacity).ok_or(SpawnErrorKind::Mailbox)?;
-                Some((kind.make_bounded)(capacity, when_full))
+                Some((kind.make_bounded)(capacity, when_full.into()))
             }
             None => None,
         };

@@ -12,7 +12,7 @@ use procession_sync::Mutex;
 use super::error::{ChildError, SpecError, StartReason};
 use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
-use crate::mailbox::bounded::WhenFull;
+use crate::mailbox::bounds::WhenFull;
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;
 use crate::process::wake::wake;

@@ -17,7 +17,7 @@ use super::policy::{Restart, Stop};
 use crate::behaviour::server::{Server, serve_reporting};
 use crate::behaviour::statem::{Statem, run_reporting};
 use crate::coroutine::body::Placement;
-use crate::mailbox::bounded::WhenFull;
+use crate::mailbox::bounds::WhenFull;
 use crate::process::outcome::Returns;
 use crate::process::reporting::Reporting;
 use crate::process::unwind::{drop_guarded, guarded};

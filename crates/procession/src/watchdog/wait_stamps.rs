@@ -9,7 +9,7 @@
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Slot;
-use crate::process::state::ProcessState;
+use crate::process::state::ProcessPhase;
 use crate::scheduler::shared::Shared;
 
 /// The number of slots that the watchdog visits at a look while a worker runs: 25 600 in a second.
@@ -55,7 +55,7 @@ impl Shared {
             (slot.pins.generation().wrapping_mul(0x9e37_79b1) ^ steps).max(1)
         };
         let before = mark();
-        if !matches!(slot.state.see().phase(), ProcessState::Blocked | ProcessState::Idle) {
+        if !matches!(slot.state.see().phase(), ProcessPhase::Blocked | ProcessPhase::Idle) {
             return None;
         }
         if mark() != before {

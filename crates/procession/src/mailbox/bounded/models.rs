@@ -6,16 +6,16 @@ use std::task::Waker;
 use procession_queue::Event;
 use procession_sync::{Arc, explore, thread};
 
-use super::{Bounded, Offered, Reserved, Standing, Stood, WhenFull, mutation};
+use super::{Bounded, FullPolicy, Offered, Reserved, Standing, Stood, mutation};
 
 type Mailbox<const MUTATION: u8> = Bounded<u32, (), MUTATION>;
 
-fn mailbox<const MUTATION: u8>(when_full: WhenFull) -> Arc<Mailbox<MUTATION>> {
+fn mailbox<const MUTATION: u8>(when_full: FullPolicy) -> Arc<Mailbox<MUTATION>> {
     Arc::new(Bounded::new(NonZeroU32::MIN, when_full))
 }
 
 fn full<const MUTATION: u8>() -> Arc<Mailbox<MUTATION>> {
-    let mailbox = mailbox(WhenFull::Wait);
+    let mailbox = mailbox(FullPolicy::Wait);
     assert_eq!(mailbox.offer(1, None), Offered::Queued { wake: false });
     mailbox
 }
@@ -23,7 +23,7 @@ fn full<const MUTATION: u8>() -> Arc<Mailbox<MUTATION>> {
 #[test]
 fn push_against_take() {
     explore(|| {
-        let mailbox = mailbox::<{ mutation::SOUND }>(WhenFull::Reject);
+        let mailbox = mailbox::<{ mutation::SOUND }>(FullPolicy::Reject);
         let sender = {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || mailbox.offer(1, None) == Offered::Queued { wake: true })
@@ -38,7 +38,7 @@ fn push_against_take() {
 #[test]
 fn push_against_close() {
     explore(|| {
-        let mailbox = mailbox::<{ mutation::SOUND }>(WhenFull::Reject);
+        let mailbox = mailbox::<{ mutation::SOUND }>(FullPolicy::Reject);
         let sender = {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || mailbox.offer(1, None) == Offered::Closed(1))
@@ -110,7 +110,7 @@ fn canary_close_forgets() {
 /// A sender has reserved room, and fills it while the receiver ends.
 fn fill<const MUTATION: u8>() {
     explore(|| {
-        let mailbox = mailbox::<MUTATION>(WhenFull::Reject);
+        let mailbox = mailbox::<MUTATION>(FullPolicy::Reject);
         let sender = {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || match mailbox.reserve() {
@@ -141,7 +141,7 @@ fn canary_fill_after_close() {
 /// A sender gives up the room that it has reserved, while another sender waits for room.
 fn give_up<const MUTATION: u8>() {
     explore(|| {
-        let mailbox = mailbox::<MUTATION>(WhenFull::Wait);
+        let mailbox = mailbox::<MUTATION>(FullPolicy::Wait);
         assert_eq!(mailbox.reserve(), Reserved::Room);
         let sender = {
             let mailbox = Arc::clone(&mailbox);

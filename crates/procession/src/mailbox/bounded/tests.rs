@@ -3,11 +3,11 @@ use std::task::Waker;
 
 use procession_queue::{Entry, Event};
 
-use super::{Bounded, Offered, Standing, Stood, WhenFull};
+use super::{Bounded, FullPolicy, Offered, Standing, Stood};
 
 type Mailbox = Bounded<u32, &'static str>;
 
-fn mailbox(capacity: u32, when_full: WhenFull) -> Mailbox {
+fn mailbox(capacity: u32, when_full: FullPolicy) -> Mailbox {
     Bounded::new(NonZeroU32::new(capacity).expect("not 0"), when_full)
 }
 
@@ -37,11 +37,11 @@ fn messages(mailbox: &Mailbox) -> Vec<u32> {
 #[test]
 fn each_policy_does_what_it_says() {
     for (when_full, answer, left) in [
-        (WhenFull::Reject, Offered::Full(9), vec![0, 1]),
-        (WhenFull::Wait, Offered::Full(9), vec![0, 1]),
-        (WhenFull::DropNewest, Offered::Dropped(9), vec![0, 1]),
-        (WhenFull::DropOldest, Offered::Replaced(0), vec![1, 9]),
-        (WhenFull::Kill, Offered::Kills(9), vec![0, 1]),
+        (FullPolicy::Reject, Offered::Full(9), vec![0, 1]),
+        (FullPolicy::Wait, Offered::Full(9), vec![0, 1]),
+        (FullPolicy::DropNewest, Offered::Dropped(9), vec![0, 1]),
+        (FullPolicy::DropOldest, Offered::Replaced(0), vec![1, 9]),
+        (FullPolicy::Kill, Offered::Kills(9), vec![0, 1]),
     ] {
         let mailbox = mailbox(2, when_full);
         fill(&mailbox, 0..2);
@@ -53,7 +53,7 @@ fn each_policy_does_what_it_says() {
 
 #[test]
 fn what_is_exempt_has_room_and_keeps_its_place() {
-    let mailbox = mailbox(1, WhenFull::DropOldest);
+    let mailbox = mailbox(1, FullPolicy::DropOldest);
     assert!(mailbox.arm());
     assert_eq!(mailbox.push_exempt(Entry::new("a")), Ok(true), "it wakes");
     fill(&mailbox, 0..1);
@@ -68,7 +68,7 @@ fn what_is_exempt_has_room_and_keeps_its_place() {
 
 #[test]
 fn waiting_senders_are_served_in_order_and_not_overtaken() {
-    let mailbox = mailbox(2, WhenFull::Wait);
+    let mailbox = mailbox(2, FullPolicy::Wait);
     fill(&mailbox, 0..2);
     let (first, second) = (stand(&mailbox, 2), stand(&mailbox, 3));
     let (taken, wakers) = mailbox.take();
@@ -81,7 +81,7 @@ fn waiting_senders_are_served_in_order_and_not_overtaken() {
 
 #[test]
 fn a_sender_that_gives_up_gets_its_message_back_unless_it_was_taken() {
-    let mailbox = mailbox(1, WhenFull::Wait);
+    let mailbox = mailbox(1, FullPolicy::Wait);
     fill(&mailbox, 0..1);
     let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));
     assert_eq!(mailbox.withdraw(first).0, Some(1));
@@ -92,7 +92,7 @@ fn a_sender_that_gives_up_gets_its_message_back_unless_it_was_taken() {
 
 #[test]
 fn a_closed_mailbox_gives_everything_back() {
-    let mailbox = mailbox(1, WhenFull::Wait);
+    let mailbox = mailbox(1, FullPolicy::Wait);
     fill(&mailbox, 0..1);
     let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));
     let (entries, wakers) = mailbox.close();
@@ -128,12 +128,12 @@ fn quietly<R>(access: impl FnOnce() -> R) {
 
 #[test]
 fn no_waker_is_dropped_under_the_lock() {
-    let mailbox = mailbox(1, WhenFull::Wait);
+    let mailbox = mailbox(1, FullPolicy::Wait);
     quietly(|| mailbox.stand(0, None, harmful()));
     assert_eq!(mailbox.length(0), 1, "the mailbox still works after it took a message at once");
     let Stood::Waits(number) = mailbox.stand(1, None, harmful()) else { panic!("it is full") };
     quietly(|| mailbox.withdraw(number));
-    assert_eq!(mailbox.snapshot().waiting, 0, "the mailbox still works after a sender gave up");
+    assert_eq!(mailbox.figures().waiting, 0, "the mailbox still works after a sender gave up");
     let _ = mailbox.close();
     quietly(|| mailbox.stand(2, None, harmful()));
     assert_eq!(mailbox.length(0), 0, "the mailbox still works after it refused a message");

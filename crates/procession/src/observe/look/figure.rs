@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::observe::look::query::SortKey;
 use crate::observe::look::view::MemoryUse;
-use crate::process::state::ProcessState;
+use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::Waiting;
 use crate::watchdog::samples::SampleSum;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Pid;
 use crate::observe::look::view::{Baseline, View};
-use crate::process::state::ProcessState;
+use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::WaitReason;
 use crate::time::Instant;
 

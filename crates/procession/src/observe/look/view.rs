@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Pid;
-use crate::process::state::ProcessState;
+use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::Waiting;
 use crate::time::Instant;
 use crate::watchdog::samples::SampleSum;

@@ -13,7 +13,7 @@ use procession_sync::cell::UnsafeCell;
 use procession_sync::{Arc, explore, thread};
 
 use crate::process::refcount::{self, PinCount, Unpinned};
-use crate::process::state::{self, Duty, ProcessState, State, WaitPhase};
+use crate::process::state::{self, Duty, ProcessPhase, State, WaitPhase};
 
 /// The defects that canary models plant in [`Process`], one at a time.
 mod mutation {
@@ -231,7 +231,7 @@ fn send_against_life<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(wa
         }
         let sent = senders.map(|sender| sender());
         if process.pins.generation() == 2 {
-            let is_quiet = process.is_empty() && process.state.see().phase() == ProcessState::Idle;
+            let is_quiet = process.is_empty() && process.state.see().phase() == ProcessPhase::Idle;
             assert!(is_quiet, "the message reached a stranger");
         }
         entries += sent.iter().filter(|(_, sent, _)| *sent == Sent::Pushed(true)).count() as u32;

@@ -1,16 +1,16 @@
 //! Goal: the table of the module documentation, cell by cell. Method: bring a word into each phase,
 //! raise each event, and check the word.
 
-use super::ProcessState::{self, Blocked, Complete, Idle, Ready};
+use super::ProcessPhase::{self, Active, Blocked, Complete, Idle};
 use super::{Duty, State, WaitPhase};
 
 type Word = State<0>;
 
-const PHASES: [ProcessState; 4] = [Ready, Blocked, Idle, Complete];
+const PHASES: [ProcessPhase; 4] = [Active, Blocked, Idle, Complete];
 
-fn in_phase(phase: ProcessState) -> Word {
+fn in_phase(phase: ProcessPhase) -> Word {
     let state = Word::ready();
-    if phase != Ready {
+    if phase != Active {
         let _ = state.start();
     }
     match phase {
@@ -27,7 +27,7 @@ fn in_phase(phase: ProcessState) -> Word {
 fn every_event_in_every_phase() {
     for phase in PHASES {
         let (after, wake) = match phase {
-            Blocked | Idle => (Ready, Duty::Enqueue),
+            Blocked | Idle => (Active, Duty::Enqueue),
             other => (other, Duty::Nothing),
         };
         let events = [
@@ -62,7 +62,7 @@ fn every_event_in_every_phase() {
         assert_eq!(state.ask(), (phase != Complete).then_some(wake), "{phase:?}");
         assert_eq!(state.see().is_asked(), phase != Complete, "{phase:?}");
         assert_eq!(state.see().phase(), after, "{phase:?}");
-        let state = in_phase(Ready);
+        let state = in_phase(Active);
         let _ = (state.cancel(), state.start());
         if phase == Complete {
             let _ = state.complete(true).expect("its names are released");
@@ -75,7 +75,7 @@ fn every_event_in_every_phase() {
 }
 
 fn in_step() -> Word {
-    let state = in_phase(Ready);
+    let state = in_phase(Active);
     let _ = state.start();
     state
 }
@@ -86,7 +86,7 @@ fn a_process_woken_in_its_step_does_not_wait() {
         let state = in_step();
         assert_eq!(state.wake(), Duty::Nothing);
         assert_eq!(state.wait(wait_phase), Duty::Enqueue);
-        assert_eq!(state.see().phase(), Ready);
+        assert_eq!(state.see().phase(), Active);
         let _ = state.start();
         assert_eq!(state.wait(wait_phase), Duty::Nothing, "the wake-up counts for one wait");
     }
@@ -94,7 +94,7 @@ fn a_process_woken_in_its_step_does_not_wait() {
 
 #[test]
 fn a_wake_before_its_step_is_used_up_by_it() {
-    let state = in_phase(Ready);
+    let state = in_phase(Active);
     assert_eq!(state.wake(), Duty::Nothing);
     let _ = state.start();
     assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing);
@@ -102,7 +102,7 @@ fn a_wake_before_its_step_is_used_up_by_it() {
 
 #[test]
 fn an_end_that_is_asked_for_before_the_step_is_known_to_it() {
-    let state = in_phase(Ready);
+    let state = in_phase(Active);
     assert_eq!(state.terminate(), Duty::Nothing);
     assert!(state.start().is_terminated());
     assert_eq!(state.wait(WaitPhase::Blocked), Duty::Nothing, "it was the wake-up, too");
