@@ -41,7 +41,8 @@ use std::time::Duration;
 
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::{charge_act, in_turn};
-use crate::sync::wait_list::{ServedWaiters, wake};
+use crate::sync::wait_list::ServedWaiters;
+use crate::sync::wake::{WakeServed, wake};
 use crate::time;
 
 pub(crate) mod batch_semaphore;
@@ -61,6 +62,7 @@ pub(crate) mod select;
 mod semaphore;
 pub(crate) mod token_tree;
 pub(crate) mod wait_list;
+pub(crate) mod wake;
 pub mod watch;
 
 use self::bell::{Bell, Ringing};

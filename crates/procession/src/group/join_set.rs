@@ -16,6 +16,7 @@ use crate::spawn::options::SpawnOptions;
 use crate::sync::bell::Bell;
 use crate::sync::listener;
 use crate::sync::wait_list::Place;
+use crate::sync::wake::WakeServed;
 use crate::{Exit, Pid};
 
 /// The places of the processes that have ended, in the order of their ends. It rings for each.

@@ -19,6 +19,7 @@ use crate::sync::Semaphore;
 use crate::sync::bell::Bell;
 use crate::sync::listener;
 use crate::sync::wait_list::Place;
+use crate::sync::wake::WakeServed;
 use crate::{Exit, Pid};
 
 /// The processes of a scope that its future has not seen.

@@ -21,6 +21,7 @@ use crate::scheduler::reach::find;
 use crate::sync::bell::Bell;
 use crate::sync::listener;
 use crate::sync::wait_list::Place;
+use crate::sync::wake::WakeServed;
 use crate::util::block_queue::BlockQueue;
 
 /// The rows of a key, in the order in which they were made.

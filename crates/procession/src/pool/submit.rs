@@ -16,7 +16,8 @@ use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::{charge_act, charge_after};
 use crate::scheduler::current;
-use crate::sync::wait_list::{Another, Place};
+use crate::sync::wait_list::Place;
+use crate::sync::wake::TaskWaker;
 use crate::time;
 
 /// The policy of one submit call for a full pool.
@@ -209,7 +210,7 @@ pub(super) struct PlaceWait<'a, J: Send + 'static> {
 
 impl<J: Send + 'static> PlaceWait<'_, J> {
     fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, SubmitErrorKind>> {
-        let mut another = Another::of(task.waker());
+        let mut another = TaskWaker::of(task.waker());
         another.prepare();
         if self.place.is_some() {
             return match self.inner.core.poll_wait(&mut self.place, &mut another) {
@@ -256,7 +257,7 @@ impl<J: Send + 'static> PlaceWait<'_, J> {
         make: &mut impl FnMut(C) -> J,
     ) -> Poll<Result<u64, SubmitErrorKind>> {
         let inner = self.inner;
-        let mut another = Another::of(task.waker());
+        let mut another = TaskWaker::of(task.waker());
         another.prepare();
         let polled = if self.place.is_some() {
             let place = &mut self.place;

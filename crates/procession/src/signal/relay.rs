@@ -22,6 +22,7 @@ use rustix::net::{SendFlags, send};
 use super::inbox::Inbox;
 use crate::process::unwind::guarded;
 use crate::sync::bell::Bell;
+use crate::sync::wake::WakeServed;
 use crate::sys::World;
 
 /// One more than the highest number of a signal on Linux.

@@ -43,6 +43,7 @@ use crate::sync::bell::{Bell, Ringing};
 use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
 use crate::sync::wait_list::Place;
+use crate::sync::wake::WakeServed;
 use crate::util::shares::Shares;
 
 mod core;
@@ -290,7 +291,7 @@ impl<T: Clone> Receiver<T> {
     /// [`recv`](Self::recv).
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         crate::scheduler::budget::spend();
-        match self.channel.core.try_recv(&mut self.cursor) {
+        match self.channel.core.try_recv(&mut self.cursor, drop_guarded) {
             Ok(message) => Ok(take(message)),
             Err(NotBroadcast::Empty) => Err(TryRecvError::Empty),
             Err(NotBroadcast::Closed) => Err(TryRecvError::Closed),
@@ -303,7 +304,7 @@ impl<T: Clone> Receiver<T> {
             return Poll::Pending;
         }
         let Self { channel, cursor, place } = self;
-        let received = match channel.core.recv_taken(cursor) {
+        let received = match channel.core.recv_taken(cursor, drop_guarded) {
             Some(received) => Poll::Ready(received),
             None => look_or_wait(&channel.core.bell, place, task, |state| {
                 Some(state.recv(cursor)).filter(|received| !is_empty(received))

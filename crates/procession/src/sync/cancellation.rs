@@ -10,6 +10,7 @@ use std::task::Poll;
 use crate::scheduler::budget::in_turn;
 use crate::sync::listener::BellListener;
 use crate::sync::token_tree::TokenNode;
+use crate::sync::wake::WakeServed;
 
 /// A token that tells its holders to stop.
 ///

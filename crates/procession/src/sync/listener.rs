@@ -7,7 +7,8 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::sync::bell::{Bell, Notice};
-use crate::sync::wait_list::{Another, Place, wake};
+use crate::sync::wait_list::Place;
+use crate::sync::wake::{TaskWaker, wake};
 
 /// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it
 /// passes its notice on, provided that the notice may go to another waiter.
@@ -34,7 +35,7 @@ impl<'a, S> BellListener<'a, S> {
         task: &TaskContext<'_>,
         mut listens: impl FnMut(&mut S) -> bool,
     ) -> bool {
-        let mut another = Another::of(task.waker());
+        let mut another = TaskWaker::of(task.waker());
         loop {
             let waits = self.bell.change(|ringing| {
                 if !listens(&mut ringing.about) {
@@ -53,7 +54,7 @@ impl<'a, S> BellListener<'a, S> {
     /// Waits until the listener is released.
     pub(crate) fn poll(&mut self, task: &TaskContext<'_>) -> Poll<()> {
         if self.notice.is_none() {
-            self.notice = self.bell.look(&mut self.place, &mut Another::of(task.waker()));
+            self.notice = self.bell.look(&mut self.place, &mut TaskWaker::of(task.waker()));
         }
         if self.notice.is_none() {
             current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
@@ -97,7 +98,7 @@ pub(crate) fn look_or_enlist<S, R>(
     task: &TaskContext<'_>,
     mut look: impl FnMut(&mut S) -> Option<R>,
 ) -> Poll<R> {
-    let mut another = Another::of(task.waker());
+    let mut another = TaskWaker::of(task.waker());
     loop {
         match bell.change(|ringing| ringing.look_or_enlist(place, &mut another, &mut look)) {
             Some(Poll::Ready((found, own))) => {

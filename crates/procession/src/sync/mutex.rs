@@ -16,6 +16,7 @@ use crate::process::target::LastTarget;
 use crate::scheduler::current;
 use crate::sync::batch_semaphore::BatchSemaphore;
 use crate::sync::semaphore::Acquire;
+use crate::sync::wake::WakeServed;
 use crate::time::{self, Elapsed};
 
 /// A value that one process at a time may use.

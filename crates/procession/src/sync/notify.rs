@@ -11,7 +11,8 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
-use crate::sync::wait_list::{Another, Place, wake};
+use crate::sync::wait_list::{Another, Place};
+use crate::sync::wake::{TaskWaker, WakeServed, wake};
 
 mod core;
 
@@ -142,7 +143,7 @@ impl NotifyWait {
 
     fn poll(&mut self, core: &NotifyCore, task: &TaskContext<'_>) -> Poll<()> {
         if self.notice.is_none() {
-            let another = &mut Another::of(task.waker());
+            let another = &mut TaskWaker::of(task.waker());
             self.notice = match self.place {
                 Some(_) => core.look(&mut self.place, another),
                 None => core.take_or_wait(self.round, &mut self.place, another),

@@ -26,7 +26,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::sync::wait_list::Another;
+use crate::sync::wake::TaskWaker;
 use crate::util::twin::Twin;
 
 pub use crate::sync::channel::{SendError, TryRecvError};
@@ -163,7 +163,7 @@ impl<T> ClosedWait<'_, T> {
         if !crate::scheduler::budget::charge(task) {
             return Poll::Pending;
         }
-        self.waits = !self.core.closed_or_wait(&mut Another::of(task.waker()));
+        self.waits = !self.core.closed_or_wait(&mut TaskWaker::of(task.waker()));
         if self.waits {
             current::note_waiting(Waiting::CHANNEL);
             return Poll::Pending;
@@ -255,7 +255,7 @@ impl<T> Future for Receiver<T> {
             }
             Err(core) => receiver.core.insert(core),
         };
-        match core.recv_or_wait(&mut Another::of(task.waker())) {
+        match core.recv_or_wait(&mut TaskWaker::of(task.waker())) {
             Poll::Ready(received) => {
                 receiver.core = None;
                 Poll::Ready(received.ok_or(RecvError))

@@ -14,6 +14,7 @@ use procession_sync::cell::UnsafeCell;
 
 use crate::sync::batch_semaphore::BatchSemaphore;
 use crate::sync::semaphore::Acquire;
+use crate::sync::wake::WakeServed;
 use crate::time::{self, Elapsed};
 
 /// Maximum number of readers at a time, which is more than there can be processes.

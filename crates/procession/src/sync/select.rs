@@ -12,7 +12,8 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::{budget, current};
 use crate::sync::channel::core::{NotReceived, NotSent};
 use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
-use crate::sync::wait_list::{Another, Choice, Place, wake};
+use crate::sync::wait_list::{Another, Choice, Place};
+use crate::sync::wake::wake;
 use crate::time::sleep;
 
 /// Number of rounds after which a select yields. In each round an arm was ready when it was tried,

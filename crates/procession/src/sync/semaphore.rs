@@ -13,7 +13,8 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::sync::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
-use crate::sync::wait_list::{Another, Place};
+use crate::sync::wait_list::Place;
+use crate::sync::wake::{TaskWaker, WakeServed};
 use crate::time;
 
 /// The future of an acquisition. Returns `false` if the semaphore is closed.
@@ -54,7 +55,7 @@ impl Acquire<'_> {
             return Poll::Ready(true);
         }
         let semaphore = self.semaphore;
-        let mut another = Another::of(task.waker());
+        let mut another = TaskWaker::of(task.waker());
         if self.place.is_some() {
             if let Some(granted) = semaphore.look(&mut self.place, &mut another) {
                 return Poll::Ready(granted);

@@ -105,7 +105,6 @@ impl<const MUTATION: u8> Choice<MUTATION> {
         self.waker.lock().take()
     }
 
-    #[cfg(not(procession_loom))]
     pub(crate) fn will_wake(&self, waker: &Waker) -> bool {
         let own = self.waker.lock();
         own.as_ref().is_some_and(|own| own.will_wake(waker))
@@ -130,14 +129,6 @@ impl Waiter {
         }
     }
 
-    /// Wakes a waiter that was served.
-    #[cfg(not(procession_loom))]
-    pub(crate) fn wake(self) {
-        if let Some(waker) = self.into_waker() {
-            drop(crate::process::unwind::guarded(|| waker.wake()));
-        }
-    }
-
     /// Returns the waker of a waiter that was served. It must be woken outside of all locks.
     pub(crate) fn into_waker(self) -> Option<Waker> {
         match self {
@@ -150,15 +141,6 @@ impl Waiter {
 impl fmt::Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Waiter(..)")
-    }
-}
-
-/// Wakes the waiter that was served, if there is one.
-#[cfg(not(procession_loom))]
-#[inline]
-pub(crate) fn wake(waiter: Option<Waiter>) {
-    if let Some(waiter) = waiter {
-        waiter.wake();
     }
 }
 
@@ -182,58 +164,62 @@ impl ServedWaiters {
         self.0.capacity()
     }
 
-    /// Wakes all of them.
-    #[cfg(not(procession_loom))]
+    /// Returns the number of the waiters.
     #[inline]
-    pub(crate) fn wake(mut self) {
-        let count = self.0.len();
-        if count < 2 {
-            return self.0.drain().for_each(Waiter::wake);
-        }
-        let wakers = self.0.drain().filter_map(Waiter::into_waker);
-        crate::process::waker::wake_together(count, wakers);
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes the waiters out, so that the caller can wake them outside of all locks.
+    #[inline]
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waiter> {
+        self.0.drain()
     }
 }
 
 /// A clone of a task's waker for a list, made at the right time.
 ///
-/// A process's own waker is cloned under the lock, and only if the list needs it. Any other waker
-/// is user code, so it is cloned before the lock is taken and dropped after it is released.
+/// A waker without code of the user is cloned under the lock, and only if the list needs it. Any
+/// other waker is cloned before the lock is taken, and its spare clone is dropped after the lock is
+/// released, by the caller.
 pub(crate) struct Another<'a> {
     waker: &'a Waker,
+    /// `true` if the clone and the drop of the waker run no code of the user.
+    is_own: bool,
     /// A clone that was not used, or the waker that it has replaced.
     spare: Option<Waker>,
 }
 
 impl<'a> Another<'a> {
-    pub(crate) fn of(waker: &'a Waker) -> Self {
-        Self { waker, spare: None }
+    /// `is_own` is `true` if the clone and the drop of the waker run no code of the user.
+    #[inline]
+    pub(crate) fn new(waker: &'a Waker, is_own: bool) -> Self {
+        Self { waker, is_own, spare: None }
     }
 
     /// For a waiter that is an arm of a select or has been served, and so needs no waker here.
+    #[inline]
     pub(crate) fn none() -> Self {
-        Self::of(Waker::noop())
+        Self::new(Waker::noop(), true)
+    }
+
+    /// Takes the clone that is left. It may be a waker of the user, so the caller drops it outside
+    /// of all locks, and catches its panic.
+    #[inline]
+    pub(crate) fn take_spare(&mut self) -> Option<Waker> {
+        self.spare.take()
     }
 
     /// Clones the waker now if it is user code.
     pub(crate) fn prepare(&mut self) {
-        if !is_own(self.waker) {
+        if !self.is_own {
             self.spare = Some(self.waker.clone());
         }
     }
 
     /// Returns a clone, under a lock. Returns `None` if the waker must be prepared first.
     pub(crate) fn take(&mut self) -> Option<Waker> {
-        if is_own(self.waker) { Some(self.waker.clone()) } else { self.spare.take() }
-    }
-}
-
-impl Drop for Another<'_> {
-    fn drop(&mut self) {
-        #[cfg(not(procession_loom))]
-        if let Some(spare) = self.spare.take() {
-            crate::process::unwind::drop_guarded(spare);
-        }
+        if self.is_own { Some(self.waker.clone()) } else { self.spare.take() }
     }
 }
 
@@ -245,18 +231,6 @@ pub(crate) fn renew(waker: &mut Option<Waker>, another: &mut Another<'_>) -> boo
     }
     let Some(new) = another.take() else { return false };
     another.spare = waker.replace(new);
-    true
-}
-
-/// Returns `true` for a process's own waker, and `false` for user code.
-#[cfg(not(procession_loom))]
-fn is_own(waker: &Waker) -> bool {
-    crate::process::waker::is_of_process(waker)
-}
-
-/// In models there are no processes.
-#[cfg(procession_loom)]
-fn is_own(_: &Waker) -> bool {
     true
 }
 

@@ -53,6 +53,7 @@ use crate::sync::bell::Bell;
 use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
 use crate::sync::wait_list::Place;
+use crate::sync::wake::WakeServed;
 
 pub use crate::sync::broadcast::SendError;
 

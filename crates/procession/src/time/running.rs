@@ -20,6 +20,7 @@ use crate::scheduler::current;
 use crate::sync::bell::Bell;
 use crate::sync::listener::{leave, look_or_enlist};
 use crate::sync::wait_list::Place;
+use crate::sync::wake::WakeServed;
 use crate::util::small_vec::SmallVec;
 
 /// Rings once the function of a timer is gone.

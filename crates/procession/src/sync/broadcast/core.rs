@@ -75,14 +75,6 @@ pub(crate) mod mutation {
     pub(crate) const KEEP_TAKEN: u8 = 4;
 }
 
-/// Drops a message that a receiver has missed.
-fn drop_message<T>(message: Shares<T>) {
-    #[cfg(not(procession_loom))]
-    crate::process::unwind::drop_guarded(message);
-    #[cfg(procession_loom)]
-    drop(message);
-}
-
 /// Maximum number of messages that a receiver takes in one critical section. More save little: the
 /// section is entered a sixteenth as often.
 const AT_ONCE: usize = 16;
@@ -244,9 +236,14 @@ impl<T, const MUTATION: u8> BroadcastCore<T, MUTATION> {
         })
     }
 
-    /// Receives the next message.
-    pub(crate) fn try_recv(&self, cursor: &mut Cursor<T>) -> Result<Shares<T>, NotBroadcast> {
-        if let Some(received) = self.recv_taken(cursor) {
+    /// Receives the next message. A message that was taken and is missed now is passed to
+    /// `drop_message`.
+    pub(crate) fn try_recv(
+        &self,
+        cursor: &mut Cursor<T>,
+        drop_message: impl FnMut(Shares<T>),
+    ) -> Result<Shares<T>, NotBroadcast> {
+        if let Some(received) = self.recv_taken(cursor, drop_message) {
             return received;
         }
         if cfg!(procession_loom) && MUTATION == 2 {
@@ -267,11 +264,13 @@ impl<T, const MUTATION: u8> BroadcastCore<T, MUTATION> {
         self.change(|state| state.recv(cursor))
     }
 
-    /// Returns the next message, if it was taken.
+    /// Returns the next message, if it was taken. A message that was taken and is missed now is
+    /// passed to `drop_message`.
     #[inline]
     pub(crate) fn recv_taken(
         &self,
         cursor: &mut Cursor<T>,
+        drop_message: impl FnMut(Shares<T>),
     ) -> Option<Result<Shares<T>, NotBroadcast>> {
         if cursor.taken.is_empty() {
             return None;
@@ -396,7 +395,7 @@ mod models {
             };
             // The number of messages so far that were received or missed is the next message.
             let (mut cursor, mut seen) = (Cursor::new(0), 0);
-            let mut take = || match channel.try_recv(&mut cursor) {
+            let mut take = || match channel.try_recv(&mut cursor, drop) {
                 Ok(message) => {
                     assert_eq!(*message, seen, "a message is skipped and not counted");
                     seen += 1;
@@ -433,7 +432,7 @@ mod models {
             };
             drop(channel.unsubscribe(&Cursor::new(0)));
             sender.join().expect("it does not panic");
-            assert_eq!(channel.try_recv(&mut Cursor::new(0)).ok().as_deref(), Some(&7));
+            assert_eq!(channel.try_recv(&mut Cursor::new(0), drop).ok().as_deref(), Some(&7));
             assert_eq!(channel.len(), 0, "a message stays for a receiver that is gone");
         });
     }
@@ -465,9 +464,9 @@ mod models {
                 })
             };
             let mut cursor = Cursor::new(0);
-            let first = channel.try_recv(&mut cursor).ok();
+            let first = channel.try_recv(&mut cursor, drop).ok();
             let is_told = told.load(Acquire);
-            let second = channel.try_recv(&mut cursor);
+            let second = channel.try_recv(&mut cursor, drop);
             let has_second = second.as_deref() == Ok(&1);
             assert!(
                 !(first.as_deref() == Some(&0) && is_told && has_second),

@@ -15,7 +15,8 @@ use crate::scheduler::current;
 use crate::sync::channel::core::{NotReceived, Received};
 use crate::sync::channel::error::TryRecvError;
 use crate::sync::channel::state::Channel;
-use crate::sync::wait_list::{Another, Place, wake};
+use crate::sync::wait_list::Place;
+use crate::sync::wake::{TaskWaker, WakeServed, wake};
 use crate::time::{self, Timeout};
 
 /// The receiving end of a channel.
@@ -219,7 +220,7 @@ fn take<T>(
     done: bool,
     task: &TaskContext<'_>,
 ) -> Option<Option<T>> {
-    let mut another = Another::of(task.waker());
+    let mut another = TaskWaker::of(task.waker());
     if place.is_some() {
         return channel.core.look_receiver(place, &mut another);
     }

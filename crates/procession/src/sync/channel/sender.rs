@@ -15,7 +15,8 @@ use crate::scheduler::current;
 use crate::sync::channel::core::{NotSent, Sent};
 use crate::sync::channel::error::{SendError, SendTimeoutError, TrySendError};
 use crate::sync::channel::state::Channel;
-use crate::sync::wait_list::{Another, Place, wake};
+use crate::sync::wait_list::Place;
+use crate::sync::wake::{TaskWaker, WakeServed, wake};
 use crate::time;
 
 /// The sending end of a channel.
@@ -316,7 +317,7 @@ pub(crate) fn poll_send<T>(
     if !charge_act(task) && message.is_some() && !channel.core.must_wait() {
         return Poll::Pending;
     }
-    let mut another = Another::of(task.waker());
+    let mut another = TaskWaker::of(task.waker());
     if let Some(message) = message.take() {
         match channel.core.send_or_wait(message, &mut another) {
             Ok(Sent::Now(waiter)) => {
@@ -364,7 +365,7 @@ impl<T> Future for Reserving<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let core = &self.channel.core;
-        let mut another = Another::of(task.waker());
+        let mut another = TaskWaker::of(task.waker());
         let reserved = if self.place.is_some() {
             core.look_reservation(&mut self.place, &mut another)
         } else {

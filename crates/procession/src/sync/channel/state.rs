@@ -3,6 +3,7 @@
 use crate::process::unwind::drop_guarded;
 use crate::sync::channel::core::ChannelCore;
 use crate::sync::end_count::EndCount;
+use crate::sync::wake::WakeServed;
 
 pub(crate) struct Channel<T> {
     pub(crate) core: ChannelCore<T>,
