@@ -26,7 +26,6 @@
 mod copy;
 pub(crate) mod poller;
 pub(crate) mod reactor;
-pub(crate) mod readiness;
 pub(crate) mod starved;
 
 pub use self::copy::{CopyBidirectional, copy, copy_bidirectional};

@@ -116,9 +116,7 @@
 //! It is closed when both have ended. Each [report] of a process that fails, or of a supervisor, is
 //! an event in its span, unless a hook receives it. Each stall that is reported to
 //! [`Builder::on_stall`] is also an event at the level `WARN`.
-// Under this cfg, `procession-models` builds the protocols for their models.
-#![cfg(not(procession_loom))]
-#![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(procession_loom))))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]

@@ -1,8 +1,6 @@
 //! Messages: addresses and contexts, bounded mailboxes, calls and replies, dead letters, relays.
 
 pub(crate) mod address;
-pub(crate) mod answer;
-pub(crate) mod bounded;
 pub(crate) mod bounds;
 pub(crate) mod call;
 pub(crate) mod context;

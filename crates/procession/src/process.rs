@@ -9,8 +9,6 @@ pub(crate) mod handling;
 pub(crate) mod held;
 pub(crate) mod inspection;
 pub(crate) mod inspectors;
-#[expect(unsafe_code, reason = "a cell that changes hands by protocol")]
-pub(crate) mod join_waker;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod kind;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
@@ -20,10 +18,8 @@ pub(crate) mod local_body;
 pub(crate) mod on_cancel;
 pub(crate) mod outcome;
 pub(crate) mod pid;
-pub(crate) mod refcount;
 pub(crate) mod reporting;
 pub(crate) mod request;
-pub(crate) mod request_table;
 pub(crate) mod residence;
 #[expect(unsafe_code, reason = "a pin and another pointer share the room of a pin")]
 pub(crate) mod route;
@@ -34,7 +30,6 @@ pub(crate) mod slot;
 pub(crate) mod slot_ref;
 #[cfg(feature = "observe")]
 pub(crate) mod stack_notes;
-pub(crate) mod state;
 pub(crate) mod stuck;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod table;

@@ -68,7 +68,6 @@ mod perfetto;
 pub(crate) mod places;
 mod protobuf;
 pub(crate) mod record;
-pub(crate) mod ring;
 pub(crate) mod state;
 mod timeline;
 pub(crate) mod trace;

@@ -27,10 +27,8 @@ pub(crate) mod entries;
 pub(crate) mod links;
 pub(crate) mod name_table;
 pub(crate) mod names;
-pub(crate) mod on_exit;
 pub(crate) mod pid_list;
 pub(crate) mod remote;
-pub(crate) mod remote_links;
 pub(crate) mod signal;
 pub(crate) mod table_entry;
 

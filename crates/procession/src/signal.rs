@@ -36,7 +36,6 @@
 //!   parent, so the child must reset them.
 
 mod dump;
-mod inbox;
 mod listener;
 #[expect(unsafe_code, reason = "a handler may run at any moment")]
 mod relay;

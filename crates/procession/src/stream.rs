@@ -37,6 +37,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use futures_core::Stream;
 use futures_sink::Sink;
+use procession_protocols::sync::wait_list::Place;
 
 use crate::Exit;
 use crate::fs::{DirEntry, ReadDir};
@@ -47,7 +48,6 @@ use crate::mailbox::context::Context;
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::process::unwind::drop_guarded;
 use crate::sync::channel::{self, SendError, cancel_receiver, poll_recv};
-use crate::sync::wait_list::Place;
 use crate::sync::{broadcast, watch};
 use crate::time::{Instant, Interval};
 

@@ -39,18 +39,17 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use procession_protocols::sync::bell::{Bell, Ringing};
+use procession_protocols::sync::wait_list::ServedWaiters;
+
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::{charge_act, in_turn};
-use crate::sync::wait_list::ServedWaiters;
 use crate::sync::wake::{WakeServed, wake};
 use crate::time;
 
-pub(crate) mod batch_semaphore;
-pub(crate) mod bell;
 pub mod broadcast;
 pub(crate) mod cancellation;
 pub mod channel;
-mod end_count;
 pub(crate) mod listener;
 #[expect(unsafe_code, reason = "the guard that holds the permit has the value")]
 mod mutex;
@@ -60,12 +59,9 @@ pub mod oneshot;
 mod rw_lock;
 pub(crate) mod select;
 mod semaphore;
-pub(crate) mod token_tree;
-pub(crate) mod wait_list;
 pub(crate) mod wake;
 pub mod watch;
 
-use self::bell::{Bell, Ringing};
 pub use self::cancellation::{CancellationToken, DropGuard};
 use self::listener::BellListener;
 pub use self::mutex::{Mutex, MutexGuard, OwnedMutexGuard};

@@ -12,12 +12,6 @@ mod at_exit;
 #[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
 mod cycles;
 pub(crate) mod epoll;
-#[cfg(all(
-    feature = "observe",
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
-mod handover;
 #[cfg_attr(
     not(feature = "sim"),
     expect(unreachable_pub, reason = "only a simulated system has one")
@@ -61,12 +55,12 @@ use std::sync::OnceLock;
 use std::time::Instant as RealInstant;
 use std::time::{Duration, SystemTime};
 
+use procession_protocols::io::readiness::ReadyEvent;
+use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex, MutexGuard, hint, thread};
 
-use crate::io::readiness::ReadyEvent;
-use crate::scheduler::seat_id::NEVER;
 use crate::util::generator::Generator;
 use epoll::Kernel;
 pub(crate) use os::RunState;

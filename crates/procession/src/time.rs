@@ -6,8 +6,6 @@ mod instant;
 mod last_try;
 mod limit;
 mod running;
-#[expect(unsafe_code, reason = "slots are shared by protocol")]
-pub(crate) mod timers;
 
 use std::error::Error;
 use std::fmt;
@@ -18,6 +16,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
+
+use procession_protocols::time::timers::Timers;
 
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -30,7 +30,6 @@ use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
-use crate::time::timers::Timers;
 
 pub use self::instant::Instant;
 use self::last_try::LastTry;

@@ -97,7 +97,6 @@
 //! the LIFO slots, and of `watchdog/park.rs`.
 
 mod judge;
-pub(crate) mod park;
 mod queue_ages;
 mod quiet;
 pub(crate) mod samples;
@@ -107,6 +106,9 @@ pub(crate) mod wait_stamps;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::scheduler::idle::mutation;
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
+use procession_protocols::watchdog::park::Woken;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -116,13 +118,10 @@ use crate::process::unwind::guarded;
 use crate::recorder::record::Marks;
 use crate::recorder::state::DumpCause;
 use crate::scheduler::current::{Current, Entered};
-use crate::scheduler::idle::mutation;
 use crate::scheduler::seat::Seat;
-use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{RunState, ThreadFile, nanoseconds};
 use crate::watchdog::judge::judge;
-use crate::watchdog::park::Woken;
 use crate::watchdog::queue_ages::QueueAges;
 use crate::watchdog::quiet::{has_driver, is_attended, is_quiet};
 use crate::watchdog::state::{LOOK_EVERY, Stall, StallKind, Watchdog};
@@ -715,13 +714,13 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
+    use procession_protocols::scheduler::seat_id::SeatId;
     use procession_sync::atomic::Ordering::Relaxed;
 
     use super::{
         LOOK_EVERY, NEVER, Pause, QUIET_LOOKS, SECOND, StallKind, VISITS_QUIET, Watch, Woken, judge,
     };
     use crate::Scheduler;
-    use crate::scheduler::seat_id::SeatId;
     use crate::sys::RunState::{Runs, Stopped, Waits};
     use crate::time::action::Action;
 

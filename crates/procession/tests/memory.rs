@@ -1,7 +1,6 @@
 //! What is left of processes that have ended: only their slots, which the next processes use. What
 //! is left of queues that were long. How much stack a spawn takes. These tests have their own
 //! program, since they count every allocation, or would end the program.
-#![cfg(not(procession_loom))]
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

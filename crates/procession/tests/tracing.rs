@@ -2,7 +2,6 @@
 //! subscriber for all threads is one for all tests.
 //!
 //! Method: a subscriber records everything. Each test checks the records of its own PIDs.
-#![cfg(not(procession_loom))]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

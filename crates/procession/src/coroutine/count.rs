@@ -1,11 +1,11 @@
 //! The counts of begun coroutines, and of other processes that stay on a thread.
 
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::residence::ResidentKind;
 use crate::scheduler::seat::Seat;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 
 impl Shared {

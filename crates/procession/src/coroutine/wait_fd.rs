@@ -24,13 +24,13 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use procession_protocols::io::readiness::WaiterId;
 use rustix::event::Timespec;
 use rustix::io::Errno;
 
 use crate::coroutine::frame::{Frame, suspendable};
 use crate::coroutine::try_wait::Interrupted;
 use crate::io::reactor::Registered;
-use crate::io::readiness::WaiterId;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use procession_protocols::util::histogram::Histogram;
+
 use super::labels::write_labels;
 use super::sections;
 use crate::observe::metrics::{Family, Labels, MetricSink, MetricsReader};
 use crate::scheduler::shared::Shared;
-use crate::util::histogram::Histogram;
 
 /// A text to which metrics are written.
 struct MetricsText {

@@ -7,15 +7,16 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker, ready};
 
+use procession_protocols::sync::bell::Bell;
+use procession_protocols::sync::wait_list::Place;
+
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::placed::placed;
 use crate::scheduler::{budget, current};
 use crate::spawn::join_handle::JoinHandle;
 use crate::spawn::options::SpawnOptions;
-use crate::sync::bell::Bell;
 use crate::sync::listener;
-use crate::sync::wait_list::Place;
 use crate::sync::wake::WakeServed;
 use crate::{Exit, Pid};
 

@@ -8,6 +8,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::sync::bell::Bell;
+use procession_protocols::sync::wait_list::Place;
+
 use crate::group::join_set::JoinSet;
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
@@ -16,9 +19,7 @@ use crate::scheduler::placed::placed;
 use crate::spawn::join_handle::JoinHandle;
 use crate::spawn::options::SpawnOptions;
 use crate::sync::Semaphore;
-use crate::sync::bell::Bell;
 use crate::sync::listener;
-use crate::sync::wait_list::Place;
 use crate::sync::wake::WakeServed;
 use crate::{Exit, Pid};
 

@@ -11,18 +11,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::relations::on_exit::Left;
+use procession_protocols::sync::bell::Bell;
+use procession_protocols::sync::wait_list::Place;
+use procession_protocols::util::block_queue::BlockQueue;
+
 use crate::Pid;
 use crate::process::unwind::drop_each;
 use crate::relations::entries::{Membership, Memberships};
 use crate::relations::links;
-use crate::relations::on_exit::Left;
 use crate::scheduler::budget;
 use crate::scheduler::reach::find;
-use crate::sync::bell::Bell;
 use crate::sync::listener;
-use crate::sync::wait_list::Place;
 use crate::sync::wake::WakeServed;
-use crate::util::block_queue::BlockQueue;
 
 /// The rows of a key, in the order in which they were made.
 pub(crate) type KeyRows<V> = Arc<[(Pid, V)]>;

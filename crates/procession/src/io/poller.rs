@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
+use procession_protocols::io::readiness::{ReadyEvent, Sources};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::io::readiness::{ReadyEvent, Sources};
 use crate::io::starved::Starved;
 use crate::sys::epoll::Kernel;
 

@@ -19,10 +19,10 @@ use std::task::Waker;
 use std::time::Duration;
 use std::{fmt, io};
 
+use procession_protocols::io::readiness::{Direction, Source, WaiterId, WakerLeft};
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use crate::io::poller::{Batch, Poller};
-use crate::io::readiness::{Direction, Source, WaiterId, WakerLeft};
 use crate::process::unwind::guarded;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;

@@ -7,6 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
+use procession_protocols::process::state::WaitPhase;
+use procession_protocols::util::small_vec::SmallVec;
+
 use crate::machine::awaited::{AnyFuture, AwaitedFutures};
 use crate::machine::command::{AsyncWork, Command};
 use crate::machine::completion::Completion;
@@ -20,7 +23,6 @@ use crate::process::body::{Body, Queued, Step, System};
 use crate::process::inspection::Inspection;
 use crate::process::outcome::Outcome;
 use crate::process::slot::{Mailbox, Slot};
-use crate::process::state::WaitPhase;
 use crate::process::unwind::{DropGuarded, drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
@@ -28,7 +30,6 @@ use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::serving::Serving;
 use crate::time::armed::Armed;
-use crate::util::small_vec::SmallVec;
 use crate::{Exit, Pid};
 
 /// A process as a state machine. It receives events, performs a step, and returns what it waits

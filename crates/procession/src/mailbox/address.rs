@@ -9,8 +9,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::mailbox::bounded::{FullPolicy, Offered, Standing, Stood};
+
 use crate::Pid;
-use crate::mailbox::bounded::{FullPolicy, Offered, Standing, Stood};
 use crate::mailbox::deliver::{deliver_made, push_message};
 use crate::mailbox::far::{FarWait, relayed};
 use crate::mailbox::parcel::RelayCause;

@@ -1,6 +1,6 @@
 //! The bounds of a mailbox, as a program sets them and sees them.
 
-use crate::mailbox::bounded::{BoundedFigures, FullPolicy};
+use procession_protocols::mailbox::bounded::{BoundedFigures, FullPolicy};
 
 /// The policy of a bounded mailbox that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
+use procession_protocols::mailbox::answer::{Answer, CallLooked, NoReply};
+
 use crate::Pid;
 use crate::mailbox::address::{Address, SendWait, send};
-use crate::mailbox::answer::{Answer, CallLooked, NoReply};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
 use crate::process::slot::Slot;

@@ -3,11 +3,11 @@
 use std::any::type_name;
 use std::task::Waker;
 
+use procession_protocols::mailbox::bounded::{Offered, Reserved};
 use procession_queue::{Closed, Entry, EventQueue, Pushed};
 
 use crate::Exit;
 use crate::machine::value::Value;
-use crate::mailbox::bounded::{Offered, Reserved};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::header::RequestId;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::mailbox::answer::{Answer, Finished, NoReply};
+use procession_protocols::mailbox::answer::{Answer, Finished, NoReply};
+
 use crate::process::unwind::guarded;
 
 /// The right to reply to a call once, from any process or thread, at any time.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use procession_protocols::io::readiness::{Direction, SeenReadiness, WaiterId};
+use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -17,10 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::simulated;
 use crate::io::reactor::Registered;
-use crate::io::readiness::{Direction, SeenReadiness, WaiterId};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::{Elapsed, Sleep, is_last_try, poll_within, sleep_on};

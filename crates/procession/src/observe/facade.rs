@@ -7,11 +7,11 @@ use std::sync::{Arc, Weak};
 use ::metrics::{
     Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
 };
+use procession_protocols::util::histogram::{BUCKETS, Histogram};
 
 use crate::Scheduler;
 use crate::observe::metrics::{FAMILIES, Family, FamilyType, Labels, MetricSink, MetricsReader};
 use crate::scheduler::shared::Shared;
-use crate::util::histogram::{BUCKETS, Histogram};
 
 /// Hands the metrics of one scheduler to the recorder of the crate [`metrics`](::metrics), and so
 /// to the exporter that the program has installed.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::process::state::ProcessPhase;
+use procession_protocols::process::state::ProcessPhase;
 
 /// The phase of a process, as snapshots show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,20 +8,20 @@ use std::borrow::Cow;
 use std::panic::Location;
 use std::time::Duration;
 
+use procession_protocols::process::state::{ProcessPhase, Seen};
+use procession_protocols::util::histogram::Histogram;
+use procession_protocols::util::membarrier;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::Pid;
 use crate::mailbox::bounds::MailboxSnapshot;
 use crate::observe::process_state::ProcessState;
 use crate::process::slot::Slot;
-use crate::process::state::{ProcessPhase, Seen};
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::Waiting;
 use crate::recorder::state::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::Stats;
-use crate::util::histogram::Histogram;
-use crate::util::membarrier;
 use crate::watchdog::state::StallSnapshot;
 
 /// The state of a scheduler.

@@ -1,15 +1,15 @@
 //! A scheduler, as a simulated operating system looks at it.
 
+use procession_protocols::process::state::ProcessPhase;
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::observe::snapshot::{self, label};
 use crate::process::slot::{Slot, SlotRef};
-use crate::process::state::ProcessPhase;
 use crate::process::typed::COROUTINE;
 use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
-use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sim;
 use crate::sys::os::{Demand, Subject, WaitSource};

@@ -4,7 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::scheduler::seat_id::NEVER;
+use procession_protocols::scheduler::seat_id::NEVER;
+
 use crate::sys::{Parker, World, nanoseconds};
 
 /// Returns the clock and the threads of pools that belong to no scheduler.

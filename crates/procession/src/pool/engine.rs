@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::util::small_vec::SmallVec;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -24,7 +25,6 @@ use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 use crate::time::armed::Armed;
-use crate::util::small_vec::SmallVec;
 
 /// The interface of a kind of workers.
 pub(super) trait Engine<J>: Send + Sync {

@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
@@ -18,7 +19,6 @@ use super::state::outcome::{Ended, Expired, Next};
 use super::state::seat::{Order, PoolSeat};
 use super::state::wakes::Launch;
 use crate::process::async_body::Beside;
-use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 use crate::time::action::Action;

@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::engine::Inner;
 use crate::SpawnOptions;
-use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
 use crate::time::armed::Armed;

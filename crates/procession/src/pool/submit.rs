@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use procession_protocols::sync::wait_list::Place;
+
 use super::block::block;
 use super::builder::OnFull;
 use super::engine::Inner;
@@ -16,7 +18,6 @@ use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::{charge_act, charge_after};
 use crate::scheduler::current;
-use crate::sync::wait_list::Place;
 use crate::sync::wake::TaskWaker;
 use crate::time;
 

@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
+use procession_protocols::scheduler::seat_id::NEVER;
+
 use super::block::{ThreadWaker, world};
 use super::engine::{Engine, Inner};
 use super::state::busy::Busy;
 use super::state::idle::IdleWorker;
 use super::state::outcome::{Ended, Expired, Next};
 use super::state::seat::{Order, PoolSeat};
-use crate::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::sys;
 

@@ -26,12 +26,13 @@
 use std::any::Any;
 use std::task::Context as TaskContext;
 
+use procession_protocols::process::state::WaitPhase;
+
 use crate::Exit;
 use crate::machine::value::CommandResult;
 use crate::mailbox::header::Header;
 use crate::process::inspection::Inspection;
 use crate::process::slot::Slot;
-use crate::process::state::WaitPhase;
 use crate::relations::signal::Signal;
 use crate::time::armed::Armed;
 

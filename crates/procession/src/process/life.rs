@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::{mem, ptr};
 
+use procession_protocols::process::refcount::Unpinned;
 use procession_queue::EventQueue;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::body::Body;
-use crate::process::refcount::Unpinned;
 use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, Kind, OWN, Parent, Ready, Slot, SlotRef};
 use crate::process::slot_ref::{recycle, unpin};
 use crate::process::unwind::{drop_each, drop_guarded};

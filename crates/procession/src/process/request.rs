@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
+use procession_protocols::process::request_table::{RequestTable, TableRequest};
+
 use crate::mailbox::message_log::MessageLog;
 use crate::process::inspection::Inspection;
-use crate::process::request_table::{RequestTable, TableRequest};
 #[cfg(feature = "observe")]
 use crate::process::stack_notes::StackNotes;
 use crate::time::armed::Armed;

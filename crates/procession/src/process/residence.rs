@@ -1,9 +1,10 @@
 //! The thread on which a process begins and then stays, and the choice of it.
 
+use procession_protocols::scheduler::seat_id::SeatId;
+
 use crate::process::slot::Slot;
 use crate::scheduler::current;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::seat_id::SeatId;
 
 /// Maximum number of times that a new process is put off in favour of workers with less to do. It
 /// is put off once for each round in which everything that is ready has had a turn. So it begins

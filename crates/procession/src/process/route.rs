@@ -143,7 +143,7 @@ impl<M> fmt::Debug for Route<M> {
     }
 }
 
-#[cfg(all(test, not(procession_loom)))]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 

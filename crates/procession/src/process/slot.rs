@@ -44,6 +44,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::{fmt, mem, ptr};
 
+use procession_protocols::mailbox::bounded::{Bounded, BoundedFigures, FullPolicy};
+use procession_protocols::process::join_waker::JoinWaker;
+use procession_protocols::process::refcount::PinCount;
+use procession_protocols::process::state::{ProcessPhase, State};
+use procession_protocols::relations::on_exit::OnExitHooks;
+use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::util::prefetch::prefetch;
 use procession_queue::{Entry, EventQueue};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -52,26 +59,19 @@ use procession_sync::cell::UnsafeCell;
 
 use crate::Pid;
 use crate::machine::value::Value;
-use crate::mailbox::bounded::{Bounded, BoundedFigures, FullPolicy};
 use crate::mailbox::header::RequestId;
 use crate::mailbox::kept::KeptMailbox;
 use crate::mailbox::message_log::MessageLog;
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
 use crate::process::held::HeldReport;
-use crate::process::join_waker::JoinWaker;
 use crate::process::on_cancel::OnCancel;
-use crate::process::refcount::PinCount;
 use crate::process::reporting::Reporting;
-use crate::process::state::{ProcessPhase, State};
 use crate::process::table::Free;
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::relations::entries::Relations;
-use crate::relations::on_exit::OnExitHooks;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
-use crate::util::prefetch::prefetch;
 
 /// The functions of a process that depend on its types.
 pub(crate) struct Kind {
@@ -760,7 +760,7 @@ pub(crate) enum Refused<M> {
     Full(M),
 }
 
-#[cfg(all(test, not(procession_loom)))]
+#[cfg(test)]
 mod tests;
 
 /// The number of pins of a process that nothing else refers to: its own and its handle's.

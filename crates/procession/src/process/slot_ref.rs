@@ -3,9 +3,9 @@
 use std::ptr::NonNull;
 use std::{fmt, mem, ptr};
 
+use procession_protocols::process::refcount::Unpinned;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::process::refcount::Unpinned;
 use crate::process::slot::{Slot, SlotRef};
 use crate::scheduler::current;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::process::state::WaitPhase;
+use procession_protocols::process::state::WaitPhase;
 
 /// One reason for which a process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,9 +1,10 @@
 //! Wakes, cancels and terminates processes.
 
+use procession_protocols::process::state::{Duty, State};
+
 use crate::process::on_cancel::OnCancel;
 use crate::process::request::ProcessRequest;
 use crate::process::slot::{Ready, Slot};
-use crate::process::state::{Duty, State};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::scheduler::announce::enqueue_all;
 use crate::scheduler::current;

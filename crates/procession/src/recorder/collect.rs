@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
 
+use procession_protocols::recorder::ring::{Copied, EventRing};
+use procession_protocols::scheduler::seat_id::SeatId;
+
 use crate::Pid;
 use crate::observe::snapshot::label;
 use crate::recorder::record::stamp;
-use crate::recorder::ring::{Copied, EventRing};
 use crate::recorder::word::{EventWord, WordKind};
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 

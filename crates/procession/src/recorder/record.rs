@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use procession_protocols::recorder::ring::EventRing;
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
 use crate::process::slot::Slot;
-use crate::recorder::ring::EventRing;
 use crate::recorder::word::{EventWord, WordKind};
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use procession_protocols::recorder::ring::EventRing;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex};
 
 use crate::recorder::places::PlaceTable;
-use crate::recorder::ring::EventRing;
 use crate::recorder::word::{EventWord, WordKind};
 
 /// The default number of words that a worker keeps: half a mebibyte, and the last milliseconds of a

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::relations::remote_links::RemoteLink;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::unwind::drop_guarded;
-use crate::relations::remote_links::RemoteLink;
 use crate::relations::signal::MonitorRef;
 use crate::{Exit, Pid};
 

@@ -11,16 +11,16 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use procession_protocols::process::state::Seen;
+use procession_protocols::relations::on_exit::{Left, OnExitHooks};
+use procession_protocols::relations::remote_links::{LinkNews, RemoteLink};
 use procession_queue::Entry;
 
 use crate::process::body::System;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::Slot;
-use crate::process::state::Seen;
 use crate::relations::entries::{self, Entries, LinkId, Membership, Relations};
-use crate::relations::on_exit::{Left, OnExitHooks};
 use crate::relations::pid_list::PidList;
-use crate::relations::remote_links::{LinkNews, RemoteLink};
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, RemoteSignal, Signal};
 use crate::scheduler::reach::find;
 use crate::scheduler::{current, nodes};

@@ -7,6 +7,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::relations::on_exit::Left;
+
 use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::call::{CallError, refused};
@@ -15,7 +17,6 @@ use crate::mailbox::send_error::{SendCause, SendError};
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::name_table::Names;
-use crate::relations::on_exit::Left;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;

@@ -10,10 +10,11 @@
 
 use std::cell::Cell;
 
+use procession_protocols::relations::on_exit::Left;
+use procession_protocols::relations::remote_links::RemoteLink;
+
 use crate::process::slot::Slot;
 use crate::relations::links::{self, Cause, answered, deliver, leave, with_any};
-use crate::relations::on_exit::Left;
-use crate::relations::remote_links::RemoteLink;
 use crate::relations::signal::{MonitorRef, RemoteSignal};
 use crate::scheduler::nodes;
 use crate::scheduler::reach::find;

@@ -1,14 +1,14 @@
 //! The publisher's side of the parking protocol (`scheduler/idle.rs`): wakes workers for queued
 //! processes, and for what a worker without a permit leaves behind.
 
+use procession_protocols::scheduler::idle::mutation;
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
 use crate::process::slot::Ready;
 use crate::scheduler::current::{Origin, enqueue, with_local};
-use crate::scheduler::idle::mutation;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 
 /// Queues processes of `shared` that were woken, as [`enqueue`] does with each of them in their

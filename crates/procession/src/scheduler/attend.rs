@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use procession_protocols::process::state::Seen;
+
 #[cfg(feature = "observe")]
 use crate::Exit;
 use crate::mailbox::message_log::MessageLog;
@@ -13,7 +15,6 @@ use crate::process::inspection::Inspection;
 use crate::process::request::StackRequest;
 use crate::process::request::{InspectAnswer, ProcessRequest, TraceRequest};
 use crate::process::slot::{Ready, Slot};
-use crate::process::state::Seen;
 use crate::process::unwind::{drop_each, guarded};
 use crate::process::waker;
 use crate::relations::links;

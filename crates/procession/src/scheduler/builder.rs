@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession_coroutine::Stacks;
+use procession_protocols::scheduler::idle::Idle;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -33,7 +34,6 @@ use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::error::BuildError;
-use crate::scheduler::idle::Idle;
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::seat::SeatTable;
 use crate::scheduler::shared::{

@@ -4,12 +4,13 @@ pub(crate) mod state;
 
 use std::sync::Arc;
 
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
+use procession_protocols::scheduler::shutdown;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::core::Core;
-use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
-use crate::scheduler::{block_on, current, shutdown};
+use crate::scheduler::{block_on, current};
 use crate::sys::Parker;
 
 impl Shared {

@@ -2,17 +2,17 @@
 
 pub(crate) mod state;
 
+use procession_protocols::scheduler::driver::{Kept, Owed};
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
+use procession_protocols::time::timers::Timers;
 use procession_sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::process::slot::prefetch_slot;
 use crate::process::waker::slot_of;
 use crate::scheduler::current;
-use crate::scheduler::driver::{Kept, Owed};
-use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
 use crate::time::action::TimerWaker;
-use crate::time::timers::Timers;
 
 impl Shared {
     /// Returns the earliest of all deadlines.

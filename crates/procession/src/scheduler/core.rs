@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use procession_coroutine::StackCache;
+use procession_protocols::scheduler::pace::{OwedTurns, Pace};
 use procession_queue::{deque, fifo};
 
 use crate::process::slot::{Ready, Slot};
 use crate::process::table::CACHE;
 use crate::recorder::places::PlaceCache;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::pace::{OwedTurns, Pace};
 use crate::util::generator::Generator;
 
 /// Capacity of the continued ring. It has room for 1000 processes that yield, because each turn of

@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::scheduler::wait_cycle;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
@@ -29,10 +31,8 @@ use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::registered_root::{RegisteredRoot, ask_in_program};
 use crate::scheduler::root::BlockOnFuture;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
-use crate::scheduler::wait_cycle;
 use crate::sys::os;
 use crate::util::generator::Generator;
 

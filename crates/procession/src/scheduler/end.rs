@@ -6,6 +6,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use procession_protocols::scheduler::dependents::Dependent;
+use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::scheduler::shutdown;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
 
@@ -15,13 +18,11 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::wake::{cancel, cancellation, terminate};
 use crate::relations::links;
-use crate::scheduler::dependents::Dependent;
 use crate::scheduler::error::InsideError;
 use crate::scheduler::reach::find;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
-use crate::scheduler::{budget, current, shutdown};
+use crate::scheduler::{budget, current};
 use crate::time::action::Action;
 use crate::time::sleep_on;
 use crate::{Exit, Pid};

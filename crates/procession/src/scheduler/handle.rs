@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use procession_protocols::scheduler::writes::table::Unwritten;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::machine::process::Process;
@@ -35,7 +36,6 @@ use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::placed::placed;
 use crate::scheduler::settle::SettledOutput;
 use crate::scheduler::writes::SettledWrites;
-use crate::scheduler::writes::table::Unwritten;
 use crate::scheduler::{block_on, current};
 use crate::spawn::error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};

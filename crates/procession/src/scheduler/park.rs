@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use procession_protocols::scheduler::driver::Kept;
+use procession_protocols::scheduler::idle::mutation;
+use procession_protocols::scheduler::idle::parking::TakenBack;
+use procession_protocols::scheduler::seat_id::NEVER;
+
 use crate::io::poller::Batch;
 use crate::recorder::word::WordKind;
-use crate::scheduler::driver::Kept;
-use crate::scheduler::idle::mutation;
-use crate::scheduler::idle::parking::TakenBack;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
-use crate::scheduler::seat_id::NEVER;
 use crate::sys::epoll::Kernel;
 use crate::sys::nanoseconds;
 

@@ -4,12 +4,12 @@
 use std::mem;
 use std::sync::Arc;
 
+use procession_protocols::scheduler::wait_cycle::{RootWaits, ask, mutation};
 use procession_sync::{Mutex, thread};
 
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::wait_cycle::{RootWaits, ask, mutation};
 
 /// The number of looks with a mere yield between them. Most roots stand still by then.
 const YIELDS: u32 = 100;

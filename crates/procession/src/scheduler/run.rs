@@ -2,6 +2,7 @@
 
 use std::task::{Context as TaskContext, Waker};
 
+use procession_protocols::process::state::{Duty, Seen};
 use procession_sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Exit;
@@ -10,7 +11,6 @@ use crate::observe::trace;
 use crate::process::body::Step;
 use crate::process::inspection::Inspection;
 use crate::process::slot::{Extra, Ready, Slot};
-use crate::process::state::{Duty, Seen};
 use crate::process::unwind::{drop_guarded, guarded, guarded_for_report};
 use crate::process::wait_reason::Waiting;
 use crate::process::{wake, waker};

@@ -1,15 +1,15 @@
 //! The order in which a worker looks for the next process.
 
+use procession_protocols::scheduler::lifo_slot::mutation;
+use procession_protocols::scheduler::pace::NextTurn;
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
 use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::lifo_slot::mutation;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
-use crate::scheduler::pace::NextTurn;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::worker::queue_share;
 
 /// The maximum number of runs in a row from the LIFO slot while other local work waits. The number

@@ -2,6 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use procession_protocols::scheduler::lifo_slot::LifoSlot;
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
+use procession_protocols::time::timers::Timers;
 use procession_queue::Global;
 use procession_sync::Mutex;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -9,13 +12,10 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::process::slot::{Ready, Slot};
 use crate::recorder::state::RingPlace;
 use crate::scheduler::core::{Core, Queues};
-use crate::scheduler::lifo_slot::LifoSlot;
 use crate::scheduler::root::BlockOnFuture;
-use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::stats::Stats;
 use crate::sys::{Parker, ThreadFile, World};
 use crate::time::action::Action;
-use crate::time::timers::Timers;
 use crate::util::generator::Generator;
 
 /// A worker's seat, as the other workers see it.

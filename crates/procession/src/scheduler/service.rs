@@ -1,6 +1,9 @@
 //! The services of a worker: timers, descriptors, the global queue, and the balance with other
 //! workers.
 
+use procession_protocols::scheduler::pace::{Look, SERVE_EVERY};
+use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::time::timers::Timers;
 use procession_queue::Global;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -9,10 +12,7 @@ use crate::process::slot::Ready;
 use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::pace::{Look, SERVE_EVERY};
-use crate::scheduler::seat_id::SeatId;
 use crate::time::action::Action;
-use crate::time::timers::Timers;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The
 /// others take one process. Such processes are the roots of whole trees of processes, each of which

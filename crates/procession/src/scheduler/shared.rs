@@ -6,6 +6,8 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::{fmt, mem};
 
+use procession_protocols::scheduler::idle::Idle;
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_queue::Global;
 use procession_sync::Mutex;
 
@@ -29,9 +31,7 @@ use crate::report::supervision::{RestartTotals, SupervisionLog};
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
-use crate::scheduler::idle::Idle;
 use crate::scheduler::seat::{Seat, SeatTable};
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::threads::state::ThreadSupply;
 use crate::sys::World;

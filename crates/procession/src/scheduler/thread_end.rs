@@ -13,10 +13,11 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::scheduler::seat_id::SeatId;
+
 use crate::coroutine::frame::SetAside;
 use crate::scheduler::current;
 use crate::scheduler::local::Stay;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::worker::sit;
 use crate::sys::World;

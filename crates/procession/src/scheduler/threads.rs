@@ -5,11 +5,11 @@ pub(crate) mod state;
 use std::io;
 use std::sync::Arc;
 
+use procession_protocols::scheduler::idle::{Presence, mutation};
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::core::Core;
-use crate::scheduler::idle::{Presence, mutation};
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{current, worker};
 use crate::sys::{World, yield_thread};
@@ -160,8 +160,9 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    use procession_protocols::scheduler::seat_id::SeatId;
+
     use crate::Scheduler;
-    use crate::scheduler::seat_id::SeatId;
 
     /// Goal: while a thread is about to leave its seat, the seat counts as one for which a thread
     /// can be started. Method: the test is the only worker, and takes and leaves two seats.

@@ -138,6 +138,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use procession_coroutine::{Stack, StackCache, StackError};
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
@@ -148,7 +149,6 @@ use crate::scheduler::current::{Counter, Current, Entered};
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::park::Parked;
-use crate::scheduler::seat_id::{NEVER, SeatId};
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
 

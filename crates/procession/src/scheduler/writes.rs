@@ -1,8 +1,6 @@
 //! The writes that helper threads and connections have accepted, until the system has their data.
 //! The protocol is on the page of [`table`].
 
-pub(crate) mod table;
-
 use std::fmt::Display;
 use std::future::Future;
 use std::io::stderr;
@@ -12,6 +10,10 @@ use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use procession_protocols::scheduler::writes::table::mutation::SOUND;
+use procession_protocols::scheduler::writes::table::{
+    Content, Unwritten, UnwrittenAtExit, WriteEnd, WriteOrigin, WriteTable, Writes, give_up, settle,
+};
 use procession_sync::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -20,10 +22,6 @@ use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::scheduler::current::Hold;
 use crate::scheduler::reach::reach;
-use crate::scheduler::writes::table::mutation::SOUND;
-use crate::scheduler::writes::table::{
-    Content, Unwritten, UnwrittenAtExit, WriteEnd, WriteOrigin, WriteTable, Writes, give_up, settle,
-};
 use crate::sys::{World, os};
 
 /// The longest time for which the end of the program, and a `block_on` on a plain thread, waits for
@@ -223,7 +221,7 @@ fn wait_at_exit() {
         let found = writes.take_losses(last);
         drop(writes);
         if found != UnwrittenAtExit::default() {
-            tell(&found);
+            tell(&LostAtExit(found));
         }
     }
 
@@ -243,9 +241,12 @@ fn tell(line: &dyn Display) {
     }
 }
 
-impl Display for UnwrittenAtExit {
+/// What the end of the program leaves, as one line.
+struct LostAtExit(UnwrittenAtExit);
+
+impl Display for LostAtExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { left, lost, connections, messages } = self;
+        let UnwrittenAtExit { left, lost, connections, messages } = &self.0;
         let in_time = format!("did not end within {} s", PATIENCE.as_secs());
         let parts = [
             (*left, "write", &*in_time),

@@ -7,11 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::sync::wait_list::Place;
+
 use super::relay;
 use super::relay::SignalRelay;
 use crate::scheduler::budget;
 use crate::sync::listener::{leave, look_or_wait};
-use crate::sync::wait_list::Place;
 
 /// The signals that cannot be listened to. The kernel delivers the first two to no handler. The
 /// others report a fault of the program, which would repeat after the handler.

@@ -2,7 +2,7 @@
 //!
 //! The first listener of the program starts the thread, which stays until the program ends. It
 //! waits in a socket, and belongs to no scheduler, so a signal is heard whatever the schedulers do.
-//! How a handler reaches the thread is described in [`inbox`](super::inbox).
+//! How a handler reaches the thread is described in [`inbox`](procession_protocols::signal::inbox).
 //!
 //! ## Invariants
 //! - `[handler]` What runs in a handler neither locks, allocates, panics nor touches `errno`: it
@@ -14,14 +14,14 @@ use std::mem::forget;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use procession_protocols::signal::inbox::Inbox;
+use procession_protocols::sync::bell::Bell;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use rustix::net::{SendFlags, send};
 
-use super::inbox::Inbox;
 use crate::process::unwind::guarded;
-use crate::sync::bell::Bell;
 use crate::sync::wake::WakeServed;
 use crate::sys::World;
 

@@ -10,12 +10,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use procession_protocols::scheduler::shutdown;
+
 use super::description::{ChildReports, Request, StartReport, Supervisor};
 use super::error::StartError;
 use super::tree::Tree;
 use crate::relations::links;
 use crate::scheduler::reach::find;
-use crate::scheduler::shutdown;
 use crate::time::Instant;
 use crate::time::sleep_until;
 use crate::{Context, Event, Exit, Reply, yield_now};

@@ -37,18 +37,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::sync::bell::{Bell, Ringing};
+use procession_protocols::sync::broadcast::core::{BroadcastCore, Cursor, NotBroadcast};
+use procession_protocols::sync::end_count::EndCount;
+use procession_protocols::sync::wait_list::Place;
+use procession_protocols::util::shares::Shares;
+
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::in_turn;
-use crate::sync::bell::{Bell, Ringing};
-use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
-use crate::sync::wait_list::Place;
 use crate::sync::wake::WakeServed;
-use crate::util::shares::Shares;
-
-mod core;
-
-use self::core::{BroadcastCore, Cursor, NotBroadcast};
 
 struct BroadcastChannel<T> {
     core: BroadcastCore<T>,

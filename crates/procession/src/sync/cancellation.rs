@@ -7,9 +7,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use procession_protocols::sync::token_tree::TokenNode;
+
 use crate::scheduler::budget::in_turn;
 use crate::sync::listener::BellListener;
-use crate::sync::token_tree::TokenNode;
 use crate::sync::wake::WakeServed;
 
 /// A token that tells its holders to stop.

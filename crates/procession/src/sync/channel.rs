@@ -35,13 +35,11 @@
 
 use std::sync::Arc;
 
-pub(crate) mod core;
 mod error;
 mod receiver;
 mod sender;
 mod state;
 
-use self::core::ChannelCore;
 pub use self::error::{SendError, SendTimeoutError, TryRecvError, TrySendError};
 pub(crate) use self::receiver::cancel_receiver;
 #[cfg(feature = "stream")]
@@ -50,8 +48,10 @@ pub use self::receiver::{Receiver, Receiving, ReceivingMany};
 #[cfg(feature = "stream")]
 pub(crate) use self::sender::poll_send;
 pub use self::sender::{OwnedPermit, Permit, Sender, Sending, WeakSender};
+use procession_protocols::sync::channel::core::ChannelCore;
+use procession_protocols::sync::end_count::EndCount;
+
 use self::state::Channel;
-use crate::sync::end_count::EndCount;
 
 /// Creates a channel that holds at most `capacity` messages.
 ///

@@ -2,12 +2,13 @@
 
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::sync::bell::{Bell, Notice};
+use procession_protocols::sync::wait_list::Place;
+
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::sync::bell::{Bell, Notice};
-use crate::sync::wait_list::Place;
 use crate::sync::wake::{TaskWaker, wake};
 
 /// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it

@@ -10,11 +10,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::sync::batch_semaphore::BatchSemaphore;
 use procession_sync::cell::UnsafeCell;
 
 use crate::process::target::LastTarget;
 use crate::scheduler::current;
-use crate::sync::batch_semaphore::BatchSemaphore;
 use crate::sync::semaphore::Acquire;
 use crate::sync::wake::WakeServed;
 use crate::time::{self, Elapsed};

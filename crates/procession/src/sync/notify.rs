@@ -6,17 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::sync::notify::core::{NotifyCore, Release};
+use procession_protocols::sync::wait_list::{Another, Place};
+
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
-use crate::sync::wait_list::{Another, Place};
 use crate::sync::wake::{TaskWaker, WakeServed, wake};
-
-mod core;
-
-use self::core::{NotifyCore, Release};
 
 /// Notifies one waiter or all of them. It carries no data.
 ///

@@ -23,17 +23,15 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use procession_protocols::sync::oneshot::core::OneshotCore;
+use procession_protocols::util::twin::Twin;
+
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::sync::wake::TaskWaker;
-use crate::util::twin::Twin;
 
 pub use crate::sync::channel::{SendError, TryRecvError};
-
-mod core;
-
-use self::core::OneshotCore;
 
 /// Creates a channel for one value.
 #[track_caller]

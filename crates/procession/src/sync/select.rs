@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
+use procession_protocols::sync::channel::core::{NotReceived, NotSent};
+use procession_protocols::sync::wait_list::{Another, Choice, Place};
+
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::{budget, current};
-use crate::sync::channel::core::{NotReceived, NotSent};
 use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
-use crate::sync::wait_list::{Another, Choice, Place};
 use crate::sync::wake::wake;
 use crate::time::sleep;
 

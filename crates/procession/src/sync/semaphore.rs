@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use procession_protocols::sync::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
+use procession_protocols::sync::wait_list::Place;
+
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
-use crate::sync::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
-use crate::sync::wait_list::Place;
 use crate::sync::wake::{TaskWaker, WakeServed};
 use crate::time;
 

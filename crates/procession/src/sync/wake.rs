@@ -4,9 +4,10 @@
 use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 
+use procession_protocols::sync::wait_list::{Another, ServedWaiters, Waiter};
+
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::waker::{is_of_process, wake_together};
-use crate::sync::wait_list::{Another, ServedWaiters, Waiter};
 
 /// Waiters that were served, and are to be woken outside of all locks.
 pub(crate) trait WakeServed {

@@ -46,20 +46,17 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::sync::bell::Bell;
+use procession_protocols::sync::end_count::EndCount;
+use procession_protocols::sync::wait_list::Place;
+use procession_protocols::sync::watch::core::{Version, WatchCore};
 use procession_sync::RwLockReadGuard;
 
 use crate::scheduler::budget::in_turn;
-use crate::sync::bell::Bell;
-use crate::sync::end_count::EndCount;
 use crate::sync::listener::{BellWait, leave, look_or_wait};
-use crate::sync::wait_list::Place;
 use crate::sync::wake::WakeServed;
 
 pub use crate::sync::broadcast::SendError;
-
-mod core;
-
-use self::core::{Version, WatchCore};
 
 struct WatchChannel<T> {
     core: WatchCore<T>,

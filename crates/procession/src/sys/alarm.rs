@@ -7,12 +7,12 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
+use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-use crate::scheduler::seat_id::NEVER;
 use crate::sys::{Parker, World, os};
 
 pub(crate) struct Alarm {
@@ -99,8 +99,9 @@ fn start(timer: &OwnedFd, when: u64) -> rustix::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use procession_protocols::scheduler::seat_id::NEVER;
+
     use super::Alarm;
-    use crate::scheduler::seat_id::NEVER;
     use crate::sys::World;
 
     const SECOND: u64 = 1_000_000_000;

@@ -22,10 +22,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use procession_protocols::io::readiness::{DescriptorToken, ReadyEvent};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::io::readiness::{DescriptorToken, ReadyEvent};
 use crate::sys::os::{self, CallFault, Os, WaitSource};
 
 /// Maximum number of events per call. Further events come with the next call. A FIFO ring has room
@@ -194,10 +194,10 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    use procession_protocols::scheduler::seat_id::NEVER;
     use procession_sync::atomic::AtomicBool;
     use procession_sync::atomic::Ordering::Relaxed;
 
-    use crate::scheduler::seat_id::NEVER;
     use crate::sys::{Parker, World};
 
     /// Goal: a thread that polls in passing does not take a wake-up away. Method: one thread waits

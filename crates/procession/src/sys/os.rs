@@ -228,8 +228,10 @@ mod simulated {
     use std::fmt;
     use std::sync::Arc;
 
+    use procession_protocols::util::membarrier;
+
     use super::Os;
-    use crate::util::{caught, membarrier};
+    use crate::util::caught;
 
     thread_local! {
         static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };

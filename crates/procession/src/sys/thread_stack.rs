@@ -19,10 +19,9 @@ use std::mem;
 use std::ptr;
 
 use libc::{c_int, c_void, siginfo_t};
+use procession_protocols::sys::handover::Handover;
 use procession_sync::Mutex;
 use procession_sync::cell::UnsafeCell;
-
-use crate::sys::handover::Handover;
 
 /// The signal. It is ignored by default, and few programs use it. Go uses it for the same purpose.
 const SIGNAL: c_int = libc::SIGURG;

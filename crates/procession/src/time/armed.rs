@@ -1,7 +1,7 @@
 //! A timer that was set.
 
-use crate::scheduler::seat_id::SeatId;
-use crate::time::timers::TimerId;
+use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::time::timers::TimerId;
 
 /// The set of timers that a timer belongs to: that of a worker, or that for outside threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

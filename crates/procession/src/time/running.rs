@@ -13,15 +13,16 @@
 
 use std::sync::Arc;
 
+use procession_protocols::sync::bell::Bell;
+use procession_protocols::sync::wait_list::Place;
+use procession_protocols::util::small_vec::SmallVec;
+
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::current;
-use crate::sync::bell::Bell;
 use crate::sync::listener::{leave, look_or_enlist};
-use crate::sync::wait_list::Place;
 use crate::sync::wake::WakeServed;
-use crate::util::small_vec::SmallVec;
 
 /// Rings once the function of a timer is gone.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 //! No clock is read when a process is queued. If a queue holds something at two looks, and nothing
 //! was taken from it in between, its processes have waited since the first.
 
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::seat::Seat;
-use crate::scheduler::seat_id::SeatId;
 use crate::scheduler::shared::Shared;
 
 /// The number of queues of a seat: deque, woken ring, continued ring, and the bound processes.

@@ -1,6 +1,7 @@
 //! Whether anything waits for the watchdog.
 
-use crate::scheduler::seat_id::NEVER;
+use procession_protocols::scheduler::seat_id::NEVER;
+
 use crate::scheduler::shared::Shared;
 
 /// Returns `true` if no worker runs, and nothing is queued or due.

@@ -5,12 +5,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::watchdog::park::WatchdogPark;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::Pid;
 use crate::sys::alarm::Alarm;
-use crate::watchdog::park::WatchdogPark;
 use crate::watchdog::samples::SampleTable;
 
 /// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so

@@ -6,10 +6,10 @@
 //! exact to the interval of the looks. The watchdog visits [`VISITS`] slots at each of its looks,
 //! one after the other, and [`VISITS_QUIET`] if no worker runs.
 
+use procession_protocols::process::state::ProcessPhase;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Slot;
-use crate::process::state::ProcessPhase;
 use crate::scheduler::shared::Shared;
 
 /// The number of slots that the watchdog visits at a look while a worker runs: 25 600 in a second.

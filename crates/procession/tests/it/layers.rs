@@ -170,7 +170,6 @@ const ISLANDS: &[&str] = &[
     "net::credentials",
     "pool::scope",
     "process::async_body",
-    "process::join_waker",
     "process::kind",
     "process::life",
     "process::local_body",
@@ -195,13 +194,7 @@ const ISLANDS: &[&str] = &[
     "sys::thread_clock",
     "sys::thread_stack",
     "sys::unwind_tables",
-    "time::timers",
-    "time::timers::slot",
-    "util::biased_lock",
     "util::exclusive",
-    "util::prefetch",
-    "util::shares",
-    "util::twin",
 ];
 
 #[test]

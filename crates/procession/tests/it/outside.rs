@@ -1,5 +1,4 @@
 //! Time, sockets, files, HTTP, signals and other programs.
-#![cfg(not(procession_loom))]
 #![expect(
     clippy::type_complexity,
     clippy::needless_range_loop,

@@ -1,5 +1,4 @@
 //! Processes: relations, supervisors, servers, machines, groups, cancellation.
-#![cfg(not(procession_loom))]
 #![expect(
     clippy::type_complexity,
     clippy::redundant_async_block,

@@ -1,5 +1,4 @@
 //! The scheduler: who runs when and where, and how it ends; coroutines.
-#![cfg(not(procession_loom))]
 #![expect(
     clippy::type_complexity,
     clippy::borrowed_box,

@@ -1,5 +1,4 @@
 //! What is seen of a scheduler: views, reports, the door. The layers of the sources are here, too.
-#![cfg(not(procession_loom))]
 #![expect(clippy::async_yields_async, reason = "cases that are about just these types")]
 
 #[cfg(feature = "observe")]

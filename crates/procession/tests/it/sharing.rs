@@ -1,5 +1,4 @@
 //! What processes share: messages, channels, locks, the budget, pools.
-#![cfg(not(procession_loom))]
 #![expect(
     clippy::type_complexity,
     clippy::redundant_async_block,

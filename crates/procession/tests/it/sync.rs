@@ -31,6 +31,13 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[test]
+fn what_is_made_of_locks_may_pass_a_panic() {
+    fn passes<T: std::panic::UnwindSafe>() {}
+    passes::<procession::sync::channel::Sender<std::cell::Cell<u8>>>();
+    passes::<&Semaphore>();
+}
+
+#[test]
 fn a_mutex_lets_one_in_at_a_time() {
     for width in [1, 3] {
         let scheduler = threaded(width);

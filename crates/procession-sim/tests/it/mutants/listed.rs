@@ -41,9 +41,9 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
 /// planted.
 fn defects_of_sources() -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut defects, mut modules) = (BTreeSet::new(), BTreeSet::new());
-    let sources = root().join("crates/procession/src");
-    each_source(&sources, &mut |path, text| {
-        let own = path.strip_prefix(&sources).expect("it is below").display().to_string();
+    let sources = ["crates/procession-protocols/src", "crates/procession/src"];
+    let mut look = |sources: &Path, path: &Path, text: &str| {
+        let own = path.strip_prefix(sources).expect("it is below").display().to_string();
         let body = match own.ends_with("/mutation.rs") {
             true => text,
             false => match between(text, "mod mutation {", "\n}") {
@@ -60,7 +60,10 @@ fn defects_of_sources() -> (BTreeSet<String>, BTreeSet<String>) {
             number.parse::<u8>().ok().filter(|&number| number > 0)
         });
         defects.extend(numbers.map(|number| format!("{protocol}:{number}")));
-    });
+    };
+    for sources in sources.map(|sources| root().join(sources)) {
+        each_source(&sources, &mut |path, text| look(&sources, path, text));
+    }
     (defects, modules)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use procession_protocols::util::histogram::Histogram;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +15,6 @@ use crate::report::supervision::RestartCounts;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
-use crate::util::histogram::Histogram;
 
 /// The type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::Arc;
 
 use super::seat::PoolSeat;
-use crate::scheduler::seat_id::NEVER;
 
 /// A worker that has no job.
 #[derive(Debug)]

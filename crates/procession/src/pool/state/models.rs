@@ -2,9 +2,8 @@ mod loans;
 
 use std::task::Waker;
 
+use procession_protocols::sync::wait_list::Another;
 use procession_sync::{Arc, explore, thread};
-
-use crate::sync::wait_list::Another;
 
 use super::core::PoolCore;
 use super::idle::IdleWorker;

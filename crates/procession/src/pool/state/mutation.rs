@@ -1,10 +1,10 @@
 //! The defects that canary models plant, one at a time.
 
-pub(crate) use crate::util::mutant::is;
+pub(crate) use procession_protocols::util::mutant::is;
 
 pub(crate) const SOUND: u8 = 0;
 /// What is built: sound, unless the build has mutants.
-pub(crate) const BUILT: u8 = crate::util::mutant::planted("pool", SOUND);
+pub(crate) const BUILT: u8 = procession_protocols::util::mutant::planted("pool", SOUND);
 /// `Finish` checks the queue, and parks in a second step.
 pub(crate) const PARK_IN_TWO: u8 = 1;
 /// `Expire` leaves without checking whether the worker was claimed.

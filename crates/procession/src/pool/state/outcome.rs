@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::sync::wait_list::Place;
+use procession_protocols::sync::wait_list::Place;
 
 /// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

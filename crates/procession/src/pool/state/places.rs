@@ -2,9 +2,10 @@
 
 use std::task::Waker;
 
+use procession_protocols::sync::wait_list::{Another, Place, WaitList, Waiter};
+
 use super::busy::Busy;
 use super::outcome::Verdict;
-use crate::sync::wait_list::{Another, Place, WaitList, Waiter};
 
 /// The state of a submitter that waits for a place.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! The steps of submitters: `Enter` and `Wait`.
 
+use procession_protocols::sync::wait_list::{Another, Place};
+
 use super::busy::Busy;
 use super::core::PoolCore;
 use super::lane::JobLane;
@@ -7,7 +9,6 @@ use super::mutation;
 use super::outcome::{Admission, EnterError, Verdict};
 use super::synced::{Start, Synced};
 use super::wakes::Wakes;
-use crate::sync::wait_list::{Another, Place};
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Enter`. Returns the ticket of the job if it is taken. `start` starts a worker, and may

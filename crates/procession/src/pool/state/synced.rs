@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::task::Waker;
 
+use procession_protocols::scheduler::seat_id::NEVER;
+use procession_protocols::sync::wait_list::{Another, Waiter};
 use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
@@ -18,8 +20,6 @@ use super::places::Places;
 use super::queue::JobQueue;
 use super::seat::{Order, PoolSeat};
 use super::wakes::{Launch, Wakes};
-use crate::scheduler::seat_id::NEVER;
-use crate::sync::wait_list::{Another, Waiter};
 
 /// The state that the lock of a pool guards.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use crate::util::small_vec::SmallVec;
+use procession_protocols::util::small_vec::SmallVec;
 
 /// A resting or new worker, to be started with a job.
 #[derive(Debug)]

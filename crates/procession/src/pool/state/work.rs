@@ -1,6 +1,7 @@
 //! The steps of workers, and those that are taken on their behalf: `Finish`, `Expire`, `Die`,
 //! `Reap`, `Retry`.
 
+use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::Arc;
 
 use super::core::PoolCore;
@@ -10,7 +11,6 @@ use super::outcome::{Ended, Expired, Next};
 use super::seat::{Order, PoolSeat};
 use super::synced::Start;
 use super::wakes::Wakes;
-use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Finish`. Calls `idle` only if the worker parks or rests now.

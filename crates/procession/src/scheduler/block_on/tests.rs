@@ -1,7 +1,8 @@
 use std::sync::mpsc;
 use std::thread;
 
-use crate::scheduler::seat_id::SeatId;
+use procession_protocols::scheduler::seat_id::SeatId;
+
 use crate::sync::channel;
 use crate::{Context, Reply, Scheduler};
 

@@ -3,15 +3,15 @@
 use std::mem;
 use std::task::Waker;
 
+use procession_protocols::scheduler::driver::Driver;
+use procession_protocols::scheduler::pace::Beacon;
+use procession_protocols::time::timers::Timers;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32, fence};
 
 use crate::process::unwind::guarded;
-use crate::scheduler::driver::Driver;
-use crate::scheduler::pace::Beacon;
 use crate::time::action::Action;
-use crate::time::timers::Timers;
 
 /// The time of a scheduler, except for the timers of its seats.
 pub(crate) struct Clock {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::task::Waker;
 
+use procession_protocols::scheduler::dependents::Dependents;
+use procession_protocols::scheduler::shutdown;
+use procession_protocols::scheduler::shutdown::ShutdownPhase;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::scheduler::dependents::Dependents;
 use crate::scheduler::health::state::HealthState;
-use crate::scheduler::shutdown;
-use crate::scheduler::shutdown::ShutdownPhase;
 
 /// What ends during a shutdown before it was finished. The processes are counted elsewhere.
 ///

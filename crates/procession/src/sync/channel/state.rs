@@ -1,8 +1,9 @@
 //! The part of a channel that its ends share.
 
+use procession_protocols::sync::channel::core::ChannelCore;
+use procession_protocols::sync::end_count::EndCount;
+
 use crate::process::unwind::drop_guarded;
-use crate::sync::channel::core::ChannelCore;
-use crate::sync::end_count::EndCount;
 use crate::sync::wake::WakeServed;
 
 pub(crate) struct Channel<T> {

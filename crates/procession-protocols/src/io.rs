@@ -1,0 +1,3 @@
+//! The readiness of descriptors.
+
+pub mod readiness;

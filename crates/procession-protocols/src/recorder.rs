@@ -1,0 +1,3 @@
+//! The ring of the flight recorder.
+
+pub mod ring;

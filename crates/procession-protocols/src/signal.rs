@@ -1,0 +1,3 @@
+//! What the handler of a signal leaves for the thread that hears it.
+
+pub mod inbox;

@@ -1,0 +1,3 @@
+//! What a signal handler hands to the thread that asked for it.
+
+pub mod handover;

@@ -1,0 +1,238 @@
+//! A queue whose memory follows its length.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Size of a block. Together with the block that is being emptied and the one that is being filled,
+/// it bounds what a queue keeps beyond its elements. A block of the allocator that is much larger
+/// would be mapped and unmapped by the system each time.
+const BLOCK_BYTES: usize = 16 * 1024;
+
+/// Elements in the order in which they were pushed, in blocks of the same number of elements.
+///
+/// Up to one block, the queue is a `VecDeque`. Beyond, no element is moved to make room for others,
+/// so no push takes longer in a longer queue. A block is freed when its last element is popped.
+pub struct BlockQueue<T> {
+    first: VecDeque<T>,
+    /// The blocks behind the first one. All but the last are full, and none is empty.
+    #[expect(clippy::box_collection, reason = "small, since few queues have a second block")]
+    more: Option<Box<VecDeque<VecDeque<T>>>>,
+}
+
+impl<T> BlockQueue<T> {
+    /// Number of elements of a block.
+    const BLOCK: usize = {
+        let size = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
+        if BLOCK_BYTES / size > 4 { BLOCK_BYTES / size } else { 4 }
+    };
+
+    /// Creates an empty queue, which allocates nothing.
+    pub const fn new() -> Self {
+        Self { first: VecDeque::new(), more: None }
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        let more = self.more.as_ref().map_or(0, |more| {
+            more.back().map_or(0, |last| (more.len() - 1) * Self::BLOCK + last.len())
+        });
+        self.first.len() + more
+    }
+
+    /// Returns `true` if the queue has no element.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// Adds an element at the back.
+    #[inline]
+    pub fn push_back(&mut self, element: T) {
+        if self.more.is_none() && self.first.len() < Self::BLOCK {
+            self.first.push_back(element);
+        } else {
+            self.push_behind(element);
+        }
+    }
+
+    #[cold]
+    fn push_behind(&mut self, element: T) {
+        let more = self.more.get_or_insert_default();
+        match more.back_mut().filter(|last| last.len() < Self::BLOCK) {
+            Some(last) => last.push_back(element),
+            None => {
+                let mut block = VecDeque::with_capacity(Self::BLOCK);
+                block.push_back(element);
+                more.push_back(block);
+            }
+        }
+    }
+
+    /// Pushes an element in front of all others.
+    pub fn push_front(&mut self, element: T) {
+        if self.first.len() >= Self::BLOCK {
+            let full = std::mem::replace(&mut self.first, VecDeque::with_capacity(Self::BLOCK));
+            self.more.get_or_insert_default().push_front(full);
+        }
+        self.first.push_front(element);
+    }
+
+    /// Removes the first element.
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<T> {
+        let element = self.first.pop_front();
+        if self.first.is_empty() && self.more.is_some() {
+            self.next_block();
+        }
+        element
+    }
+
+    #[cold]
+    fn next_block(&mut self) {
+        if let Some(more) = &mut self.more {
+            self.first = more.pop_front().unwrap_or_default();
+            if more.is_empty() {
+                self.more = None;
+            }
+        }
+    }
+
+    /// Removes the first element that is `wanted`.
+    pub fn remove_first(&mut self, wanted: impl Fn(&T) -> bool) -> Option<T> {
+        let mut before = Vec::new();
+        let found = loop {
+            match self.pop_front() {
+                Some(element) if !wanted(&element) => before.push(element),
+                found => break found,
+            }
+        };
+        before.into_iter().rev().for_each(|element| self.push_front(element));
+        found
+    }
+
+    /// Returns the element at this index, counted from the front.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        let Some(behind) = index.checked_sub(self.first.len()) else {
+            return self.first.get_mut(index);
+        };
+        self.more.as_mut()?.get_mut(behind / Self::BLOCK)?.get_mut(behind % Self::BLOCK)
+    }
+
+    /// Returns the elements, from front to back.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let more = self.more.iter_mut().flat_map(|more| more.iter_mut().flatten());
+        self.first.iter_mut().chain(more)
+    }
+}
+
+/// The elements of a queue, by value.
+#[derive(Debug)]
+pub struct IntoIter<T>(BlockQueue<T>);
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.0.pop_front()
+    }
+}
+
+impl<T> IntoIterator for BlockQueue<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter(self)
+    }
+}
+
+impl<T> Default for BlockQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Extend<T> for BlockQueue<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, elements: I) {
+        elements.into_iter().for_each(|element| self.push_back(element));
+    }
+}
+
+impl<T> fmt::Debug for BlockQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockQueue").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::BlockQueue;
+
+    /// So large that a block has four.
+    type Large = [usize; 512];
+
+    fn blocks(queue: &BlockQueue<Large>) -> usize {
+        queue.more.as_ref().map_or(0, |more| more.len())
+    }
+
+    #[test]
+    fn it_does_what_a_deque_does() {
+        let (mut queue, mut deque) = (BlockQueue::<Large>::new(), VecDeque::new());
+        for round in 0..4000_usize {
+            let element = [round; 512];
+            match (round * 7919) % 11 {
+                0..4 => {
+                    queue.push_back(element);
+                    deque.push_back(element);
+                }
+                4 => {
+                    queue.push_front(element);
+                    deque.push_front(element);
+                }
+                5 => {
+                    let wanted = |element: &Large| element[0].is_multiple_of(5);
+                    let place = deque.iter().position(wanted);
+                    assert_eq!(queue.remove_first(wanted), place.and_then(|at| deque.remove(at)));
+                }
+                6 if round % 1000 > 500 => {
+                    let index = deque.len() / 2;
+                    assert_eq!(queue.get_mut(index), deque.get_mut(index));
+                    assert!(queue.iter_mut().eq(deque.iter_mut()));
+                }
+                _ if round % 1000 > 500 => assert_eq!(queue.pop_front(), deque.pop_front()),
+                _ => queue.extend(deque.back().copied().inspect(|&last| deque.push_back(last))),
+            }
+            assert_eq!((queue.len(), queue.is_empty()), (deque.len(), deque.is_empty()));
+        }
+        assert!(queue.into_iter().eq(deque));
+    }
+
+    #[test]
+    fn what_is_put_back_in_front_is_in_blocks_too() {
+        let mut queue = BlockQueue::new();
+        (0..50).for_each(|round| queue.push_front([round; 512]));
+        assert_eq!((blocks(&queue), queue.first.capacity()), (12, 4));
+        // The last one is found behind all others, which are put back.
+        assert_eq!(queue.remove_first(|element| element[0] == 0), Some([0; 512]));
+        assert_eq!((queue.len(), queue.first.capacity()), (49, 4));
+        while queue.pop_front().is_some() {}
+        assert_eq!((blocks(&queue), queue.first.capacity()), (0, 4));
+    }
+
+    #[test]
+    fn blocks_are_freed_as_they_are_emptied() {
+        let mut queue = BlockQueue::new();
+        for round in 0..100 {
+            queue.push_back([round; 512]);
+        }
+        assert_eq!(blocks(&queue), 24);
+        for _ in 0..50 {
+            queue.pop_front();
+        }
+        assert_eq!(blocks(&queue), 12);
+        while queue.pop_front().is_some() {}
+        assert_eq!((blocks(&queue), queue.first.capacity()), (0, 4));
+    }
+}

@@ -1,0 +1,3 @@
+//! The sleep of the watchdog.
+
+pub mod park;
