@@ -196,16 +196,10 @@ const REFUSED: usize = usize::MAX;
 
 #[cfg(all(test, procession_loom))]
 mod models {
-    use std::task::Waker;
-
     use procession_sync::{Arc, explore, thread};
 
     use super::{BatchSemaphore, Entry, mutation};
     use crate::sync::wait_list::Another;
-
-    fn waker() -> Waker {
-        Waker::noop().clone()
-    }
 
     /// The holder gives the lock up while the first waiter is cancelled.
     fn cancel<const MUTATION: u8>() {

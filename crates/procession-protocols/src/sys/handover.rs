@@ -54,6 +54,7 @@ impl<const MUTATION: u8> Handover<MUTATION> {
         Self(AtomicU64::new(IDLE))
     }
 
+    /// Creates the word of a buffer that nobody uses.
     #[cfg(procession_loom)]
     pub fn new() -> Self {
         Self(AtomicU64::new(IDLE))

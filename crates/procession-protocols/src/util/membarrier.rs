@@ -130,19 +130,23 @@ mod modelled {
     use procession_sync::atomic::Ordering::SeqCst;
     use procession_sync::atomic::fence;
 
+    /// Returns `true`: a model has these fences.
     pub fn are_there() -> bool {
         true
     }
 
+    /// Passes a full fence.
     pub fn light() {
         fence(SeqCst);
     }
 
+    /// Passes a full fence, which is never refused.
     pub fn heavy() -> bool {
         fence(SeqCst);
         true
     }
 
+    /// Passes a full fence, without waiting.
     pub fn heavy_at_leisure() {
         fence(SeqCst);
     }
