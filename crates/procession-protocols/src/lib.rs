@@ -5,9 +5,9 @@
 //!
 //! The threads of a scheduler agree on few things, for example who runs, who sleeps and who is
 //! served next. Each module has one such agreement, and describes it under fixed headings, from
-//! *Problem* to *Checked by*. A protocol does no I/O, starts no thread, and leaves wakers and values
-//! of the user to its caller, which wakes and drops them outside of all locks. Therefore the models
-//! under the private cfg `procession_loom` build the same code as a program does.
+//! *Problem* to *Checked by*. A protocol does no I/O, starts no thread, and leaves wakers and
+//! values of the user to its caller, which wakes and drops them outside of all locks. Therefore the
+//! models under the private cfg `procession_loom` build the same code as a program does.
 //!
 //! The rooms have the names of the rooms of `procession` that use them:
 //!
