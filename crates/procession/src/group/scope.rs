@@ -1,5 +1,6 @@
 //! Scopes that wait for all processes that were started in them.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -172,6 +173,39 @@ impl<E> ScopeError<E> {
         match self {
             Self::Failed(error) => Some(error),
             Self::Ended { .. } => None,
+        }
+    }
+
+    /// Returns the error as a boxed one, for a function whose error type is
+    /// `Box<dyn Error + Send + Sync>`. An error that the body or a process returned is boxed
+    /// itself, so that a downcast finds it.
+    ///
+    /// A scope whose `E` is itself such a box needs this method in place of a bare `?`, because
+    /// `Box<dyn Error>` does not implement [`Error`].
+    ///
+    /// ```
+    /// use procession::group::{ScopeError, scope};
+    ///
+    /// type Failure = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// async fn sum() -> Result<(), Failure> {
+    ///     let parsed = scope(|scope| async move {
+    ///         scope.spawn(async { Ok::<(), Failure>(drop("seven".parse::<u32>()?)) });
+    ///         Ok(())
+    ///     });
+    ///     parsed.await.map_err(ScopeError::into_boxed)
+    /// }
+    ///
+    /// let failed = procession::run(sum()).unwrap_err();
+    /// assert!(failed.is::<std::num::ParseIntError>());
+    /// ```
+    pub fn into_boxed(self) -> Box<dyn Error + Send + Sync>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        match self {
+            Self::Failed(error) => error.into(),
+            Self::Ended { pid, exit } => ScopeError::<Infallible>::Ended { pid, exit }.into(),
         }
     }
 }
