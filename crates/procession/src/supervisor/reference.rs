@@ -13,6 +13,8 @@ use super::description::{ChildSpec, Request};
 use super::error::{ChildError, RefusedChild, SupervisorGone};
 use super::moved::{Moved, OnceSpec, Template};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
+use crate::mailbox::send_error::SendCause;
+use crate::relations::names::Named;
 use crate::scheduler::reach::find;
 use crate::{Address, Exit, JoinHandle, Pid, Reply};
 /// A reference to a running supervisor. Clones refer to the same supervisor, and do not keep it
@@ -34,6 +36,31 @@ impl SupervisorRef {
     /// supervisor. Together with [`which`](Self::which), it finds nested supervisors.
     pub fn of(pid: Pid) -> Option<Self> {
         Address::of(pid).ok().map(Self)
+    }
+
+    /// Returns the supervisor that has a [name](ChildSpec::name) now, in the scheduler of the
+    /// calling process or thread. If that supervisor is restarted, the new one has the name, so
+    /// look it up again.
+    ///
+    /// ```
+    /// use procession::supervisor::{ChildSpec, Supervisor, SupervisorRef};
+    ///
+    /// procession::run(async {
+    ///     let rooms = ChildSpec::supervisor("rooms", Supervisor::dynamic()).name("rooms");
+    ///     let tree = Supervisor::one_for_one().child(rooms).start().await?;
+    ///     assert_eq!(SupervisorRef::named("rooms")?.count().await?.running, 0);
+    ///     let unknown = SupervisorRef::named("halls").unwrap_err();
+    ///     assert_eq!(unknown.name(), Some("halls"));
+    ///     tree.cancel();
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendCause`]: no process has the name, or the process is no supervisor.
+    pub fn named(name: &str) -> Result<Self, SendCause> {
+        Named::new(name).address().map(Self)
     }
 
     /// Returns the PID of the supervisor.
