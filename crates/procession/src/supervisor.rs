@@ -222,6 +222,11 @@
 //!   small number in a few seconds is closer to the rate that is usually meant.
 //! - *Nested limits multiply.* A tree of three levels with intensity 2 tries (2 + 1)³ times before
 //!   the root gives up.
+//! - *Permanent or transient children that are started on demand under a name or a key.* From the
+//!   end of such a child until its restart, the name is free. If your program starts another child
+//!   under the name in that moment, for example because a client asks for it, the restart fails
+//!   until the supervisor gives up. Start such children on demand only, and leave them
+//!   [`Temporary`](Restart::Temporary), as those of a [`Template`] are by default.
 //! - *A back-off longer than the period.* If fewer than `intensity` retries fit into a period, a
 //!   child that never starts is tried forever, and no supervisor above learns of it. If the child
 //!   depends on something remote, that may be intended. Watch for [`ChildStatus::Waiting`] then.
