@@ -1,5 +1,8 @@
 //! What the tests of the programs share: a program that runs, and how it ended.
 
+pub mod index;
+pub mod request;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -29,6 +32,8 @@ impl Program {
     /// Panics if the program cannot be started.
     pub fn start(path: &str, arguments: &[&str]) -> Program {
         let mut command = Command::new(path);
+        // A program whose processes panic on purpose would spend its time on backtraces.
+        command.env("RUST_BACKTRACE", "0");
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
         let output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));

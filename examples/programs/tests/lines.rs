@@ -5,9 +5,13 @@ use std::path::Path;
 
 /// Each program, and its counterpart.
 const PROGRAMS: &[(&str, &str)] = &[
+    ("src/bin/accounts.rs", "peers/accounts.exs"),
     ("src/bin/chat.rs", "peers/chat.rs"),
     ("src/bin/crawler.rs", "peers/crawler.rs"),
+    ("src/bin/gather.rs", "peers/gather/main.go"),
+    ("src/bin/index.rs", "peers/index.rs"),
     ("src/bin/jobs.rs", "peers/jobs.rs"),
+    ("src/bin/notes.rs", "peers/notes.rs"),
     ("src/bin/proxy.rs", "peers/proxy.rs"),
 ];
 
