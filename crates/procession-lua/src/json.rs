@@ -1,10 +1,12 @@
 //! Conversion of values to JSON and back.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use serde_core::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_core::ser::{Error, Serialize, Serializer};
 
 use crate::value::{DEPTH_MAX, Value};
 use crate::watch::{VALUE_WORK, Watch};
@@ -21,127 +23,143 @@ const LONG: usize = 1 << 20;
 /// Encodes a value in at most `most` bytes. A table is an array if its keys are 1 to n, in any
 /// order, and also if it is empty. A table with strings as keys is an object.
 pub(crate) fn encode(value: &Value, most: usize, watch: Watch) -> Result<String, String> {
-    let mut encoder = Encoder { text: String::new(), most, watch };
-    encoder.value(value)?;
-    Ok(encoder.text)
+    let watch = RefCell::new(watch);
+    let mut encoded = Encoded { text: Vec::new(), most, watch: &watch };
+    serde_json::to_writer(&mut encoded, &Encoding(value, &watch))
+        .map_err(|error| error.to_string())?;
+    String::from_utf8(encoded.text).map_err(|error| error.to_string())
 }
 
-struct Encoder {
-    text: String,
+/// The text of a value, as far as it is encoded.
+struct Encoded<'a> {
+    text: Vec<u8>,
     most: usize,
-    watch: Watch,
+    watch: &'a RefCell<Watch>,
 }
 
-fn text(bytes: &[u8]) -> Result<&str, String> {
-    std::str::from_utf8(bytes).map_err(|_| "a JSON string must be UTF-8".to_owned())
-}
-
-impl Encoder {
-    fn push(&mut self, text: &str) -> Result<(), String> {
+impl Write for Encoded<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         if text.len() > self.most - self.text.len() {
             let most = self.most;
-            return Err(format!("JSON of more than {most} bytes, the memory that is left"));
+            let cause = format!("JSON of more than {most} bytes, the memory that is left");
+            return Err(io::Error::other(cause));
         }
-        self.watch.count(text.len())?;
-        self.text.push_str(text);
+        self.watch.borrow_mut().count(text.len()).map_err(io::Error::other)?;
+        self.text.extend(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
 
-    fn string(&mut self, mut text: &str) -> Result<(), String> {
-        self.push("\"")?;
-        while !text.is_empty() {
-            let (piece, rest) = text.split_at(text.floor_char_boundary(ESCAPED_MAX));
-            let quoted = serde_json::to_string(piece).map_err(|error| error.to_string())?;
-            self.push(&quoted[1..quoted.len() - 1])?;
-            text = rest;
-        }
-        self.push("\"")
-    }
+/// A value whose form in JSON is written, and the watch that counts the work.
+struct Encoding<'a>(&'a Value, &'a RefCell<Watch>);
 
-    fn value(&mut self, value: &Value) -> Result<(), String> {
-        self.watch.count(VALUE_WORK)?;
-        match value {
-            Value::Nil => self.push("null"),
-            Value::Boolean(boolean) => self.push(if *boolean { "true" } else { "false" }),
-            Value::Integer(integer) => self.push(&integer.to_string()),
-            Value::Float(float) => match serde_json::Number::from_f64(*float) {
-                Some(number) => self.push(&number.to_string()),
-                None => Err(format!("{float} is not a JSON number")),
-            },
-            Value::String(bytes) => self.string(text(bytes)?),
-            Value::Pid(pid) => self.string(&pid.to_string()),
-            Value::Socket(_) => Err("a socket has no JSON form".to_owned()),
-            Value::Table(entries)
-                if entries.iter().all(|(key, _)| matches!(key, Value::Integer(_))) =>
-            {
-                self.array(entries)
-            }
-            Value::Table(entries) => self.object(entries),
-            #[cfg(feature = "cluster")]
-            Value::Tuple(items) => {
-                let entries: Vec<_> =
-                    (1..).map(Value::Integer).zip(items.iter().cloned()).collect();
-                self.array(&entries)
-            }
-            #[cfg(feature = "cluster")]
-            Value::Map(entries) => self.object(entries),
-            #[cfg(feature = "cluster")]
-            Value::Term(procession_cluster::Term::Atom(atom)) => match atom.as_str() {
-                "nil" | "undefined" => self.push("null"),
-                text => self.string(text),
-            },
-            #[cfg(feature = "cluster")]
-            Value::Term(procession_cluster::Term::Float(float)) => {
-                self.value(&Value::Float(*float))
-            }
-            // Without the text of the term, which may be long.
-            #[cfg(feature = "cluster")]
-            Value::Term(_) => Err(format!(
-                "a value of the kind '{}' has no JSON form",
-                crate::cluster::kind_of(value)
-            )),
-            #[cfg(feature = "cluster")]
-            Value::RemoteCall(_) => Err("a call has no JSON form".to_owned()),
-        }
-    }
-
-    fn array(&mut self, entries: &[(Value, Value)]) -> Result<(), String> {
-        let mut items = vec![None; entries.len()];
+impl Encoding<'_> {
+    fn array<S: Serializer>(&self, json: S, entries: &[(Value, Value)]) -> Result<S::Ok, S::Error> {
+        let mut items = vec![&Value::Nil; entries.len()];
         for (key, value) in entries {
             let index = if let Value::Integer(index) = key { index.checked_sub(1) } else { None };
             let item = index.and_then(|index| items.get_mut(usize::try_from(index).ok()?));
-            *item.ok_or("a JSON array must have the keys 1 to n")? = Some(value);
+            *item.ok_or_else(|| S::Error::custom("a JSON array must have the keys 1 to n"))? =
+                value;
         }
-        self.push("[")?;
-        for (index, item) in items.into_iter().enumerate() {
-            if index > 0 {
-                self.push(",")?;
-            }
-            self.value(item.unwrap_or(&Value::Nil))?;
-        }
-        self.push("]")
+        json.collect_seq(items.into_iter().map(|item| Encoding(item, self.1)))
     }
 
-    fn object(&mut self, entries: &[(Value, Value)]) -> Result<(), String> {
+    fn object<S: Serializer>(
+        &self,
+        json: S,
+        entries: &[(Value, Value)],
+    ) -> Result<S::Ok, S::Error> {
         let mut members = BTreeMap::new();
         for (key, value) in entries {
             let Value::String(key) = key else {
-                return Err("the keys of a JSON object must be strings".to_owned());
+                return Err(S::Error::custom("the keys of a JSON object must be strings"));
             };
             // An insert compares some dozen keys.
-            self.watch.count(VALUE_WORK)?;
-            members.insert(text(key)?, value);
+            self.1.borrow_mut().count(VALUE_WORK).map_err(S::Error::custom)?;
+            members.insert(JsonText::new(key)?, value);
         }
-        self.push("{")?;
-        for (index, (key, value)) in members.into_iter().enumerate() {
-            if index > 0 {
-                self.push(",")?;
+        json.collect_map(members.into_iter().map(|(key, value)| (key, Encoding(value, self.1))))
+    }
+}
+
+impl Serialize for Encoding<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        self.1.borrow_mut().count(VALUE_WORK).map_err(S::Error::custom)?;
+        match self.0 {
+            Value::Nil => json.serialize_unit(),
+            Value::Boolean(boolean) => json.serialize_bool(*boolean),
+            Value::Integer(integer) => json.serialize_i64(*integer),
+            Value::Float(float) if float.is_finite() => json.serialize_f64(*float),
+            Value::Float(float) => {
+                Err(S::Error::custom(format_args!("{float} is not a JSON number")))
             }
-            self.string(key)?;
-            self.push(":")?;
-            self.value(value)?;
+            Value::String(bytes) => JsonText::new::<S::Error>(bytes)?.serialize(json),
+            Value::Pid(pid) => json.collect_str(pid),
+            Value::Socket(_) => Err(S::Error::custom("a socket has no JSON form")),
+            Value::Table(entries)
+                if entries.iter().all(|(key, _)| matches!(key, Value::Integer(_))) =>
+            {
+                self.array(json, entries)
+            }
+            Value::Table(entries) => self.object(json, entries),
+            #[cfg(feature = "cluster")]
+            Value::Tuple(items) => {
+                json.collect_seq(items.iter().map(|item| Encoding(item, self.1)))
+            }
+            #[cfg(feature = "cluster")]
+            Value::Map(entries) => self.object(json, entries),
+            #[cfg(feature = "cluster")]
+            Value::Term(procession_cluster::Term::Atom(atom)) => match atom.as_str() {
+                "nil" | "undefined" => json.serialize_unit(),
+                text => JsonText(text).serialize(json),
+            },
+            #[cfg(feature = "cluster")]
+            Value::Term(procession_cluster::Term::Float(float)) => {
+                Encoding(&Value::Float(*float), self.1).serialize(json)
+            }
+            // Without the text of the term, which may be long.
+            #[cfg(feature = "cluster")]
+            Value::Term(_) => Err(S::Error::custom(format_args!(
+                "a value of the kind '{}' has no JSON form",
+                crate::cluster::kind_of(self.0)
+            ))),
+            #[cfg(feature = "cluster")]
+            Value::RemoteCall(_) => Err(S::Error::custom("a call has no JSON form")),
         }
-        self.push("}")
+    }
+}
+
+/// A string, which is escaped in pieces, with a check of the watch after each.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct JsonText<'a>(&'a str);
+
+impl<'a> JsonText<'a> {
+    fn new<E: Error>(bytes: &'a [u8]) -> Result<Self, E> {
+        let text = std::str::from_utf8(bytes);
+        text.map(Self).map_err(|_| E::custom("a JSON string must be UTF-8"))
+    }
+}
+
+impl fmt::Display for JsonText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.0;
+        while !text.is_empty() {
+            let (piece, rest) = text.split_at(text.floor_char_boundary(ESCAPED_MAX));
+            f.write_str(piece)?;
+            text = rest;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for JsonText<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        json.collect_str(self)
     }
 }
 
