@@ -1,7 +1,7 @@
 #!/usr/bin/env escript
 %% -*- erlang -*-
 %%! +S 2:2 +P 4000000
-%% The workloads of `procession bench` on the BEAM, written in the style of its documentation.
+%% The workloads of `bench/own` on the BEAM, written in the style of its documentation.
 %% README.md describes how to run them.
 -mode(compile).
 -export([main/1]).

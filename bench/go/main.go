@@ -1,4 +1,4 @@
-// The workloads of `procession bench` on Go, written in the style of its documentation. README.md
+// The workloads of `bench/own` on Go, written in the style of its documentation. README.md
 // describes how to run them.
 package main
 

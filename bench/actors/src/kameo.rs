@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::latch::Latch;
 use crate::meter::{self, now, resident};
-use crate::peer::Peer;
+use crate::peer::{Here, Peer};
 use crate::workload::{
     self, FANIN_MESSAGES, FANIN_SENDERS, IDLE_MEM_PROCESSES, Outcome, PINGPONG_ROUND_TRIPS,
     RING_HOPS, RING_PROCESSES, SPAWN_COUNT, Scale, Workload, check, each,
@@ -45,12 +45,11 @@ impl Peer for Kameo {
         },
     ];
 
-    fn start() -> std::io::Result<Self> {
-        crate::start().map(Self)
-    }
+    const HERE: &'static [(&'static str, Here<Self>)] =
+        &[("--idle-memory-here", |runtime, scale| inside(&runtime.0, idle(scale)))];
 
-    fn idle_memory(&self, scale: Scale) -> Outcome {
-        inside(&self.0, idle(scale))
+    fn start(_: &[&'static str]) -> std::io::Result<Self> {
+        crate::start().map(Self)
     }
 }
 

@@ -1,18 +1,18 @@
-//! Workloads of `procession bench` on actor libraries. `README.md` describes how to run them.
+//! Workloads of `bench/own` on actor libraries. `README.md` describes how to run them.
 
 mod kameo;
 mod ractor;
 
-// The same files as the command's, so that both do and count the same.
-#[path = "../../../crates/procession-cli/src/bench/latch.rs"]
+// The files of `bench/own`, so that both do and count the same.
+#[path = "../../own/src/latch.rs"]
 mod latch;
 #[expect(dead_code, reason = "actors are measured without timers, and without a network")]
-#[path = "../../../crates/procession-cli/src/bench/meter.rs"]
+#[path = "../../own/src/meter.rs"]
 mod meter;
 #[path = "../../peer.rs"]
 mod peer;
 #[expect(dead_code, reason = "actors are measured with a part of the workloads")]
-#[path = "../../../crates/procession-cli/src/bench/workload.rs"]
+#[path = "../../own/src/workload.rs"]
 mod workload;
 
 use std::env;

@@ -108,7 +108,7 @@ const ALIVE_MAX: u64 = 30_000;
 
 /// Returns the arguments with which a fresh program runs [`alive`].
 pub(crate) fn alive_arguments(scale: Scale) -> Vec<&'static str> {
-    let mut arguments = vec!["--idle-memory-here"];
+    let mut arguments = vec!["--coroutine-memory-here"];
     if scale == Scale::Tiny {
         arguments.push("--tiny");
     }

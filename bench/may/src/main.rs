@@ -1,21 +1,21 @@
-//! The workloads of `procession bench` on may, and the switch alone on corosensei. `README.md`
+//! The workloads of `bench/own` on may, and the switch alone on corosensei. `README.md`
 //! describes how to run them.
 
 mod coroutines;
 mod messages;
 
-// The same files as the command's, so that both do and count the same.
-#[path = "../../../crates/procession-cli/src/bench/latch.rs"]
+// The files of `bench/own`, so that both do and count the same.
+#[path = "../../own/src/latch.rs"]
 mod latch;
 #[expect(dead_code, reason = "may is measured without a network, and without threads that block")]
-#[path = "../../../crates/procession-cli/src/bench/meter.rs"]
+#[path = "../../own/src/meter.rs"]
 mod meter;
 #[path = "../../peer.rs"]
 mod peer;
-#[path = "../../../crates/procession-cli/src/bench/work.rs"]
+#[path = "../../own/src/work.rs"]
 mod work;
 #[expect(dead_code, reason = "may is measured with a part of the workloads")]
-#[path = "../../../crates/procession-cli/src/bench/workload.rs"]
+#[path = "../../own/src/workload.rs"]
 mod workload;
 
 use std::env;
@@ -29,7 +29,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use may::coroutine::{self, JoinHandle};
 use may::sync::Blocker;
 
-use peer::Peer;
+use peer::{Here, Peer};
 use workload::{Failed, Outcome, Scale, Workload};
 
 #[global_allocator]
@@ -118,14 +118,13 @@ impl Peer for May {
         },
     ];
 
-    fn start() -> io::Result<Self> {
+    const HERE: &'static [(&'static str, Here<Self>)] =
+        &[("--coroutine-memory-here", |_, scale| inside(scale, coroutines::alive))];
+
+    fn start(_: &[&'static str]) -> io::Result<Self> {
         // Has no effect once the threads exist.
         may::config().set_workers(peer::width());
         Ok(Self)
-    }
-
-    fn idle_memory(&self, scale: Scale) -> Outcome {
-        inside(scale, coroutines::alive)
     }
 }
 
@@ -140,12 +139,8 @@ impl Peer for Corosensei {
         run: |_, scale| coroutines::switch_of_corosensei(scale),
     }];
 
-    fn start() -> io::Result<Self> {
+    fn start(_: &[&'static str]) -> io::Result<Self> {
         Ok(Self)
-    }
-
-    fn idle_memory(&self, _: Scale) -> Outcome {
-        Err(Failed::Runtime("it has no scheduler, and so nothing that waits".into()))
     }
 }
 

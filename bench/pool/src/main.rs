@@ -2,13 +2,13 @@
 //! selects the pool.
 
 #[expect(dead_code, reason = "one workload needs little of it")]
-#[path = "../../../crates/procession-cli/src/bench/meter.rs"]
+#[path = "../../own/src/meter.rs"]
 mod meter;
 #[expect(dead_code, reason = "pools of threads have a width of their own, and wait by themselves")]
 #[path = "../../peer.rs"]
 mod peer;
 #[expect(dead_code, reason = "it defines the other workloads, too")]
-#[path = "../../../crates/procession-cli/src/bench/workload.rs"]
+#[path = "../../own/src/workload.rs"]
 mod workload;
 
 use std::env;
@@ -48,12 +48,8 @@ impl<P: Pool> Peer for Measured<P> {
         run: |pool, scale| jobs(&pool.0, scale),
     }];
 
-    fn start() -> io::Result<Self> {
+    fn start(_: &[&'static str]) -> io::Result<Self> {
         P::start().map(Self)
-    }
-
-    fn idle_memory(&self, _: Scale) -> Outcome {
-        Err(Failed::error(io::Error::other("pools of threads have no processes")))
     }
 }
 

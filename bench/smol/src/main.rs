@@ -1,23 +1,23 @@
-//! The workloads of `procession bench` on smol. `README.md` describes how to run them.
+//! The workloads of `bench/own` on smol. `README.md` describes how to run them.
 
 mod memory;
 mod messages;
 mod rt;
 
-// The same files as the command's, so that both do and count the same.
-#[path = "../../../crates/procession-cli/src/bench/latch.rs"]
+// The files of `bench/own`, so that both do and count the same.
+#[path = "../../own/src/latch.rs"]
 mod latch;
 #[expect(dead_code, reason = "smol is measured without a network, and without threads that block")]
-#[path = "../../../crates/procession-cli/src/bench/meter.rs"]
+#[path = "../../own/src/meter.rs"]
 mod meter;
 #[path = "../../peer.rs"]
 mod peer;
-#[path = "../../../crates/procession-cli/src/bench/processes.rs"]
+#[path = "../../own/src/processes.rs"]
 mod processes;
-#[path = "../../../crates/procession-cli/src/bench/sleeps.rs"]
+#[path = "../../own/src/sleeps.rs"]
 mod sleeps;
 #[expect(dead_code, reason = "smol is measured with a part of the workloads")]
-#[path = "../../../crates/procession-cli/src/bench/workload.rs"]
+#[path = "../../own/src/workload.rs"]
 mod workload;
 
 use std::env;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use smol::channel::TrySendError;
 
-use peer::Peer;
+use peer::{Here, Peer};
 use rt::{Form, inside};
 use workload::{Failed, Outcome, Scale, Workload};
 
@@ -66,13 +66,12 @@ impl Peer for Smol {
         },
     ];
 
-    fn start() -> io::Result<Self> {
+    const HERE: &'static [(&'static str, Here<Self>)] =
+        &[("--idle-memory-here", |_, scale| inside(memory::idle(scale)))];
+
+    fn start(_: &[&'static str]) -> io::Result<Self> {
         rt::start(Form::Static);
         Ok(Self)
-    }
-
-    fn idle_memory(&self, scale: Scale) -> Outcome {
-        inside(memory::idle(scale))
     }
 }
 
@@ -92,13 +91,9 @@ impl Peer for Plain {
         Workload { definition: &workload::STEP, run: |_, scale| inside(step(scale)) },
     ];
 
-    fn start() -> io::Result<Self> {
+    fn start(_: &[&'static str]) -> io::Result<Self> {
         rt::start(Form::Plain);
         Ok(Self)
-    }
-
-    fn idle_memory(&self, _: Scale) -> Outcome {
-        Err(Failed::error(io::Error::other("it is measured on the other executor")))
     }
 }
 

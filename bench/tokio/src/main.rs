@@ -1,4 +1,4 @@
-//! The workloads of `procession bench` on tokio. `README.md` describes how to run them.
+//! The workloads of `bench/own` on tokio. `README.md` describes how to run them.
 
 mod memory;
 mod messages;
@@ -6,38 +6,38 @@ mod pairs;
 mod pool;
 mod rt;
 
-// The very files of the command, so that both do and count the same.
-#[path = "../../../crates/procession-cli/src/bench/exchange.rs"]
+// The very files of `bench/own`, so that both do and count the same.
+#[path = "../../own/src/exchange.rs"]
 mod exchange;
-#[path = "../../../crates/procession-cli/src/bench/fairness.rs"]
+#[path = "../../own/src/fairness.rs"]
 mod fairness;
-#[path = "../../../crates/procession-cli/src/bench/files.rs"]
+#[path = "../../own/src/files.rs"]
 mod files;
-#[path = "../../../crates/procession-cli/src/bench/groups.rs"]
+#[path = "../../own/src/groups.rs"]
 mod groups;
-#[path = "../../../crates/procession-cli/src/bench/latch.rs"]
+#[path = "../../own/src/latch.rs"]
 mod latch;
-#[path = "../../../crates/procession-cli/src/bench/latency.rs"]
+#[path = "../../own/src/latency.rs"]
 mod latency;
 #[expect(dead_code, reason = "tokio has no coroutines")]
-#[path = "../../../crates/procession-cli/src/bench/meter.rs"]
+#[path = "../../own/src/meter.rs"]
 mod meter;
-#[path = "../../../crates/procession-cli/src/bench/network.rs"]
+#[path = "../../own/src/network.rs"]
 mod network;
-#[path = "../../../crates/procession-cli/src/bench/pauses.rs"]
+#[path = "../../own/src/pauses.rs"]
 mod pauses;
 #[path = "../../peer.rs"]
 mod peer;
-#[path = "../../../crates/procession-cli/src/bench/processes.rs"]
+#[path = "../../own/src/processes.rs"]
 mod processes;
-#[path = "../../../crates/procession-cli/src/bench/rescue.rs"]
+#[path = "../../own/src/rescue.rs"]
 mod rescue;
-#[path = "../../../crates/procession-cli/src/bench/sleeps.rs"]
+#[path = "../../own/src/sleeps.rs"]
 mod sleeps;
-#[path = "../../../crates/procession-cli/src/bench/timers.rs"]
+#[path = "../../own/src/timers.rs"]
 mod timers;
 #[expect(dead_code, reason = "tokio has no commands to yield")]
-#[path = "../../../crates/procession-cli/src/bench/workload.rs"]
+#[path = "../../own/src/workload.rs"]
 mod workload;
 
 use std::env;
@@ -47,7 +47,7 @@ use std::process::ExitCode;
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinError;
 
-use peer::Peer;
+use peer::{Here, Peer};
 use rt::inside;
 use workload::{
     Failed, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_SUBMITTERS, Scale, Workload,
@@ -190,16 +190,13 @@ impl Peer for Runtime {
         },
     ];
 
-    fn start() -> io::Result<Self> {
+    const HERE: &'static [(&'static str, Here<Self>)] = &[
+        ("--idle-memory-here", |runtime, scale| inside(runtime, memory::idle(scale))),
+        ("--population-here", |runtime, scale| inside(runtime, memory::population(scale))),
+    ];
+
+    fn start(_: &[&'static str]) -> io::Result<Self> {
         runtime::Builder::new_multi_thread().worker_threads(peer::width()).enable_all().build()
-    }
-
-    fn idle_memory(&self, scale: Scale) -> Outcome {
-        inside(self, memory::idle(scale))
-    }
-
-    fn population(&self, scale: Scale) -> Outcome {
-        inside(self, memory::population(scale))
     }
 }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use lexopt::Arg;
 
-use crate::bench::{BenchArgs, Here, ROUNDS_MAX, Scale, WORKLOADS};
 use crate::certificates::Certificates;
 use crate::node::{NodeArgs, Peer};
 use crate::permissions::Allowed;
@@ -34,7 +33,6 @@ pub(crate) enum LowArgs {
     Version,
     Trial(TrialArgs),
     Run(RunArgs),
-    Bench(BenchArgs),
     See(SeeArgs),
     /// Holds the node to ask.
     ClusterStatus(NodeArgs, Peer),
@@ -42,8 +40,6 @@ pub(crate) enum LowArgs {
     Check(Vec<OsString>),
     Test(TestArgs),
     Annotations,
-    /// A measurement in a fresh program that a workload starts. Not in the help.
-    BenchHere(Here, Scale),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,14 +52,12 @@ enum Command {
     Test,
     Repl,
     Annotations,
-    Bench,
     See(Verb),
 }
 
 struct Flag {
     long: &'static str,
     short: Option<char>,
-    /// Empty for a flag that is not in the help.
     help: &'static str,
     /// The commands that have the flag. Empty if all have it.
     of: &'static [Command],
@@ -128,62 +122,6 @@ const FLAGS: &[Flag] = &[
         takes: Takes::Nothing(|parsed| parsed.run.stats = true),
     },
     Flag {
-        long: "rounds",
-        short: None,
-        help: "measure each workload N times (5)",
-        of: &[Command::Bench],
-        takes: Takes::Value("N", set_rounds),
-    },
-    Flag {
-        long: "json",
-        short: None,
-        help: "print an object for each figure: workload, runtime, value (the median), unit",
-        of: &[Command::Bench],
-        takes: Takes::Nothing(|parsed| parsed.bench.json = true),
-    },
-    Flag {
-        long: "tiny",
-        short: None,
-        help: "do a hundredth of the work, to see that everything runs",
-        of: &[Command::Bench],
-        takes: Takes::Nothing(|parsed| parsed.bench.scale = Scale::Tiny),
-    },
-    Flag {
-        long: "no-recorder",
-        short: None,
-        help: "build the scheduler without the flight recorder, to compare",
-        of: &[Command::Bench],
-        takes: Takes::Nothing(|parsed| parsed.bench.records = false),
-    },
-    Flag {
-        long: "idle-memory-here",
-        short: None,
-        help: "",
-        of: &[Command::Bench],
-        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::IdleMemory)),
-    },
-    Flag {
-        long: "downs-here",
-        short: None,
-        help: "",
-        of: &[Command::Bench],
-        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::Downs)),
-    },
-    Flag {
-        long: "population-here",
-        short: None,
-        help: "",
-        of: &[Command::Bench],
-        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::Population)),
-    },
-    Flag {
-        long: "coroutine-memory-here",
-        short: None,
-        help: "",
-        of: &[Command::Bench],
-        takes: Takes::Nothing(|parsed| parsed.here = Some(Here::CoroutineMemory)),
-    },
-    Flag {
         long: "help",
         short: Some('h'),
         help: "show this help, or that of the command before it",
@@ -199,7 +137,7 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 20] = [
+const COMMANDS: [(&str, Command, &str); 19] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
     ("node", Command::Node, "run a program in Lua as a node of an Erlang cluster"),
@@ -208,7 +146,6 @@ const COMMANDS: [(&str, Command, &str); 20] = [
     ("test", Command::Test, "run tests that are written in Lua"),
     ("repl", Command::Repl, "evaluate lines of Lua in a process"),
     ("annotations", Command::Annotations, "print the library for the Lua language server"),
-    ("bench", Command::Bench, "measure the runtime on this machine"),
     ("top", see::TOP, "show what a running program does, again and again"),
     ("ps", see::PS, "list the processes of a running program"),
     ("tree", see::TREE, "show the supervision tree of a running program"),
@@ -242,15 +179,6 @@ fn seconds(flag: &'static str, value: &OsStr) -> Result<u64, UsageError> {
     seconds.ok_or_else(|| UsageError::Seconds(flag, lossy(value)))
 }
 
-fn set_rounds(parsed: &mut Parsed, value: &OsStr) -> Result<(), UsageError> {
-    let rounds = value
-        .to_str()
-        .and_then(|text| text.parse().ok())
-        .filter(|rounds| (1..=ROUNDS_MAX).contains(rounds));
-    parsed.bench.rounds = rounds.ok_or_else(|| UsageError::Rounds(lossy(value)))?;
-    Ok(())
-}
-
 #[derive(Default)]
 struct Parsed {
     command: Option<Command>,
@@ -260,7 +188,6 @@ struct Parsed {
     options: Vec<(&'static str, Option<OsString>)>,
     trial: TrialArgs,
     run: RunArgs,
-    bench: BenchArgs,
     see: SeeArgs,
     node: NodeArgs,
     test: TestArgs,
@@ -274,7 +201,6 @@ struct Parsed {
     words: Vec<OsString>,
     help: bool,
     version: bool,
-    here: Option<Here>,
 }
 
 /// Parses a command line, without the name of the program. A request for help takes effect even
@@ -367,10 +293,6 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
             let words = parsed.words.into_iter().map(text).collect::<Result<_, _>>()?;
             LowArgs::See(SeeArgs { verb, words, ..parsed.see })
         }
-        Command::Bench => match parsed.here {
-            Some(here) => LowArgs::BenchHere(here, parsed.bench.scale),
-            None => LowArgs::Bench(parsed.bench),
-        },
     })
 }
 
@@ -429,12 +351,6 @@ impl Parsed {
                 let command = COMMANDS.iter().find(|(name, ..)| word == **name);
                 self.command =
                     Some(command.ok_or_else(|| UsageError::UnknownCommand(lossy(&word)))?.1);
-            }
-            Some(Command::Bench) => {
-                let workload = WORKLOADS.iter().find(|workload| word == *workload.definition.name);
-                self.bench
-                    .workloads
-                    .push(workload.ok_or_else(|| UsageError::UnknownWorkload(lossy(&word)))?);
             }
             Some(Command::See(verb)) if self.words.len() <= verb.words_min() => {
                 self.words.push(word);

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::bench::{self, Failed};
 use crate::flags::{LowArgs, UsageError};
 use crate::node::{self, NodeError};
 use crate::program::{self, RunError};
@@ -17,13 +16,11 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
         LowArgs::Version => writeln!(out, "procession {}", env!("CARGO_PKG_VERSION"))?,
         LowArgs::Run(args) => program::run(&args)?,
         LowArgs::Trial(args) => trial::run(&args, out)?,
-        LowArgs::Bench(args) => bench::run(&args, out)?,
         LowArgs::See(args) => see::run(&args, out)?,
         LowArgs::ClusterStatus(args, peer) => node::status(&args, &peer, out)?,
         LowArgs::Check(files) => tools::check(&files, out)?,
         LowArgs::Test(args) => tools::test(&args, out)?,
         LowArgs::Annotations => tools::annotations(out)?,
-        LowArgs::BenchHere(here, scale) => bench::here(here, scale, out)?,
     }
     out.flush()?;
     Ok(())
@@ -33,8 +30,6 @@ pub(crate) fn run(args: LowArgs, out: &mut impl Write) -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) enum Failure {
     Usage(UsageError),
-    /// Holds the name of the workload and its failure.
-    Bench(&'static str, Failed),
     Trial(TrialError),
     Run(RunError),
     See(SeeError),
@@ -54,8 +49,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::Bench(..)
-            | Self::Trial(_)
+            Self::Trial(_)
             | Self::Run(_)
             | Self::See(_)
             | Self::Node(_)
@@ -100,7 +94,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(error) => error.fmt(f),
-            Self::Bench(workload, failed) => write!(f, "cannot measure {workload}: {failed}"),
             Self::Trial(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
             Self::See(error) => error.fmt(f),

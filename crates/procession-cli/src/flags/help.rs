@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use super::{COMMANDS, Command, Flag, Takes, flags};
-use crate::bench::WORKLOADS;
 use crate::see::Verb;
 
 const ABOUT: &str = "\
@@ -97,22 +96,12 @@ workspace lets the Lua language server complete and check these functions.
 Usage: procession annotations
 ";
 
-const ABOUT_BENCH: &str = "\
-Measures the runtime on this machine, with two workers if there are two CPUs. Each
-workload runs once to warm up and then in rounds, and its result is checked each time.
-Prints the median of each figure, and its range. Less is better.
-
-Usage: procession bench [OPTION]... [WORKLOAD]...
-
-Workloads (all are run if none is named):
-";
-
 const EXIT_CODES: &str = "
 Exit codes:
   0    success, also if the reader of the output went away, or if one signal asked for the
        end
-  1    a promise was broken, a program or a test failed, a mistake was found, a workload gave
-       a wrong result, something could not run, or the output was not written
+  1    a promise was broken, a program or a test failed, a mistake was found, something
+       could not run, or the output was not written
   2    the command line is invalid
   130  a second SIGINT ended the program immediately
   143  a second SIGTERM ended the program immediately
@@ -129,17 +118,10 @@ pub(super) fn help(of: Option<Command>) -> String {
         Some(Command::Test) => ABOUT_TEST,
         Some(Command::Repl) => ABOUT_REPL,
         Some(Command::Annotations) => ABOUT_ANNOTATIONS,
-        Some(Command::Bench) => ABOUT_BENCH,
         Some(Command::See(verb)) => return help_of_see(verb),
     });
-    match of {
-        None => COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what)),
-        Some(Command::Bench) => {
-            WORKLOADS.iter().for_each(|workload| {
-                row(&mut text, workload.definition.name, workload.definition.what)
-            });
-        }
-        _ => {}
+    if of.is_none() {
+        COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what));
     }
     options(&mut text, of);
     text + EXIT_CODES
@@ -158,8 +140,8 @@ fn options(text: &mut String, of: Option<Command>) {
     text.push_str("\nOptions:\n");
     let is_of =
         |flag: &&'static Flag| flag.of.is_empty() || of.is_some_and(|of| flag.of.contains(&of));
-    let shown = flags().filter(|flag| !flag.help.is_empty()).filter(is_of);
-    let rows: Vec<(String, &str)> = shown.map(|flag| (written(flag), flag.help)).collect();
+    let rows: Vec<(String, &str)> =
+        flags().filter(is_of).map(|flag| (written(flag), flag.help)).collect();
     let width = rows.iter().map(|(left, _)| left.len()).fold(WIDTH, usize::max);
     for (left, help) in rows {
         writeln!(text, "  {left:<width$} {help}").expect("a string has room");

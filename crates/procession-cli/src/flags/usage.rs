@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::COMMANDS;
-use crate::bench::{ROUNDS_MAX, WORKLOADS};
 use crate::see::Verb;
 use crate::trial::SECONDS_MAX;
 
@@ -21,8 +20,6 @@ pub(crate) enum UsageError {
     NoSimulation,
     UnknownCommand(String),
     UnknownFlag(String),
-    UnknownWorkload(String),
-    Rounds(String),
     /// Holds the option and its value.
     Seconds(&'static str, String),
     Listen(String),
@@ -60,14 +57,6 @@ impl fmt::Display for UsageError {
                 write!(f, "unknown command '{name}': the commands are {commands}")
             }
             Self::UnknownFlag(name) => write!(f, "unknown option '{name}': see --help"),
-            Self::UnknownWorkload(name) => {
-                let names: Vec<&str> =
-                    WORKLOADS.iter().map(|workload| workload.definition.name).collect();
-                write!(f, "unknown workload '{name}': the workloads are {}", names.join(", "))
-            }
-            Self::Rounds(value) => {
-                write!(f, "invalid number of rounds '{value}': it must be from 1 to {ROUNDS_MAX}")
-            }
             Self::Seconds(flag, value) => {
                 write!(
                     f,

@@ -1,8 +1,9 @@
 //! The resources of the machine.
 
-use std::fs;
+use std::{fs, io};
 
-use rustix::process::{Resource, getrlimit};
+use rustix::param::page_size;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Returns the number of bytes that this program may still allocate: what the system has available,
 /// and what the control group leaves. Returns `None` if neither is known.
@@ -31,7 +32,16 @@ pub(super) fn threads() -> u64 {
 
 /// Raises the limit of descriptors as far as the system allows, and returns it.
 pub(super) fn descriptors() -> u64 {
+    let most = getrlimit(Resource::Nofile).maximum;
     // Ignored: with fewer descriptors, there are fewer connections.
-    let _ = crate::bench::more_descriptors();
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Returns the resident memory of this program in bytes.
+pub(super) fn resident() -> io::Result<u64> {
+    let statm = fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let pages = pages.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(pages * page_size() as u64)
 }

@@ -8,7 +8,6 @@ use procession_sync::atomic::{AtomicBool, Ordering};
 
 use super::load::{DRIP, FAULT_EVERY};
 use super::{TrialError, faults, machine};
-use crate::bench::resident;
 
 /// All stages, in the order of the trial. The last one ends the service.
 pub(super) const STAGES: &[Stage] = &[
@@ -120,11 +119,7 @@ fn system(act: &str) -> impl FnOnce(io::Error) -> TrialError {
 fn idle(scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
     let memory = machine::memory_available().unwrap_or(0) / MEMORY_SHARE;
     let count = IDLE_MAX.min(memory / IDLE_BYTES).min(seconds * IDLE_PER_SECOND);
-    let taken = || {
-        resident().map_err(|cause| {
-            TrialError::runtime("measure memory", io::Error::other(cause.to_string()))
-        })
-    };
+    let taken = || machine::resident().map_err(system("measure memory"));
     let before = taken()?;
     let wait = |mut cx: Context<()>| async move { while cx.recv().await.is_some() {} };
     // Made inside the scheduler, as programs do.

@@ -3,10 +3,10 @@
 
 use procession::group::Groups;
 use procession::{Context, start};
-use std::num::NonZero;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::sync::mpsc;
 
+use super::peer;
+pub(super) use super::peer::width;
 use super::workload::{Failed, Outcome};
 
 pub(super) use std::future::Future;
@@ -97,17 +97,6 @@ pub(super) fn http_io(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// The number of workers, on a machine that has at least as many CPUs.
-const WIDTH: usize = 2;
-
-pub(super) fn width() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get).min(WIDTH)
-}
-
-/// The maximum duration of a workload: far more than any takes, even on a busy machine. A lost
-/// wake-up must be reported, not waited for.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
 /// Runs `workload` as a process.
 pub(super) fn inside(
     scheduler: &Runtime,
@@ -116,12 +105,6 @@ pub(super) fn inside(
     // A channel, because a join with a timeout would make the workers look at a timer.
     let (to_here, outcome) = mpsc::sync_channel(1);
     let process = scheduler.spawn(async move { to_here.send(workload.await) });
-    match outcome.recv_timeout(TIMEOUT) {
-        Ok(outcome) => outcome,
-        Err(RecvTimeoutError::Timeout) => Err(Failed::Late(TIMEOUT)),
-        // The process has panicked.
-        Err(RecvTimeoutError::Disconnected) => {
-            Err(process.join().expect_err("it has sent nothing").into())
-        }
-    }
+    peer::awaited(&outcome)
+        .unwrap_or_else(|| Err(process.join().expect_err("it has sent nothing").into()))
 }

@@ -9,8 +9,8 @@ use procession::pool::{AsyncPool, ObjectPool, Pool, Queue};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::inside;
 use super::meter::{Spent, compute, now};
+use super::rt::inside;
 use super::workload::{
     Failed, OBJECTS_BYTES, OBJECTS_COUNT, Outcome, POOL_CAPACITY, POOL_CAPACITY_LARGE, POOL_JOB,
     POOL_JOBS, POOL_SUBMITTERS, POOL_THREADS, POOL_THREADS_JOBS, POOL_TINY, POOL_TRICKLE_BURST,

@@ -19,7 +19,7 @@ pub(super) fn arguments(scale: Scale) -> Vec<&'static str> {
 
 /// Returns the arguments with which a fresh program runs the measurement of `flag`.
 pub(super) fn arguments_for(flag: &'static str, scale: Scale) -> Vec<&'static str> {
-    let mut arguments = vec!["bench", flag];
+    let mut arguments = vec![flag];
     if scale == Scale::Tiny {
         arguments.push("--tiny");
     }
