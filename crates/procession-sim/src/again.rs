@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::process::Command;
 
 use crate::chance::{Chance, Strategy};
-use crate::engine::{START, duration};
 use crate::program::{Rules, Run, run};
 use crate::story::Story;
+use crate::time::{START, duration};
 
 /// The environment variable of a child process: the place of the check that is to run there.
 const CHILD: &str = "PROCESSION_SIM_CHILD";

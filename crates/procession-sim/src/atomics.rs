@@ -10,10 +10,11 @@ use procession::sim::Os;
 use crate::campaign::{Check, on_scheduler, tell};
 use crate::chance::Chance;
 use crate::chance::fine::{Choice, FIXED};
+use crate::explore::Outcome;
 use crate::program::{Program, Rules, Run, run};
+use crate::sim::Sim;
 use crate::story::Story;
 use crate::tape::Tape;
-use crate::{Outcome, Sim};
 
 /// The threads of a program without a scheduler.
 pub struct Threads<'a>(&'a Sim);

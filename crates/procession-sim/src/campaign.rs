@@ -15,14 +15,15 @@ use procession::{Builder, Scheduler};
 
 use crate::again::{CAUSES, compare_with_child, differing, is_child_of, run_in_child};
 use crate::chance::{Chance, Strategy};
-use crate::engine::duration;
-use crate::explore::{Finding, explore};
+use crate::explore::{Finding, Outcome, explore};
 use crate::faults::Faults;
-use crate::program::{Configure, Inspect, Program, Rules, Run, Seen, block_on, run};
+use crate::program::{Inspect, Program, Rules, Run, block_on, run};
+use crate::seen::Seen;
 use crate::shrink::{RUNS_MAX, Shrunk, Trial, shrink};
-use crate::story::{Kind, Story};
+use crate::sim::{Configure, Sim};
+use crate::story::{Kind, Story, place};
 use crate::tape::Tape;
-use crate::{Sim, place};
+use crate::time::duration;
 
 /// The environment variable that holds a tape to be replayed.
 const REPLAY: &str = "PROCESSION_SIM";
@@ -90,22 +91,6 @@ impl Default for Check {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The result of a check in which no run failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Outcome {
-    /// The number of seeds that ran.
-    pub seeds: u64,
-    /// The number of points, where another thread could run.
-    pub points: u64,
-    /// A digest of the decisions of all runs. It is the same each time that the same program runs
-    /// with the same seeds.
-    pub hash: u64,
-    /// What happened between points.
-    #[cfg(procession_sim)]
-    pub counts: crate::OperationCounts,
 }
 
 impl Check {
@@ -542,7 +527,7 @@ pub(crate) fn tell(text: &mut String, ran: &Run) {
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
     let _ = writeln!(text, "workers: {}; classes of faults: {faults}", ran.setup.workers);
     for (number, (at, event)) in ran.story.events.iter().take(LINES_MAX).enumerate() {
-        let at = duration(at.saturating_sub(crate::engine::START));
+        let at = duration(at.saturating_sub(crate::time::START));
         let _ = writeln!(text, "{:3}  at {at}  {event}", number + 1);
     }
     if let Some(more) = ran.story.events.len().checked_sub(LINES_MAX).filter(|&more| more > 0) {

@@ -1,10 +1,14 @@
 //! Decisions: drawn by a strategy, or taken from a tape.
 
 #[cfg(procession_sim)]
+mod between;
+#[cfg(procession_sim)]
 pub(crate) mod fine;
 
 use fastrand::Rng;
 
+#[cfg(procession_sim)]
+use crate::chance::fine::Fine;
 use crate::faults::Fault;
 use crate::marks::{Marked, Marker};
 use crate::tape::{Purpose, Tape};
@@ -89,7 +93,7 @@ pub(crate) struct Chance {
     /// How often the program has chosen since the last point.
     choices: u32,
     #[cfg(procession_sim)]
-    pub(crate) fine: fine::Fine,
+    pub(crate) fine: Fine,
 }
 
 impl Chance {
@@ -152,7 +156,7 @@ impl Chance {
             in_a_row: 0,
             choices: 0,
             #[cfg(procession_sim)]
-            fine: fine::Fine::new(&mut rng),
+            fine: Fine::new(&mut rng),
         }
     }
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use procession_sync::host::Mutex;
 
-use crate::campaign::Outcome;
 use crate::chance::{Chance, Strategy};
 use crate::program::{Rules, Run, run};
 use crate::story::Story;
@@ -22,6 +21,22 @@ pub(crate) struct Finding {
     pub(crate) ran: Run,
     /// The replay of the run, if it differs.
     pub(crate) again: Option<Run>,
+}
+
+/// The result of a check in which no run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The number of seeds that ran.
+    pub seeds: u64,
+    /// The number of points, where another thread could run.
+    pub points: u64,
+    /// A digest of the decisions of all runs. It is the same each time that the same program runs
+    /// with the same seeds.
+    pub hash: u64,
+    /// What happened between points.
+    #[cfg(procession_sim)]
+    pub counts: crate::engine::buffers::OperationCounts,
 }
 
 struct Progress {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError};
 
-use crate::engine;
+use crate::engine::threads::current;
+use crate::engine::wait::{notify, publish, wait_until};
 
 /// The sending side.
 #[derive(Debug)]
@@ -27,18 +28,18 @@ impl<T> Sender<T> {
     /// The message, if the receiver is gone.
     pub fn send(&self, message: T) -> Result<(), SendError<T>> {
         let Some(real) = &self.0 else { return Err(SendError(message)) };
-        engine::publish();
+        publish();
         let sent = real.send(message);
-        engine::notify();
+        notify();
         sent
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        engine::publish();
+        publish();
         drop(self.0.take());
-        engine::notify();
+        notify();
     }
 }
 
@@ -57,7 +58,7 @@ impl<T> Receiver<T> {
 
     fn wait(&self, timeout: Option<Duration>) -> Result<T, TryRecvError> {
         let mut received = Err(TryRecvError::Empty);
-        engine::wait_until(timeout, || {
+        wait_until(timeout, || {
             received = self.0.try_recv();
             !matches!(received, Err(TryRecvError::Empty))
         });
@@ -69,7 +70,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// None will come.
     pub fn recv(&self) -> Result<T, RecvError> {
-        if engine::current().is_none() {
+        if current().is_none() {
             return self.0.recv();
         }
         self.wait(None).map_err(|_| RecvError)
@@ -80,7 +81,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// The time is over, or no message will come.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        if engine::current().is_none() {
+        if current().is_none() {
             return self.0.recv_timeout(timeout);
         }
         self.wait(Some(timeout)).map_err(|error| match error {

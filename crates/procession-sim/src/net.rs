@@ -10,34 +10,30 @@
 //! bytes arrive in order. If the way is cut, a flight is sent again, later each time, as TCP does.
 //! A datagram is lost then.
 
-mod calls;
+mod cargo;
 mod datagrams;
 mod flights;
-mod hosts;
+pub(crate) mod host;
 mod keep_alive;
 mod listeners;
-mod places;
+pub(crate) mod moment;
+mod patience;
+pub(crate) mod places;
+pub(crate) mod sockets;
 mod streams;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
 
-use crate::chance::Chance;
-use crate::engine::NEVER;
-use crate::faults::{Fault, Faults};
-use crate::story::Story;
-
-use self::flights::Flight;
-use self::places::{Home, Place};
-use self::streams::{Broken, Stream};
-
-pub(crate) use self::hosts::HostProgram;
+use crate::net::cargo::Flight;
+use crate::net::host::{Home, Place};
+use crate::net::moment::Moment;
+use crate::net::sockets::{Broken, Kind, Socket, Stream};
+use crate::time::NEVER;
 
 /// The number of the host that the program of the check itself runs on.
 pub(crate) const PROGRAM: usize = 0;
@@ -45,72 +41,17 @@ pub(crate) const PROGRAM: usize = 0;
 /// The name of that host.
 pub(crate) const PROGRAM_NAME: &str = "program";
 
-/// The other end of a socket of a program, and what the network knows of the socket.
-struct Socket {
-    /// The number of the start of the host that the socket belongs to.
-    home: usize,
-    host: usize,
-    local: SocketAddr,
-    far: FarEnd,
-    /// `false` once the real system has said that the far end has nothing to read, until it says
-    /// otherwise.
-    is_readable: bool,
-    is_writable: bool,
-    /// The program has closed its end.
-    is_closed: bool,
-    /// The end of the program is a socket of std.
-    is_released: bool,
-    kind: Kind,
-}
-
-/// The far end of a socket. Dropping it ends the socket of the program, even if a child that any
-/// thread of this program has just started has copies of the descriptors.
-struct FarEnd(OwnedFd);
-
-impl Drop for FarEnd {
-    fn drop(&mut self) {
-        // It fails if the program has closed its socket.
-        let _ = shutdown(&self.0, Shutdown::Both);
-    }
-}
-
-impl AsFd for FarEnd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-enum Kind {
-    Listener(Listener),
-    Stream(Box<Stream>),
-    Datagrams(Datagrams),
-}
-
-/// A socket for datagrams.
-#[derive(Default)]
-struct Datagrams {
-    peer: Option<SocketAddr>,
-    /// The error that the next call of the program gets.
-    error: Option<Errno>,
-}
-
-struct Listener {
-    backlog_max: usize,
-    /// The streams that wait to be accepted, with the ends that the program will get.
-    backlog: VecDeque<(u64, OwnedFd)>,
-}
-
 /// The network of one run.
 pub(crate) struct Net {
     /// The far ends report their events here.
     events: OwnedFd,
-    hosts: Vec<Place>,
-    homes: Vec<Home>,
-    sockets: BTreeMap<u64, Socket>,
+    pub(crate) hosts: Vec<Place>,
+    pub(crate) homes: Vec<Home>,
+    pub(crate) sockets: BTreeMap<u64, Socket>,
     /// The streams that are broken, as long as their programs may ask about them.
-    broken: BTreeMap<u64, Broken>,
+    pub(crate) broken: BTreeMap<u64, Broken>,
     /// The streams whose programs may have changed options since the last point.
-    changed_options: Vec<u64>,
+    pub(crate) changed_options: Vec<u64>,
     /// The streams with keep-alive.
     keeping_alive: BTreeSet<u64>,
     /// The sockets by the real system's cookie of the end of the program.
@@ -121,34 +62,6 @@ pub(crate) struct Net {
     next_flight: u64,
     /// The ways from one host to another that are cut, until when.
     cuts: BTreeMap<(usize, usize), u64>,
-}
-
-/// The moment at which the network does something, and what decides then.
-pub(crate) struct Moment<'a> {
-    pub(crate) now: u64,
-    pub(crate) chance: &'a mut Chance,
-    pub(crate) story: &'a mut Story,
-    /// The classes of faults that may happen now.
-    pub(crate) faults: Faults,
-}
-
-impl Moment<'_> {
-    /// Returns a fault of the class, if one happens: one of the values except the first.
-    fn fault(&mut self, fault: Fault, values: &[u64]) -> Option<u64> {
-        if !self.faults.contains(fault) {
-            return None;
-        }
-        let value = self.chance.io_fault(fault, values.len() as u32) as usize;
-        (value > 0).then(|| values[value])
-    }
-
-    fn happens(&mut self, fault: Fault) -> bool {
-        self.fault(fault, &[0, 1]).is_some()
-    }
-
-    fn tell(&mut self, text: impl FnOnce() -> String) {
-        self.story.tell(self.now, text);
-    }
 }
 
 impl Net {
@@ -254,13 +167,13 @@ impl Net {
     }
 
     /// Returns the number of the socket that a descriptor of a program refers to.
-    fn find(&self, near: impl AsFd) -> Option<u64> {
+    pub(crate) fn find(&self, near: impl AsFd) -> Option<u64> {
         let cookie = rustix::net::sockopt::socket_cookie(near).ok()?;
         let is_known = |id: &u64| self.sockets.contains_key(id) || self.broken.contains_key(id);
         self.by_cookie.get(&cookie).copied().filter(is_known)
     }
 
-    fn stream(&mut self, id: u64) -> Option<&mut Stream> {
+    pub(crate) fn stream(&mut self, id: u64) -> Option<&mut Stream> {
         match &mut self.sockets.get_mut(&id)?.kind {
             Kind::Stream(stream) => Some(stream),
             _ => None,

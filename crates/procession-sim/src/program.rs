@@ -1,7 +1,6 @@
 //! One run of a program.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -9,19 +8,22 @@ use std::sync::{Arc, Once};
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::Builder;
 use procession::Scheduler;
 use procession::snapshot::Snapshot;
+#[cfg(procession_sim)]
 use procession_sync::host::Mutex;
 
 use crate::chance::Chance;
-use crate::engine::{self, Engine, Setup};
+use crate::engine::Engine;
+use crate::engine::setup::Setup;
+use crate::engine::threads::current;
 use crate::faults::Faults;
 use crate::marks::Marks;
 use crate::net::PROGRAM;
-use crate::story::{Failure, Kind, Story};
+use crate::seen::Seen;
+use crate::sim::{Configure, Sim};
+use crate::story::{Failure, Kind, Story, place};
 use crate::tape::Tape;
-use crate::{Sim, place};
 
 /// The virtual time that a scheduler has to shut down in.
 const SHUTDOWN: Duration = Duration::from_secs(60);
@@ -29,50 +31,6 @@ const SHUTDOWN: Duration = Duration::from_secs(60);
 /// The limit of processes, and of timers on each worker. With the usual limits a scheduler fills
 /// some megabytes of tables, which takes longer than a small program runs.
 const LIMIT: u32 = 1 << 18;
-
-/// The events of `Sim::sometimes`.
-#[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<BTreeMap<String, Asked>>);
-
-/// How often a program has asked about an event, unless it has happened.
-#[derive(Debug)]
-enum Asked {
-    Happened,
-    Times(u64),
-}
-
-impl Seen {
-    pub(crate) fn note(&self, event: &str, happens: bool) {
-        let mut events = self.0.lock();
-        if !events.contains_key(event) {
-            events.insert(event.to_owned(), Asked::Times(0));
-        }
-        match events.get_mut(event) {
-            Some(asked) if happens => *asked = Asked::Happened,
-            Some(Asked::Times(times)) => *times += 1,
-            _ => {}
-        }
-    }
-
-    /// Returns the catalogue of these events, which are to happen.
-    pub(crate) fn of(expected: &[String]) -> Self {
-        let events = expected.iter().map(|event| (event.clone(), Asked::Times(0)));
-        Self(Mutex::new(events.collect()))
-    }
-
-    /// Returns the events that have never happened, with how often they were asked about.
-    pub(crate) fn missing(&self) -> Option<String> {
-        let events = self.0.lock();
-        let missing = events.iter().filter_map(|(event, asked)| match asked {
-            Asked::Happened => None,
-            Asked::Times(0) => Some(format!("{event} (never asked)")),
-            Asked::Times(1) => Some(format!("{event} (asked once)")),
-            Asked::Times(times) => Some(format!("{event} (asked {times} times)")),
-        });
-        let missing: Vec<_> = missing.collect();
-        (!missing.is_empty()).then(|| missing.join(", "))
-    }
-}
 
 /// A program that runs on a scheduler of its check.
 pub(crate) type ScheduledProgram = dyn Fn(Sim, &Scheduler) + Send + Sync;
@@ -85,9 +43,6 @@ pub(crate) enum Program {
     /// Builds its schedulers itself, if it needs any.
     Alone(Arc<dyn Fn(Sim) + Send + Sync>),
 }
-/// Changes the builder of the program's scheduler.
-pub(crate) type Configure = dyn Fn(Builder) -> Builder + Send + Sync;
-
 /// Looks at the program's scheduler at the end of a run.
 pub(crate) type Inspect = dyn Fn(&Sim, &Snapshot) + Send + Sync;
 
@@ -131,7 +86,7 @@ pub(crate) struct Run {
     #[cfg(procession_sim)]
     pub(crate) choices: Vec<crate::chance::fine::Choice>,
     #[cfg(procession_sim)]
-    pub(crate) counts: crate::OperationCounts,
+    pub(crate) counts: crate::engine::buffers::OperationCounts,
 }
 
 /// Held by a run in which a thread may lose its turn while it has a lock. Two such runs at a time
@@ -295,7 +250,7 @@ fn listen_to_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| match engine::current() {
+        std::panic::set_hook(Box::new(move |info| match current() {
             Some(engine) => {
                 let place = info.location().map_or_else(String::new, place);
                 engine.add_panic(message(info.payload()), place);

@@ -1,5 +1,7 @@
 //! What happened in a run, in words.
 
+use std::panic::Location;
+
 /// The kind of a failure. Two runs fail alike if the kinds are equal and, for a law or a panic, the
 /// texts are, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,4 +75,9 @@ impl Story {
             self.events.push((now, text()));
         }
     }
+}
+
+/// Names a place in the source.
+pub(crate) fn place(location: &Location<'_>) -> String {
+    format!("{}:{}", location.file(), location.line())
 }

@@ -5,7 +5,8 @@
 
 use procession_sync::host::{Condvar, Mutex};
 
-use crate::engine;
+use crate::engine::threads::current;
+use crate::engine::wait::{notify, publish, wait_until};
 
 /// A place where threads wait until a number of them are there.
 ///
@@ -59,25 +60,25 @@ impl Barrier {
     /// # Blocking
     /// Blocks the thread, and with it the worker that the thread is.
     pub fn wait(&self) -> BarrierWaitResult {
-        engine::publish();
+        publish();
         let mut round = self.round.lock();
         round.waiting += 1;
         if round.waiting >= self.count {
             *round = Round { number: round.number.wrapping_add(1), waiting: 0 };
             drop(round);
             self.is_over.notify_all();
-            engine::notify();
+            notify();
             return BarrierWaitResult(true);
         }
         let number = round.number;
-        if engine::current().is_none() {
+        if current().is_none() {
             while round.number == number {
                 round = self.is_over.wait(round);
             }
             return BarrierWaitResult(false);
         }
         drop(round);
-        engine::wait_until(None, || self.round.lock().number != number);
+        wait_until(None, || self.round.lock().number != number);
         BarrierWaitResult(false)
     }
 }

@@ -11,7 +11,9 @@ use procession_sync::host::atomic::AtomicBool;
 use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread as real;
 
-use crate::engine::{self, Enlisted, Held};
+use crate::engine::Held;
+use crate::engine::threads::{self, Enlisted};
+use crate::engine::wait::{publish, wait_until};
 
 pub use procession_sync::thread::{Thread, ThreadId, current, panicking};
 pub use std::thread::Result;
@@ -29,7 +31,7 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// The payload of the panic that ended the thread.
     pub fn join(self) -> Result<T> {
-        engine::wait_until(None, || self.1.load(Relaxed));
+        wait_until(None, || self.1.load(Relaxed));
         self.0.join().and_then(|result| result)
     }
 
@@ -65,8 +67,8 @@ fn run<T>(
 }
 
 fn enlist() -> Option<Enlisted> {
-    engine::publish();
-    engine::current().map(|engine| engine.enlist("thread".into()))
+    publish();
+    threads::current().map(|engine| engine.enlist("thread".into()))
 }
 
 /// Starts a thread.
@@ -108,7 +110,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// # Errors
     /// The payload of the panic that ended the thread.
     pub fn join(self) -> Result<T> {
-        engine::wait_until(None, || self.1.load(Relaxed));
+        wait_until(None, || self.1.load(Relaxed));
         self.0.join().and_then(|result| result)
     }
 
@@ -153,14 +155,14 @@ where
         let scope = Scope { real, threads: procession_sync::host::Mutex::new(Vec::new()) };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
         let are_over = || scope.threads.lock().iter().all(|over| over.load(Relaxed));
-        engine::wait_until(None, are_over);
+        wait_until(None, are_over);
         result.unwrap_or_else(|panic: Box<dyn Any + Send>| std::panic::resume_unwind(panic))
     })
 }
 
 /// Lets other threads run.
 pub fn yield_now() {
-    match engine::current() {
+    match threads::current() {
         Some(engine) => engine.hold(YIELD_NS, Held::Computes),
         None => real::yield_now(),
     }
@@ -168,8 +170,8 @@ pub fn yield_now() {
 
 /// Waits for a time, which is virtual in a simulation.
 pub fn sleep(duration: Duration) {
-    match engine::current() {
-        Some(engine) => engine.hold(crate::nanoseconds(duration), Held::Blocks),
+    match threads::current() {
+        Some(engine) => engine.hold(crate::time::nanoseconds(duration), Held::Blocks),
         #[expect(clippy::disallowed_methods, reason = "outside of a simulation it is std's")]
         None => std::thread::sleep(duration),
     }

@@ -26,19 +26,17 @@ use std::collections::BTreeMap;
 use procession::Pid;
 use procession::sim::Demand;
 
-use super::{BUSY_MAX, Engine, GRAIN, Held, MS, NEVER, State, Status, Virtual};
-use crate::faults::Fault;
-use crate::story::Kind;
+use crate::time::{MS, duration};
 
 /// Virtual time between two looks at least.
-const EVERY: u64 = MS;
+pub(super) const EVERY: u64 = MS;
 /// A step of this length stalls.
-const STALL: u64 = 10 * MS;
+pub(super) const STALL: u64 = 10 * MS;
 /// The time in which the watchdog replaces a stalled worker, from the beginning of its step.
 const RESCUE: u64 = 14 * MS;
 /// The time of two looks of the watchdog. Where steps become longer, a worker may go on for that
 /// long before it reads the clock.
-const LOOKS: u64 = 5 * MS;
+pub(super) const LOOKS: u64 = 5 * MS;
 /// The largest number of processes that the law is checked for. With more, a look takes too long.
 const READY_MAX: usize = 500;
 
@@ -60,7 +58,7 @@ impl Waiter {
     }
 
     fn describe(self, waited: u64) -> String {
-        let waited = super::duration(waited);
+        let waited = duration(waited);
         match self {
             Self::Process(pid, _) => {
                 let name = procession::sim::name(pid);
@@ -86,7 +84,7 @@ struct Since {
 /// What the engine has seen of a run.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
-    next_look: u64,
+    pub(super) next_look: u64,
     /// The longest time without a point of a thread that ran, except for stalls.
     longest_step: u64,
     /// The longest time for which a thread that could run had to wait for its turn.
@@ -94,15 +92,15 @@ pub(super) struct Bounds {
     /// The largest number of processes of a scheduler that were ready at a time.
     most_ready: u64,
     /// The largest number of workers that could run at a time, beside those of one scheduler.
-    most_others: u64,
+    pub(super) most_others: u64,
     /// The number of steps that have stalled.
     stalls: u64,
     /// How many of them stall now.
-    stalled: u64,
+    pub(super) stalled: u64,
     /// The time that faults have cost.
     lost: u64,
     /// The part of it that belongs to faults which go on.
-    losing: u64,
+    pub(super) losing: u64,
     /// By the number of the scheduler.
     seen: Vec<BTreeMap<Waiter, Since>>,
 }
@@ -142,7 +140,7 @@ impl Bounds {
     }
 
     /// Forgets what waited: it may have waited for what the scheduler cannot help.
-    fn restart(&mut self, now: u64) {
+    pub(super) fn restart(&mut self, now: u64) {
         self.next_look = now + EVERY;
         self.seen.clear();
     }
@@ -158,7 +156,13 @@ impl Bounds {
     }
 
     /// Looks at the demand of a scheduler. Returns the law that is broken, if any.
-    fn look(&mut self, number: usize, demand: &Demand, now: u64, slack: u64) -> Option<String> {
+    pub(super) fn look(
+        &mut self,
+        number: usize,
+        demand: &Demand,
+        now: u64,
+        slack: u64,
+    ) -> Option<String> {
         self.seen.resize_with(self.seen.len().max(number + 1), BTreeMap::new);
         if !demand.can_be_met || demand.ready.len() > READY_MAX {
             self.seen[number].clear();
@@ -185,122 +189,12 @@ impl Bounds {
     }
 }
 
-impl State {
-    /// Returns `true` if the law does not hold at this moment.
-    fn suspends_bounds(&self) -> bool {
-        // Threads stand in the middle of operations, where a scheduler cannot say what waits.
-        #[cfg(procession_sim)]
-        if self.setup.at_atomics {
-            return true;
-        }
-        // Only so many computing workers are replaced.
-        let computes = |thread: &&Virtual| thread.stalls() == Some(Held::Computes);
-        let computing = self.threads.iter().filter(computes).count();
-        self.is_over || computing >= self.setup.workers
-    }
-
-    /// Looks at the demands of all schedulers. Returns the law that is broken, if any.
-    fn broken_bound(&mut self, demands: &[Option<Demand>], now: u64) -> Option<String> {
-        self.note_delays(now);
-        self.note_others(now);
-        let stalls = |thread: &&Virtual| thread.waits || thread.stalls().is_some();
-        self.bounds.stalled = self.threads.iter().filter(stalls).count() as u64;
-        let losing = self.threads.iter().map(|thread| thread.losing);
-        self.bounds.losing = losing.fold(0, u64::saturating_add);
-        let coarse = if self.setup.faults.contains(Fault::CoarseClock) { 2 * GRAIN } else { 0 };
-        let slack = coarse + if self.busy > BUSY_MAX { LOOKS } else { 0 };
-        demands
-            .iter()
-            .enumerate()
-            .find_map(|(number, demand)| self.bounds.look(number, demand.as_ref()?, now, slack))
-    }
-
-    /// Notes how many workers could run, beside those of one scheduler.
-    fn note_others(&mut self, now: u64) {
-        let can_run = |thread: &&Virtual| match thread.status {
-            Status::Ready => true,
-            Status::Parked { until, .. } | Status::Held { until, .. } => until <= now,
-            Status::Ended => false,
-        };
-        let mut workers = BTreeMap::<_, u64>::new();
-        for (scheduler, _) in self.threads.iter().filter(can_run).filter_map(|it| it.worker) {
-            *workers.entry(scheduler).or_default() += 1;
-        }
-        let others = workers.values().sum::<u64>() - workers.values().min().unwrap_or(&0);
-        self.bounds.most_others = self.bounds.most_others.max(others);
-    }
-
-    /// Notes the waits of threads that could run.
-    fn note_delays(&mut self, now: u64) {
-        for thread in &self.threads {
-            if let Some(since) = thread.ready_since()
-                && since <= now
-            {
-                self.bounds.note_delay(now - since);
-            }
-        }
-    }
-}
-
-impl Engine {
-    /// Returns the bound that is broken, if any.
-    pub(super) fn broken_bound(&self) -> Option<String> {
-        let mut state = self.state();
-        let now = self.time();
-        if state.suspends_bounds() {
-            state.bounds.restart(now);
-            return None;
-        }
-        state.bounds.next_look = now + EVERY;
-        let subjects = state.subjects.clone();
-        // Without the lock: a scheduler may read the clock, and its last reference may go here.
-        drop(state);
-        let demands: Vec<_> =
-            subjects.iter().map(|one| one.upgrade().map(|subject| subject.demand())).collect();
-        self.state().broken_bound(&demands, now)
-    }
-
-    /// Checks the bounds, unless that was done a moment ago.
-    pub(super) fn check_bounds(&self) {
-        let is_due = {
-            let state = self.state();
-            !state.is_over && self.time() >= state.bounds.next_look
-        };
-        if is_due && let Some(law) = self.broken_bound() {
-            self.fail(Kind::Law, law);
-        }
-    }
-}
-
-impl Virtual {
-    /// Returns why the thread is held up, or what it does between two parts of its step, if that is
-    /// for so long that its step stalls.
-    fn stalls(&self) -> Option<Held> {
-        match self.status {
-            _ if self.computed >= STALL => Some(Held::Computes),
-            Status::Held { how: Held::Preempted, .. } => None,
-            Status::Held { until, since, how } if until - since >= STALL => Some(how),
-            _ => None,
-        }
-    }
-
-    /// Returns the time since which the thread can run, in the past or to come, unless it runs.
-    pub(super) fn ready_since(&self) -> Option<u64> {
-        match self.status {
-            Status::Ready => self.left_at,
-            Status::Parked { until, .. } | Status::Held { until, .. } if until != NEVER => {
-                Some(until)
-            }
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use procession::sim::Demand;
 
-    use super::{Bounds, MS, RESCUE};
+    use super::{Bounds, RESCUE};
+    use crate::time::MS;
 
     fn demand() -> Demand {
         // A timer that is due, all the time.

@@ -2,9 +2,10 @@
 
 use procession::sim::CallFault;
 
-use super::{Engine, ME, State};
+use super::{Engine, ME, State, Status};
 use crate::faults::{Fault, Faults};
-use crate::net::{Moment, Net, PROGRAM};
+use crate::net::moment::Moment;
+use crate::net::{Net, PROGRAM};
 
 impl State {
     /// Returns the classes of faults of calls that exist in this run.
@@ -146,7 +147,7 @@ impl Engine {
         let is_there = state
             .threads
             .iter()
-            .any(|thread| thread.name == name && thread.status != super::Status::Ended);
+            .any(|thread| thread.name == name && thread.status != Status::Ended);
         if is_there {
             state.to_stall.push((name.to_owned(), length));
         }
@@ -156,5 +157,19 @@ impl Engine {
     /// Returns the classes of faults that existed in the run.
     pub(crate) fn classes(&self) -> Faults {
         self.setup.faults.or(self.state().call_faults.unwrap_or(Faults::none()))
+    }
+
+    /// Ends the programs of all hosts but that of the check.
+    pub(crate) fn stop_hosts(&self) {
+        let stopped = self.with_net_if_any(|net, _| {
+            let homes = 1..net.homes.len();
+            homes.map(|home| net.stop(home)).collect::<Vec<_>>()
+        });
+        for stopped in stopped.into_iter().flatten() {
+            // In order, since the check may go on to use what the processes release.
+            if let Some(root) = stopped.root {
+                root.wake();
+            }
+        }
     }
 }

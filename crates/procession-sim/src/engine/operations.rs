@@ -12,78 +12,26 @@
 //! another one wrote only after a store that was made later, and that store waits in a buffer for
 //! all before it. Accesses of cells are watched, so a race in them is found.
 
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sync::host::Mutex;
 use procession_sync::host::atomic::Ordering::Relaxed;
-use procession_sync::host::atomic::{AtomicBool, AtomicU32};
 use procession_sync::simulated::{self, Entered, Loaded, Machine};
 
-use super::{Engine, ME, NEVER, State, Status, Why};
+use super::{Engine, ME, State, Status};
 use crate::chance::fine::Before;
+use crate::engine::buffers::{CellAccess, OperationCounts};
 use crate::faults::Fault;
-use crate::memory::Memory;
-use crate::story::Kind;
-
-/// An access of a cell that has not ended.
-struct CellAccess {
-    number: u64,
-    thread: usize,
-    address: usize,
-    is_write: bool,
-    at: &'static Location<'static>,
-}
-
-/// What the engine knows between two points. The thread that has the turn is the only one that
-/// touches it.
-#[derive(Default)]
-pub(super) struct Operations {
-    /// The number of operations after which the running thread is preempted, or 0.
-    gap: AtomicU32,
-    /// The number of operations of this turn.
-    done: AtomicU32,
-    /// Set if the run preempts threads where it was not planned.
-    has_aim: AtomicBool,
-    /// Set if a load of the running thread has passed a store that is still in its buffer.
-    has_passed: AtomicBool,
-    /// Set if the last operation of the running thread was the release of a mutex.
-    has_released: AtomicBool,
-    memory: Mutex<Memory>,
-    /// The threads that have locks, by the address of the lock.
-    holders: Mutex<BTreeMap<usize, usize>>,
-    accesses: Mutex<Vec<CellAccess>>,
-    /// What has happened in the run.
-    counts: Mutex<OperationCounts>,
-}
-
-/// Counts of what happens between points.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OperationCounts {
-    /// Operations of atomics, locks, cells and fences.
-    pub operations: u64,
-    /// Preemptions before an operation.
-    pub preemptions: u64,
-    /// Stores that were not visible when their thread lost its turn.
-    pub delayed_stores: u64,
-}
-
-impl std::ops::AddAssign for OperationCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.operations += other.operations;
-        self.preemptions += other.preemptions;
-        self.delayed_stores += other.delayed_stores;
-    }
-}
+use crate::story::{Kind, place};
+use crate::time::{MS, NEVER, US, nanoseconds};
+use crate::turn::Why;
 
 /// The time in nanoseconds for which a thread is preempted while no other can run. Within it,
 /// workers that nap wake.
-const PREEMPTED_USUAL: u64 = 200 * super::US;
+const PREEMPTED_USUAL: u64 = 200 * US;
 /// The longest such time. Within it, the watchdog looks.
-const PREEMPTED_MAX: u64 = 5 * super::MS;
+const PREEMPTED_MAX: u64 = 5 * MS;
 
 /// What a thread waits for that waits for the end of others. No object has this address.
 const JOIN: usize = 0;
@@ -282,7 +230,7 @@ impl Machine for Engine {
         {
             let mut state = self.state();
             if state.story.is_told() {
-                state.story.place = Some(format!(" before {}", crate::place(at)));
+                state.story.place = Some(format!(" before {}", place(at)));
             }
         }
         self.pass(ME.get(), Why::Preempt);
@@ -364,7 +312,7 @@ impl Machine for Engine {
         let until = match timeout {
             _ if early => self.time(),
             None => NEVER,
-            Some(timeout) => self.time().saturating_add(crate::nanoseconds(timeout)),
+            Some(timeout) => self.time().saturating_add(nanoseconds(timeout)),
         };
         self.block(condvar, until) && !early
     }
@@ -388,7 +336,7 @@ impl Machine for Engine {
         drop(accesses);
         if let Some(other) = other {
             let [one, other] = [(is_write, at), other].map(|(is_write, at)| {
-                format!("{} at {}", if is_write { "a write" } else { "a read" }, crate::place(at))
+                format!("{} at {}", if is_write { "a write" } else { "a read" }, place(at))
             });
             self.fail(Kind::Law, format!("a data race: {one}, during {other}"));
         }

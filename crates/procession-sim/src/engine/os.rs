@@ -9,11 +9,19 @@ use procession::sim::{
 };
 use procession_sync::host::atomic::Ordering::Relaxed;
 
-use super::{
-    BUDGET_MAX, DELAYS, Engine, GRAIN, Held, ME, READ, READ_LONG, READS_MAX, Status, Why, duration,
-};
+use crate::engine::{DELAYS, Engine, GRAIN, Held, ME, Status};
 use crate::faults::Fault;
 use crate::story::Kind;
+use crate::time::{US, duration};
+use crate::turn::Why;
+
+/// Nanoseconds that one read of the clock takes.
+const READ: u64 = 20;
+/// Reads in a row without a point after which each read takes long, so that a loop that waits for
+/// the clock ends.
+const READS_MAX: u64 = 1000;
+const READ_LONG: u64 = 10 * US;
+const BUDGET_MAX: u32 = 128;
 
 impl Os for Engine {
     fn now(&self) -> u64 {
@@ -155,7 +163,7 @@ impl Os for Engine {
     }
 
     fn panicked(&self, process: Option<Pid>, message: &str) {
-        self.add_caught_panic(process, message);
+        self.panics.add_caught(process, message);
     }
 
     fn activity(&self, thread: u32) -> Option<(u64, RunState)> {

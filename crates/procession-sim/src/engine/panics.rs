@@ -6,9 +6,6 @@
 use procession::Pid;
 use procession_sync::host::Mutex;
 
-use super::Engine;
-use crate::story::Kind;
-
 /// What a run knows of panics.
 #[derive(Default)]
 pub(super) struct Panics(Mutex<Known>);
@@ -28,19 +25,17 @@ impl Panics {
     pub(super) fn ask(&self, process: Pid) {
         self.0.lock().asked.push(process);
     }
-}
 
-impl Engine {
     /// The hook tells of a panic on a virtual thread.
-    pub(crate) fn add_panic(&self, message: String, place: String) {
-        let mut known = self.panics.0.lock();
+    pub(super) fn add(&self, message: String, place: String) {
+        let mut known = self.0.lock();
         known.is_hook_called = true;
         known.new.push((message, place));
     }
 
     /// A scheduler tells of a panic that it has caught.
-    pub(super) fn add_caught_panic(&self, process: Option<Pid>, message: &str) {
-        let mut known = self.panics.0.lock();
+    pub(super) fn add_caught(&self, process: Option<Pid>, message: &str) {
+        let mut known = self.0.lock();
         if let Some(at) = known.asked.iter().position(|&asked| Some(asked) == process) {
             known.asked.swap_remove(at);
         } else if !known.is_hook_called {
@@ -48,20 +43,13 @@ impl Engine {
         }
     }
 
-    /// Notes that the program itself has panicked.
-    pub(crate) fn fail_by_panic(&self, message: String) {
-        let told = self.panics.0.lock().new.pop();
-        let place = told.map(|(_, place)| place).unwrap_or_default();
-        self.fail(Kind::Panic(place), message);
+    /// Takes the latest panic of which no point has taken note.
+    pub(super) fn take_latest(&self) -> Option<(String, String)> {
+        self.0.lock().new.pop()
     }
 
-    /// Notes the failures by panics since the last point.
-    pub(super) fn note_panics(&self) {
-        let new = std::mem::take(&mut self.panics.0.lock().new);
-        for (message, place) in new {
-            if self.state().panics_fail {
-                self.fail(Kind::Panic(place), message);
-            }
-        }
+    /// Takes the panics of which no point has taken note, each with its place.
+    pub(super) fn take(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.0.lock().new)
     }
 }

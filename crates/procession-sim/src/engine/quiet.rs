@@ -1,14 +1,18 @@
-//! Quiet points, and failures.
-
-use std::task::Waker;
+//! Quiet points.
 
 use procession::sim::as_outsider;
 use procession_sync::host::MutexGuard;
 use procession_sync::host::atomic::Ordering::Relaxed;
 
-use super::{Engine, GRAIN, LEAPS, NEVER, POINTS_MAX, State, TIMER_SLACK, duration};
+use super::{Engine, GRAIN, State};
 use crate::faults::Fault;
 use crate::story::Kind;
+use crate::time::{MS, NEVER, SECOND, duration};
+
+/// How late a timer may be found if no thread is preempted.
+const TIMER_SLACK: u64 = MS;
+/// By how much the clock may leap. The first one is no fault.
+const LEAPS: [u64; 4] = [0, 20 * MS, SECOND, 3600 * SECOND];
 
 #[derive(PartialEq, Eq)]
 pub(super) enum Quiet {
@@ -91,7 +95,8 @@ impl Engine {
             let waiting = self.waiting();
             let text = "all processes wait, and nothing is due".to_owned();
             self.state().story.waiting = waiting;
-            return self.fail(Kind::Deadlock, text);
+            self.fail(Kind::Deadlock, text);
+            return Quiet::GoesOn;
         }
         if let Some(leap) = state.fault(Fault::ClockLeap, &LEAPS) {
             state.bounds.note_fault(leap);
@@ -105,37 +110,6 @@ impl Engine {
         Quiet::GoesOn
     }
 
-    /// Describes the processes that wait, and the cuts of the network.
-    pub(super) fn waiting(&self) -> Vec<String> {
-        let state = self.state();
-        let subjects = state.subjects.clone();
-        let names = state.names_of_hosts();
-        let now = self.time();
-        let cuts = state.net.as_ref().map_or_else(Vec::new, |net| net.describe_cuts(now));
-        drop(state);
-        let mut waiting = Vec::new();
-        for (subject, name) in subjects.iter().zip(names) {
-            let processes = subject.upgrade().map(|one| one.waiting()).unwrap_or_default();
-            waiting.extend(processes.into_iter().map(|process| match &name {
-                Some(name) => format!("on {name}: {process}"),
-                None => process,
-            }));
-        }
-        waiting.extend(cuts);
-        waiting
-    }
-
-    /// Ends a program that does not end.
-    pub(super) fn note_livelock(&self) {
-        if self.points.load(Relaxed) > POINTS_MAX {
-            if self.state().is_story_open() {
-                let lines = self.working().into_iter().chain(self.waiting()).collect();
-                self.state().story.waiting = lines;
-            }
-            self.fail(Kind::Livelock, format!("no end after {POINTS_MAX} points"));
-        }
-    }
-
     /// Notes that a law of the scheduler is broken, and what each thread does.
     fn fail_quietly(&self, law: String) -> Quiet {
         let mut state = self.state();
@@ -145,26 +119,13 @@ impl Engine {
             state.story.waiting = threads;
         }
         drop(state);
-        self.fail(Kind::Law, law)
+        self.fail(Kind::Law, law);
+        Quiet::GoesOn
     }
 
     /// Returns the law of the end that is broken, if any, once all threads have ended.
     fn broken_law_of_the_end(&self) -> Option<String> {
         let subjects = self.state().subjects.clone();
         subjects.iter().find_map(|one| one.upgrade()?.broken_law_of_the_end())
-    }
-
-    /// Notes a failure, and lets the program end.
-    pub(super) fn fail(&self, kind: Kind, text: String) -> Quiet {
-        let mut state = self.state();
-        let waker = state.fail(kind, text, self.elapsed());
-        drop(state);
-        as_outsider(|| waker.into_iter().for_each(Waker::wake));
-        Quiet::GoesOn
-    }
-
-    /// Notes a failure that the program itself has found.
-    pub(crate) fn fail_by_program(&self, kind: Kind, text: String) {
-        self.fail(kind, text);
     }
 }

@@ -1,8 +1,11 @@
 //! What is drawn before a run begins.
 
-use super::STEPS;
 use crate::chance::Chance;
 use crate::faults::Faults;
+use crate::time::US;
+
+/// Nanoseconds of a step. Each run draws one of these.
+const STEPS: [u64; 4] = [200, 20, 5 * US, 300 * US];
 
 /// The choices that were made for a whole run.
 #[derive(Clone, Copy, Debug)]

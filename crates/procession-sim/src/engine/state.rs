@@ -2,10 +2,15 @@
 
 use std::task::Waker;
 
-use super::{DELAYS, Held, NEVER, SLICE, State, Status, Virtual, Why, duration};
+use crate::engine::{DELAYS, Held, State, Status, Virtual};
 use crate::faults::Fault;
 use crate::net::Net;
 use crate::story::{Failure, Kind};
+use crate::time::{NEVER, duration};
+use crate::turn::Why;
+
+/// Points in a row of one thread after which it is no longer the first choice.
+const SLICE: u32 = 64;
 
 impl State {
     pub(super) fn alive(&self) -> usize {

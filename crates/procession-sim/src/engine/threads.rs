@@ -1,5 +1,6 @@
 //! The virtual threads of a run: their start and end.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,19 +9,23 @@ use procession::sim::{Os, Subject, ThreadBody, bind_to_one_processor, enter};
 use procession_sync::host::atomic::Ordering::Relaxed;
 use procession_sync::thread::{self, Thread};
 
-use super::{CARRIED, Engine, ME, Status, Virtual, Why};
+use super::{Engine, Leftover, ME, Status, Virtual};
 use crate::marks::mark_of_name;
-use crate::turn::Turn;
+use crate::turn::{Turn, Why};
 
 /// The looks in a row without a new point after which a step has no end. If the whole machine
 /// stands still, there is one look in that time.
 const LOOKS: u32 = 20;
 
-/// What is left of a run when its engine stops.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leftover {
-    /// Virtual threads that can never go on. They stay parked.
-    pub(crate) threads: usize,
+thread_local! {
+    /// The first local of a virtual thread, and so the last that is destroyed.
+    static CARRIED: RefCell<Option<Carried>> = const { RefCell::new(None) };
+}
+
+/// Returns the engine of the calling thread, if it is a virtual one.
+pub(crate) fn current() -> Option<Arc<Engine>> {
+    let engine = |carried: &RefCell<Option<Carried>>| Some(carried.borrow().as_ref()?.engine());
+    CARRIED.try_with(engine).ok().flatten()
 }
 
 impl Engine {
@@ -205,14 +210,14 @@ impl Enlisted {
 ///
 /// The locals of a thread are destroyed in the order opposite to that in which they were first
 /// used.
-pub(super) struct Carried {
+struct Carried {
     engine: Arc<Engine>,
     number: u32,
     at_end: Box<dyn FnOnce(&Engine)>,
 }
 
 impl Carried {
-    pub(super) fn engine(&self) -> Arc<Engine> {
+    fn engine(&self) -> Arc<Engine> {
         Arc::clone(&self.engine)
     }
 }

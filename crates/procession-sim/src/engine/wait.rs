@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use procession::sim::Os;
 
-use super::{Engine, ME, NEVER, State, current};
+use crate::engine::threads::current;
+use crate::engine::{Engine, ME, State};
+use crate::time::NEVER;
 
 /// Makes what the calling thread has stored visible to others, as a call of the system does.
 pub(crate) fn publish() {
@@ -20,7 +22,8 @@ pub(crate) fn wait_until(timeout: Option<Duration>, mut is_over: impl FnMut() ->
         return;
     };
     let now = engine.now();
-    let deadline = timeout.map_or(NEVER, |timeout| now.saturating_add(crate::nanoseconds(timeout)));
+    let deadline =
+        timeout.map_or(NEVER, |timeout| now.saturating_add(crate::time::nanoseconds(timeout)));
     while !is_over() && engine.now() < deadline {
         engine.state().begin_wait(ME.get());
         engine.park(deadline);

@@ -8,17 +8,19 @@ use procession::sim::DatagramAddress;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
-use super::flights::Cargo;
 use super::listeners::pair;
 use super::places::{serves, target};
-use super::{Datagrams, Kind, Moment, Net, Socket};
 use crate::faults::Fault;
+use crate::net::Net;
+use crate::net::cargo::Cargo;
+use crate::net::moment::Moment;
+use crate::net::sockets::{Datagrams, Kind, Socket};
 
 /// The longest datagram, with its address.
 const LENGTH_MAX: usize = (64 << 10) + DatagramAddress::LENGTH;
 
 impl Net {
-    pub(super) fn bind(&mut self, home: usize, at: SocketAddr) -> io::Result<OwnedFd> {
+    pub(crate) fn bind(&mut self, home: usize, at: SocketAddr) -> io::Result<OwnedFd> {
         let host = self.running(home)?;
         let local = self.claim(host, at, true)?;
         // These keep the bounds of datagrams, and say when the other end is closed.

@@ -1,12 +1,12 @@
 //! What is on its way from one host to another.
 
-use std::net::SocketAddr;
-
 use rustix::io::Errno;
 
-use super::{Moment, Net};
-use crate::engine::{MS, NEVER, SECOND, US, duration};
 use crate::faults::Fault;
+use crate::net::Net;
+use crate::net::cargo::{Cargo, Flight};
+use crate::net::moment::Moment;
+use crate::time::{MS, NEVER, SECOND, US, duration};
 
 /// Nanoseconds that a flight takes at least: within a host, and between hosts.
 const LATENCY: [u64; 2] = [5 * US, 50 * US];
@@ -16,73 +16,6 @@ const DELAYS: [u64; 6] = [0, 100 * US, MS, 20 * MS, 300 * MS, 3 * SECOND];
 const CUTS: [u64; 7] = [0, MS, 100 * MS, 2 * SECOND, 5 * MS, 300 * MS, 10 * SECOND];
 /// The longest time until TCP sends a segment again.
 const AGAIN_MAX: u64 = 120 * SECOND;
-/// How often TCP repeats a request to connect, and a segment. This takes 127 s, and 15 minutes.
-const SYN_RETRIES: u32 = 6;
-const RETRIES: u32 = 15;
-
-/// Something on its way.
-pub(super) struct Flight {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    /// How often it was sent again.
-    again: u32,
-    pub(super) cargo: Cargo,
-}
-
-#[derive(Debug)]
-pub(super) enum Cargo {
-    /// A stream wants to be connected.
-    Request {
-        client: u64,
-        to: SocketAddr,
-        /// It gets no answer while there are faults.
-        is_ignored: bool,
-    },
-    /// Another stream answers, or there is none.
-    Answer {
-        client: u64,
-        answer: Result<u64, Errno>,
-    },
-    /// The first of the segments that a stream has sent.
-    Segment {
-        from: u64,
-    },
-    /// The connection is broken, as a stream learns.
-    Reset {
-        to: u64,
-    },
-    Datagram {
-        from: SocketAddr,
-        to: SocketAddr,
-        bytes: Vec<u8>,
-    },
-    /// A stream with keep-alive probes whether its peer is there, after so many other probes.
-    Probe {
-        of: u64,
-        count: u32,
-    },
-    /// A host has no socket at the address that a datagram was sent to.
-    Unreachable {
-        socket: SocketAddr,
-        peer: SocketAddr,
-    },
-}
-
-impl Cargo {
-    /// Returns after how long TCP sends this again first, and how often it does. `None` is sent
-    /// once.
-    fn retries(&self) -> Option<(u64, u32)> {
-        match self {
-            Self::Request { .. } | Self::Answer { .. } => Some((SECOND, SYN_RETRIES)),
-            Self::Segment { .. } => Some((200 * MS, RETRIES)),
-            Self::Reset { .. }
-            | Self::Probe { .. }
-            | Self::Datagram { .. }
-            | Self::Unreachable { .. } => None,
-        }
-    }
-}
-
 impl Net {
     /// Sends something. Returns when it arrives, if it does.
     pub(super) fn send(

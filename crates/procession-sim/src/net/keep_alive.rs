@@ -3,66 +3,13 @@
 //! A probe that is answered changes nothing that a program sees. So there are probes only while the
 //! peer is silent: a way is cut, its host has no power, or knows nothing of the connection.
 
-use std::net::TcpStream;
-use std::time::Duration;
-
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
-use super::flights::Cargo;
-use super::streams::Phase;
-use super::{Moment, Net};
-
-/// For how long a stream waits for a peer that is silent. Times are in nanoseconds.
-pub(super) struct Patience {
-    keep_alive: Option<KeepAlive>,
-    user_timeout: Option<u64>,
-    /// When something came from the peer.
-    pub(super) heard_at: u64,
-    /// A probe is due.
-    is_probing: bool,
-    /// When the first segment was sent again.
-    repeats_since: u64,
-}
-
-impl Patience {
-    pub(super) fn new(now: u64) -> Self {
-        Self {
-            keep_alive: None,
-            user_timeout: None,
-            heard_at: now,
-            is_probing: false,
-            repeats_since: now,
-        }
-    }
-}
-
-/// What a program has asked for.
-#[derive(Clone, Copy)]
-struct KeepAlive {
-    idle: u64,
-    interval: u64,
-    /// Probes without an answer after which the connection is given up.
-    probes: u32,
-}
-
-impl KeepAlive {
-    /// Returns what the options say, if they ask for it.
-    fn of(options: &TcpStream) -> Option<Self> {
-        if !sockopt::socket_keepalive(options).ok()? {
-            return None;
-        }
-        let idle = crate::nanoseconds(sockopt::tcp_keepidle(options).ok()?);
-        let interval = crate::nanoseconds(sockopt::tcp_keepintvl(options).ok()?);
-        Some(Self { idle, interval, probes: sockopt::tcp_keepcnt(options).ok()? })
-    }
-}
-
-/// Returns the user timeout that the options have, in nanoseconds.
-fn user_timeout(options: &TcpStream) -> Option<u64> {
-    let milliseconds = sockopt::tcp_user_timeout(options).ok().filter(|&limit| limit > 0)?;
-    Some(crate::nanoseconds(Duration::from_millis(milliseconds.into())))
-}
+use crate::net::Net;
+use crate::net::cargo::Cargo;
+use crate::net::moment::Moment;
+use crate::net::patience::{KeepAlive, Patience, user_timeout};
+use crate::net::sockets::Phase;
 
 impl Net {
     /// Takes note of the options that programs have changed, and begins to probe silent peers.

@@ -8,11 +8,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
-use super::flights::Cargo;
 use super::places::{serves, target};
-use super::streams::{Phase, Stream};
-use super::{Kind, Listener, Moment, Net, Socket};
 use crate::faults::Fault;
+use crate::net::Net;
+use crate::net::cargo::Cargo;
+use crate::net::moment::Moment;
+use crate::net::sockets::{Kind, Listener, Phase, Socket, Stream};
 
 /// Returns two connected ends, both in non-blocking mode: that of a program, and the far end.
 pub(super) fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -21,7 +22,7 @@ pub(super) fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 impl Net {
-    pub(super) fn listen(
+    pub(crate) fn listen(
         &mut self,
         home: usize,
         at: SocketAddr,
@@ -37,7 +38,7 @@ impl Net {
     }
 
     /// Takes the next connection from a listener.
-    pub(super) fn accept(
+    pub(crate) fn accept(
         &mut self,
         id: u64,
         near: BorrowedFd<'_>,
@@ -57,7 +58,7 @@ impl Net {
     }
 
     /// Begins to connect.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         &mut self,
         moment: &mut Moment<'_>,
         home: usize,

@@ -6,38 +6,18 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
-use super::{HostProgram, Kind, Moment, Net, PROGRAM, Socket};
-use crate::engine::NEVER;
+use crate::net::host::{Home, HostProgram, Place, Stopped};
+use crate::net::moment::Moment;
+use crate::net::sockets::{Kind, Socket};
+use crate::net::{Net, PROGRAM, PROGRAM_NAME};
+use crate::time::NEVER;
 
 /// The first of the ports that the system chooses from.
 const EPHEMERAL: u16 = 49152;
 
-/// A host.
-pub(super) struct Place {
-    pub(super) name: String,
-    pub(super) address: Ipv4Addr,
-    /// `false` while the machine has no power: nothing answers.
-    pub(super) has_power: bool,
-    /// The number of the start of its program that runs now.
-    pub(super) home: Option<usize>,
-    /// `None` for the host of the check itself.
-    pub(super) program: Option<Arc<HostProgram>>,
-    next_port: u16,
-}
-
-/// One start of the program of a host.
-pub(crate) struct Home {
-    pub(super) host: usize,
-    /// The waker of its main future, until the program is to end.
-    pub(super) root: Option<std::task::Waker>,
-    pub(super) scheduler: Option<procession::Scheduler>,
-    /// Set once the program is to end, whatever it does.
-    pub(super) is_stopped: bool,
-}
-
 impl Net {
     /// Adds a host, which runs from now on. Returns its number.
-    pub(super) fn add_host(&mut self, name: &str, program: Option<Arc<HostProgram>>) -> usize {
+    pub(crate) fn add_host(&mut self, name: &str, program: Option<Arc<HostProgram>>) -> usize {
         let host = self.hosts.len();
         let number = u32::try_from(host + 1).expect("the network has so many addresses");
         self.hosts.push(Place {
@@ -53,7 +33,7 @@ impl Net {
     }
 
     /// Starts the program of a host. Returns the number of the start.
-    pub(super) fn start(&mut self, host: usize) -> usize {
+    pub(crate) fn start(&mut self, host: usize) -> usize {
         let home = self.homes.len();
         self.homes.push(Home { host, root: None, scheduler: None, is_stopped: false });
         (self.hosts[host].has_power, self.hosts[host].home) = (true, Some(home));
@@ -61,23 +41,38 @@ impl Net {
     }
 
     /// Returns the number of the host with a name.
-    pub(super) fn host_named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn host_named(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name == name)
     }
 
     /// Returns the name of the host of a start.
     pub(crate) fn name_of_home(&self, home: usize) -> &str {
-        self.homes.get(home).map_or(super::PROGRAM_NAME, |home| self.name(home.host))
+        self.homes.get(home).map_or(PROGRAM_NAME, |home| self.name(home.host))
     }
 
-    pub(super) fn name(&self, host: usize) -> &str {
+    pub(crate) fn name(&self, host: usize) -> &str {
         &self.hosts[host].name
     }
 
     /// Returns the host of a start, if that has not ended.
-    pub(super) fn running(&self, home: usize) -> Result<usize, Errno> {
+    pub(crate) fn running(&self, home: usize) -> Result<usize, Errno> {
         let host = self.homes.get(home).map_or(PROGRAM, |home| home.host);
         if self.hosts[host].home == Some(home) { Ok(host) } else { Err(Errno::NETDOWN) }
+    }
+
+    /// Notes that the program of a host is to end.
+    pub(crate) fn stop(&mut self, home: usize) -> Stopped {
+        let home = &mut self.homes[home];
+        home.is_stopped = true;
+        Stopped { scheduler: home.scheduler.take(), root: home.root.take() }
+    }
+
+    /// The program of a host has ended by itself.
+    pub(crate) fn note_end(&mut self, home: usize) {
+        if let Ok(host) = self.running(home) {
+            self.hosts[host].home = None;
+        }
+        self.homes[home].scheduler = None;
     }
 
     /// Returns the host that `from` reaches at an address.
@@ -145,13 +140,13 @@ impl Net {
     }
 
     /// Cuts the way from one host to another, until then.
-    pub(super) fn cut(&mut self, from: usize, to: usize, until: u64) {
+    pub(crate) fn cut(&mut self, from: usize, to: usize, until: u64) {
         let cut = self.cuts.entry((from, to)).or_insert(until);
         *cut = until.max(*cut);
     }
 
     /// Mends the way from one host to another. What waits for it is sent again at once.
-    pub(super) fn mend(&mut self, now: u64, from: usize, to: usize) {
+    pub(crate) fn mend(&mut self, now: u64, from: usize, to: usize) {
         self.cuts.remove(&(from, to));
         self.hasten(now, Some((from, to)));
     }
@@ -174,7 +169,7 @@ impl Net {
     }
 
     /// Ends the sockets of a host, since its program was killed or its machine has lost its power.
-    pub(super) fn close_all(&mut self, moment: &mut Moment<'_>, host: usize, tells: bool) {
+    pub(crate) fn close_all(&mut self, moment: &mut Moment<'_>, host: usize, tells: bool) {
         self.broken.retain(|_, broken| broken.host != host);
         // What the program has closed before, the system of the host brings to its end.
         let is_own = |socket: &Socket| socket.host == host && !(tells && socket.is_closed);
@@ -219,7 +214,7 @@ pub(super) fn serves(local: SocketAddr, to: SocketAddr) -> bool {
 
 /// Returns the address that the system of a host sends to in the place of another one: an
 /// unspecified address is the host itself.
-pub(super) fn target(to: SocketAddr) -> SocketAddr {
+pub(crate) fn target(to: SocketAddr) -> SocketAddr {
     let ip = match to.ip().to_canonical() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -229,4 +224,4 @@ pub(super) fn target(to: SocketAddr) -> SocketAddr {
 }
 
 /// The end of a cut that only the program mends.
-pub(super) const FOR_GOOD: u64 = NEVER;
+pub(crate) const FOR_GOOD: u64 = NEVER;

@@ -1,19 +1,17 @@
 //! Streams: what their programs write arrives at their peers in order, sooner or later.
 
-use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use super::flights::Cargo;
-use super::keep_alive::Patience;
-use super::{FarEnd, Kind, Moment, Net, Socket};
-use crate::engine::US;
 use crate::faults::Fault;
+use crate::net::Net;
+use crate::net::cargo::Cargo;
+use crate::net::moment::Moment;
+use crate::net::sockets::{Broken, Kind, Phase, Segment, Socket, Stream};
+use crate::time::US;
 
 /// Bytes that a stream has on the way, or that its peer has not taken, at most.
 const WINDOW: usize = 64 << 10;
@@ -21,145 +19,6 @@ const WINDOW: usize = 64 << 10;
 const SEGMENT_MAX: usize = 16 << 10;
 /// Nanoseconds between two parts of a segment that arrives in parts.
 const GAP: u64 = US;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Connecting,
-    Connected,
-    /// The attempt to connect has failed.
-    Failed(Errno),
-}
-
-/// One end of a connection.
-pub(super) struct Stream {
-    pub(super) peer_addr: SocketAddr,
-    pub(super) peer: Option<u64>,
-    pub(super) phase: Phase,
-    /// What is on its way to the peer. Only the first segment has a flight.
-    sent: VecDeque<Segment>,
-    sent_bytes: usize,
-    /// What has arrived, and finds no room in the socket of the program.
-    arrived: VecDeque<u8>,
-    /// The peer sends no more, and all it has sent has arrived.
-    peer_has_ended: bool,
-    /// The program sends no more.
-    has_ended: bool,
-    /// The connection is broken. What has arrived can still be read.
-    is_broken: bool,
-    /// The peer learns that the connection is broken once all that was sent has arrived.
-    resets_at_end: bool,
-    /// The program has closed its socket before it has read all.
-    is_unread: bool,
-    /// The program has learned that nothing more arrives.
-    has_told_end: bool,
-    /// The error that the next call of the program gets.
-    error: Option<Errno>,
-    /// How many bytes arrive at a time.
-    pub(super) grain: usize,
-    /// The socket that holds the options, once the program has asked for one.
-    pub(super) options: Option<Arc<TcpStream>>,
-    pub(super) patience: Patience,
-}
-
-/// What is left of a broken stream, until its program closes it.
-pub(super) struct Broken {
-    pub(super) host: usize,
-    pub(super) local: SocketAddr,
-    pub(super) peer_addr: SocketAddr,
-    phase: Phase,
-    error: Option<Errno>,
-    /// To close it would wake the program: at once, or when the last of its copies is closed. That
-    /// of a socket of std is closed, since nobody would tell when it may be.
-    far: Option<FarEnd>,
-}
-
-struct Segment {
-    due: u64,
-    /// The end of the stream is an empty segment.
-    bytes: Vec<u8>,
-}
-
-impl Stream {
-    pub(super) fn new(
-        peer_addr: SocketAddr,
-        peer: Option<u64>,
-        phase: Phase,
-        moment: &mut Moment<'_>,
-    ) -> Self {
-        // Tiny parts are so costly that only some connections have them.
-        let grain = moment.fault(Fault::SmallReads, &[0, 1, 1, 2, 7, 100]);
-        let grain = grain.map_or(usize::MAX, |grain| grain as usize);
-        if grain < usize::MAX {
-            moment.tell(|| format!("bytes from {peer_addr} arrive {grain} at a time"));
-        }
-        Self {
-            peer_addr,
-            peer,
-            phase,
-            sent: VecDeque::new(),
-            sent_bytes: 0,
-            arrived: VecDeque::new(),
-            peer_has_ended: false,
-            has_ended: false,
-            is_broken: false,
-            resets_at_end: false,
-            is_unread: false,
-            has_told_end: false,
-            error: None,
-            grain,
-            options: None,
-            patience: Patience::new(moment.now),
-        }
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.is_broken
-    }
-
-    /// Returns `true` if all that the peer has sent has arrived, and it sends no more.
-    pub(super) fn has_heard_end(&self) -> bool {
-        self.peer_has_ended
-    }
-
-    /// Returns `true` if the program has asked that closing the socket resets the connection.
-    fn resets_when_closed(&self) -> bool {
-        let linger = self.options.as_ref().map(|socket| {
-            // An option of a socket of this network, which is open.
-            rustix::net::sockopt::socket_linger(&**socket).ok().flatten()
-        });
-        linger.flatten() == Some(Duration::ZERO)
-    }
-}
-
-impl Socket {
-    pub(super) fn new(
-        home: usize,
-        host: usize,
-        local: SocketAddr,
-        far: OwnedFd,
-        kind: Kind,
-    ) -> Self {
-        let far = FarEnd(far);
-        let (is_readable, is_writable, is_closed) = (false, true, false);
-        let is_released = false;
-        Self { home, host, local, far, is_readable, is_writable, is_closed, is_released, kind }
-    }
-
-    /// Returns `true` if the network has ended what the program reads.
-    pub(super) fn has_hung_up(&self) -> bool {
-        match &self.kind {
-            Kind::Stream(stream) => stream.has_told_end || stream.is_broken,
-            Kind::Listener(_) | Kind::Datagrams(_) => false,
-        }
-    }
-
-    fn stream(&mut self) -> Option<&mut Stream> {
-        match &mut self.kind {
-            Kind::Stream(stream) => Some(stream),
-            _ => None,
-        }
-    }
-}
 
 /// What a look at a far end has found.
 enum Found {
@@ -174,7 +33,7 @@ impl Net {
     ///
     /// The real system would tell of that only once nobody has a copy of the descriptor. A child
     /// that any thread of this program starts has copies of all, until it executes its own program.
-    pub(super) fn close(&mut self, id: u64, near: BorrowedFd<'_>) {
+    pub(crate) fn close(&mut self, id: u64, near: BorrowedFd<'_>) {
         self.broken.remove(&id);
         if let Some(socket) = self.sockets.get_mut(&id) {
             socket.is_closed = true;
@@ -187,7 +46,7 @@ impl Net {
     }
 
     /// The end of the program becomes a socket of std.
-    pub(super) fn release(&mut self, id: u64) {
+    pub(crate) fn release(&mut self, id: u64) {
         if let Some(broken) = self.broken.get_mut(&id) {
             drop(broken.far.take());
         }
@@ -457,19 +316,19 @@ impl Net {
     }
 
     /// Returns how far a stream has come.
-    pub(super) fn phase(&mut self, id: u64) -> Option<Phase> {
+    pub(crate) fn phase(&mut self, id: u64) -> Option<Phase> {
         let of_broken = self.broken.get(&id).map(|broken| broken.phase);
         of_broken.or_else(|| self.stream(id).map(|stream| stream.phase))
     }
 
     /// Returns the address of the peer of a stream.
-    pub(super) fn peer_addr(&mut self, id: u64) -> Option<SocketAddr> {
+    pub(crate) fn peer_addr(&mut self, id: u64) -> Option<SocketAddr> {
         let of_broken = self.broken.get(&id).map(|broken| broken.peer_addr);
         of_broken.or_else(|| self.stream(id).map(|stream| stream.peer_addr))
     }
 
     /// Returns the place of the error that the next call of the program on a socket gets.
-    pub(super) fn error(&mut self, id: u64) -> Option<&mut Option<Errno>> {
+    pub(crate) fn error(&mut self, id: u64) -> Option<&mut Option<Errno>> {
         if let Some(broken) = self.broken.get_mut(&id) {
             return Some(&mut broken.error);
         }
@@ -481,7 +340,7 @@ impl Net {
     }
 
     /// Returns `true` if something has arrived that the program cannot read yet.
-    pub(super) fn has_more(&mut self, id: u64) -> bool {
+    pub(crate) fn has_more(&mut self, id: u64) -> bool {
         self.stream(id).is_some_and(|stream| !stream.arrived.is_empty())
     }
 

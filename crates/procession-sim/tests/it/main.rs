@@ -6,6 +6,7 @@ mod determinism;
 mod exchange;
 mod faults;
 mod found;
+mod layers;
 mod mutants;
 mod net;
 mod relations;

@@ -9,11 +9,12 @@ use procession::sim::Network;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::places::target;
-use super::streams::Phase;
-use super::{Datagrams, Kind, Moment, Net};
 use crate::engine::{Engine, Held};
 use crate::faults::Fault;
+use crate::net::Net;
+use crate::net::moment::Moment;
+use crate::net::places::target;
+use crate::net::sockets::{Datagrams, Kind, Phase};
 
 /// For how long the name of a host may be looked up.
 const LOOKUPS: [u64; 4] = [0, 1_000_000, 100_000_000, 5_000_000_000];

@@ -2,21 +2,20 @@
 
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use procession::Scheduler;
 
-use super::places::FOR_GOOD;
-use super::{Net, PROGRAM};
-use crate::Sim;
-use crate::engine::{Engine, Held, MS};
+use crate::engine::{Engine, Held};
+use crate::net::host::HostProgram;
+use crate::net::places::FOR_GOOD;
+use crate::net::{Net, PROGRAM};
 use crate::program;
-
-/// The program of a host.
-pub(crate) type HostProgram = dyn Fn() -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync;
+use crate::sim::Sim;
+use crate::time::{MS, nanoseconds};
 
 /// How long the start of a program waits if the system has no thread for it.
 const RETRY: u64 = 10 * MS;
@@ -204,54 +203,7 @@ fn number(net: &Net, name: &str) -> usize {
     }
 }
 
-/// What is left to do without the lock when a program is to end.
-struct Stopped {
-    scheduler: Option<Scheduler>,
-    root: Option<Waker>,
-}
-
-impl Stopped {
-    fn carry_out(self) {
-        if let Some(scheduler) = &self.scheduler {
-            procession::sim::terminate_all(scheduler);
-        }
-        if let Some(root) = self.root {
-            root.wake();
-        }
-    }
-}
-
-impl Net {
-    fn stop(&mut self, home: usize) -> Stopped {
-        let home = &mut self.homes[home];
-        home.is_stopped = true;
-        Stopped { scheduler: home.scheduler.take(), root: home.root.take() }
-    }
-
-    /// The program of a host has ended by itself.
-    fn note_end(&mut self, home: usize) {
-        if let Ok(host) = self.running(home) {
-            self.hosts[host].home = None;
-        }
-        self.homes[home].scheduler = None;
-    }
-}
-
 impl Engine {
-    /// Ends the programs of all hosts but that of the check.
-    pub(crate) fn stop_hosts(&self) {
-        let stopped = self.with_net_if_any(|net, _| {
-            let homes = 1..net.homes.len();
-            homes.map(|home| net.stop(home)).collect::<Vec<_>>()
-        });
-        for stopped in stopped.into_iter().flatten() {
-            // In order, since the check may go on to use what the processes release.
-            if let Some(root) = stopped.root {
-                root.wake();
-            }
-        }
-    }
-
     /// Returns `true` if the program is to end. It is woken for that.
     fn is_stopped(&self, home: usize, task: &Context<'_>) -> bool {
         let before = self.net(|net, _| {
@@ -323,6 +275,6 @@ impl Sim {
     /// The name is that of its thread, as in a report: `sim-0` for the first worker of the check,
     /// `db-1` for the second one of the host `db`. Returns `true` if there is such a thread.
     pub fn stall(&self, worker: &str, duration: Duration) -> bool {
-        self.engine.stall_next(worker, crate::nanoseconds(duration))
+        self.engine.stall_next(worker, nanoseconds(duration))
     }
 }
