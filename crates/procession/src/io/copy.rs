@@ -33,7 +33,8 @@ const BUFFER: usize = 16 << 10;
 ///
 /// # Errors
 /// Returns the first error of a read or write, and [`WriteZero`](io::ErrorKind::WriteZero) if
-/// `writer` takes nothing.
+/// `writer` takes nothing. A read or write that fails with
+/// [`Interrupted`](io::ErrorKind::Interrupted) is tried again.
 ///
 /// # Cancellation
 /// If the future is dropped before it completes, data that was read and not written is lost, at
@@ -75,7 +76,8 @@ where
 /// ```
 ///
 /// # Errors
-/// Returns the first error of either direction. The other direction ends with it.
+/// Returns the first error of either direction. The other direction ends with it. A read or write
+/// that fails with [`Interrupted`](io::ErrorKind::Interrupted) is tried again.
 ///
 /// # Cancellation
 /// If the future is dropped before it completes, data that was read and not written is lost, at
@@ -199,6 +201,11 @@ impl<A: ?Sized, B: ?Sized> fmt::Debug for CopyBidirectional<'_, A, B> {
     }
 }
 
+/// Returns `true` if the operation is to be tried again, as in [`std::io::copy`].
+fn is_interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
+}
+
 /// One direction of a copy in both.
 #[derive(Default)]
 struct CopyDirection {
@@ -261,7 +268,7 @@ impl CopyBuffer {
         if self.buffer.is_empty() {
             self.buffer = vec![0; BUFFER].into();
         }
-        loop {
+        'copy: loop {
             // Readers and writers in memory never wait.
             if !budget::charge(task) {
                 return Poll::Pending;
@@ -270,6 +277,7 @@ impl CopyBuffer {
                 match Pin::new(&mut *reader).poll_read(task, &mut self.buffer) {
                     Poll::Ready(Ok(0)) => self.read_all = true,
                     Poll::Ready(Ok(count)) => (self.start, self.end) = (0, count),
+                    Poll::Ready(Err(error)) if is_interrupted(&error) => continue,
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => {
                         if self.needs_flush {
@@ -282,10 +290,13 @@ impl CopyBuffer {
             }
             while self.start < self.end {
                 let left = &self.buffer[self.start..self.end];
-                let count = ready!(Pin::new(&mut *writer).poll_write(task, left))?;
-                if count == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-                }
+                let count = match ready!(Pin::new(&mut *writer).poll_write(task, left)) {
+                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Ok(count) => count,
+                    // Charged, like a read: a writer may be interrupted again and again.
+                    Err(error) if is_interrupted(&error) => continue 'copy,
+                    Err(error) => return Poll::Ready(Err(error)),
+                };
                 self.start += count;
                 self.copied += count as u64;
                 self.needs_flush = true;

@@ -141,7 +141,11 @@ impl AsyncWrite for Slow {
 }
 
 fn script() -> impl Strategy<Value = VecDeque<Act>> {
-    let act = prop_oneof![(1..9_usize).prop_map(Act::Some), Just(Act::Wait)];
+    let act = prop_oneof![
+        (1..9_usize).prop_map(Act::Some),
+        Just(Act::Wait),
+        Just(Act::Fail(ErrorKind::Interrupted)),
+    ];
     prop::collection::vec(act, 0..40).prop_map(VecDeque::from)
 }
 
