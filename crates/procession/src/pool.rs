@@ -17,7 +17,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All kinds of pool are built by one [`Builder`]:
+//! What a job wants is said by a [`JobBuilder`]: `pool.job(f).priority(p).key(&k).submit()`.
+//!
+//! All kinds of pool are one type, [`Pool`], and are built by one [`Builder`]:
 //!
 //! | pool | its workers | its jobs | built by |
 //! |---|---|---|---|
@@ -57,6 +59,7 @@ mod figures;
 mod function;
 mod hooks;
 mod job;
+mod job_builder;
 mod job_handle;
 mod lifecycle;
 mod multi;
@@ -67,10 +70,10 @@ pub(crate) mod program;
 mod reaper;
 #[expect(unsafe_code, reason = "a scope erases the lifetime of jobs that borrow")]
 mod scope;
+mod source;
 pub(crate) mod state;
 mod stats;
 mod submit;
-mod thread_pool;
 mod threads;
 
 pub use self::async_pool::AsyncPool;
@@ -78,12 +81,12 @@ pub use self::builder::{Builder, OnFull, Queue, UNLIMITED};
 pub use self::coroutines::CoPool;
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
 pub use self::function::{AsyncFnPool, FnPool};
+pub use self::job_builder::{AsyncCalls, BlockingCalls, JobBuilder};
 pub use self::job_handle::JobHandle;
 pub use self::multi::{Balance, MultiPool};
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
-pub use self::operations::{Permit, Reserve};
+pub use self::operations::{Permit, Pool, Reserve};
 pub use self::program::spawn_blocking;
 pub use self::scope::{Scope, ScopedHandle};
 pub use self::state::lane::Priority;
 pub use self::stats::PoolStats;
-pub use self::thread_pool::Pool;

@@ -1,25 +1,27 @@
 //! Pools of async processes.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
 
 use super::builder::Builder;
-use super::error::{PoolError, SubmitError};
-use super::job::{Promise, Settled};
+use super::error::PoolError;
+use super::hooks::Settled;
+use super::job::{JobEnds, Promise};
+use super::job_builder::AsyncCalls;
 use super::job_handle::JobHandle;
-use super::operations::{Entrance, Permit, Pooling, operations};
+use super::operations::Pool;
 use super::processes::{JobWorker, Processes, Succeed, Work, Working};
-use super::submit::FullPolicy;
+use super::source::{JobSource, Owning, opaque};
 use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 
 /// A job of a pool of async processes. If it is dropped before its end, it is cancelled.
-pub(super) struct FutureJob(Box<dyn AsyncJob>);
+pub struct FutureJob(Box<dyn AsyncJob>);
 
 // It takes room in the box of each job.
 const _: () = assert!(size_of::<JobWorker<FutureJob>>() <= 24);
@@ -57,7 +59,7 @@ impl<F> Succeed<FutureJob, OwnOr<F, Nested>> for Nest {
 type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
 
 /// A future, boxed as a job.
-type PreparedJob<F> = AsyncBody<Work<FutureJob, Nest, OwnOrNested<F>>>;
+pub struct PreparedJob<F: Future>(Box<AsyncBody<Work<FutureJob, Nest, OwnOrNested<F>>>>);
 
 impl<F> AsyncJob for AsyncBody<Work<FutureJob, Nest, OwnOr<F, Nested>>>
 where
@@ -73,23 +75,35 @@ where
     }
 }
 
-fn prepared<F: Future>(future: F, promise: Option<Promise<F::Output>>) -> Box<PreparedJob<F>> {
-    let future = OwnOr::Own(Guarded::new(future, promise));
-    Box::new(AsyncBody::Runs(Work { future, state: Working { worker: None, next: Nest } }))
-}
-
-fn into_job<F>(prepared: Box<PreparedJob<F>>) -> FutureJob
+impl<F> JobSource<FutureJob, F> for Owning
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    FutureJob(prepared)
-}
+    type Output = F::Output;
+    type Discarded = F::Output;
+    type Boxed = PreparedJob<F>;
+    type Handle = JobHandle<F::Output>;
 
-fn refused<F: Future>(error: SubmitError<Box<PreparedJob<F>>>) -> SubmitError<F> {
-    SubmitError::of(error, |prepared| match prepared.into_future().map(|work| work.future) {
-        Some(OwnOr::Own(future)) => future.into_future(),
-        _ => unreachable!("a refused job did not run"),
-    })
+    fn boxed(content: F, ends: JobEnds<F::Output>) -> Self::Boxed {
+        let future = OwnOr::Own(Guarded::new(content, ends.into_promise()));
+        let state = Working { worker: None, next: Nest };
+        PreparedJob(Box::new(AsyncBody::Runs(Work { future, state })))
+    }
+
+    fn content(boxed: PreparedJob<F>) -> F {
+        match boxed.0.into_future().map(|work| work.future) {
+            Some(OwnOr::Own(future)) => future.into_future(),
+            _ => unreachable!("a refused job did not run"),
+        }
+    }
+
+    fn job(&self, boxed: PreparedJob<F>) -> FutureJob {
+        FutureJob(boxed.0)
+    }
+
+    fn handle(handle: JobHandle<F::Output>) -> JobHandle<F::Output> {
+        handle
+    }
 }
 
 impl FutureJob {
@@ -101,6 +115,11 @@ impl FutureJob {
             state: Working { worker: None, next: Nest },
         })))
     }
+}
+
+opaque! {
+    [] FutureJob;
+    [F: Future] PreparedJob<F>;
 }
 
 /// A pool of async processes that run futures, at most as many at once as its capacity.
@@ -141,8 +160,8 @@ impl FutureJob {
 /// A job may await the handle of another job of its own pool. If that job is still queued, it
 /// begins immediately, in a place that the waiting job lends: a job that waits does no work, so no
 /// more jobs work than the capacity allows. If the awaited job is held behind earlier jobs of its
-/// [key](Self::with_key), these begin in the place before it. So jobs may wait for their own jobs
-/// to any depth, with any capacity:
+/// [key](super::JobBuilder::key), these begin in the place before it. So jobs may wait for their
+/// own jobs to any depth, with any capacity:
 ///
 /// ```
 /// use procession::pool::{Pool, Queue};
@@ -166,12 +185,12 @@ impl FutureJob {
 /// that one runs, other queued jobs that it awaits wait for a worker as all jobs do.
 ///
 /// If a job waits for a place in its own full pool while all others do the same, or await jobs of
-/// the pool, its submit is an error ([`SubmitError::is_deadlock`]). The pool cannot know that one
-/// of them would give up later. Waits of [`submit_timeout`](Self::submit_timeout) are not counted.
-/// Nor is anything else that a job awaits, such as a lock. Jobs that await one another in a circle
-/// wait forever.
-#[derive(Clone)]
-pub struct AsyncPool(Entrance<FutureJob>);
+/// the pool, its submit is an error
+/// ([`SubmitError::is_deadlock`](super::SubmitError::is_deadlock)). The pool cannot know that one
+/// of them would give up later. Waits with a [`timeout`](super::JobBuilder::timeout) are not
+/// counted, nor is anything else that a job awaits, such as a lock. Jobs that await one another in
+/// a circle wait forever.
+pub type AsyncPool = Pool<AsyncCalls, FutureJob>;
 
 impl Builder {
     /// Builds a pool of async processes, of the scheduler that the calling process or thread
@@ -193,165 +212,9 @@ impl Builder {
     }
 
     fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
-        Entrance::open(
-            &self,
-            Processes::resting(shared, |reservation, worker, job: FutureJob| {
-                job.0.launch(reservation, worker)
-            }),
-        )
-        .map(AsyncPool)
-    }
-}
-
-impl AsyncPool {
-    /// Returns what a submit call does by default if the pool is full.
-    pub(super) fn policy(&self) -> FullPolicy {
-        self.0.policy()
-    }
-
-    async fn put_with_handle<F>(
-        &self,
-        future: F,
-        policy: FullPolicy,
-    ) -> Result<JobHandle<F::Output>, SubmitError<F>>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let (promise, cell) = Promise::new(None);
-        let job = prepared(future, Some(promise));
-        let ticket =
-            self.inner().put_async(self.0.lane, job, policy, into_job).await.map_err(refused)?;
-        Ok(JobHandle::new(self.inner(), cell, ticket))
-    }
-
-    /// Runs a future without a handle. If the pool is full, it waits for a place, or refuses if the
-    /// [builder](Builder::on_full) said so.
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    ///
-    /// # Cancellation
-    /// If it is dropped before it completes, it leaves the wait list and drops the future. The
-    /// pool has not taken the job then.
-    #[track_caller]
-    pub fn execute<F>(&self, future: F) -> impl Future<Output = Result<(), SubmitError<F>>>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        crate::scheduler::placed::placed(async move {
-            self.inner()
-                .put_async(self.0.lane, prepared(future, None), self.0.policy(), into_job)
-                .await
-                .map(drop)
-                .map_err(refused)
-        })
-    }
-
-    /// Runs a future, and returns a handle to the result. If the pool is full, does what
-    /// [`execute`](Self::execute) does.
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    ///
-    /// # Cancellation
-    /// Like [`execute`](Self::execute).
-    #[track_caller]
-    pub fn submit<F>(
-        &self,
-        future: F,
-    ) -> impl Future<Output = Result<JobHandle<F::Output>, SubmitError<F>>>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        crate::scheduler::placed::placed(async move {
-            self.put_with_handle(future, self.0.policy()).await
-        })
-    }
-
-    /// Runs a future, and returns a handle to the result. If the pool is full, waits for a place,
-    /// at most for `timeout`.
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    ///
-    /// # Cancellation
-    /// Like [`execute`](Self::execute).
-    #[track_caller]
-    pub fn submit_timeout<F>(
-        &self,
-        future: F,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<JobHandle<F::Output>, SubmitError<F>>>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        crate::scheduler::placed::placed(async move {
-            self.put_with_handle(future, FullPolicy::Wait(Some(timeout))).await
-        })
-    }
-
-    /// Runs a future without a handle, if the pool is not full.
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    pub fn try_execute<F>(&self, future: F) -> Result<(), SubmitError<F>>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        crate::scheduler::budget::spend();
-        self.inner()
-            .put_now(self.0.lane, prepared(future, None), into_job)
-            .map(drop)
-            .map_err(refused)
-    }
-
-    /// Runs a future, and returns a handle to the result, if the pool is not full.
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    pub fn try_submit<F>(&self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        crate::scheduler::budget::spend();
-        let (promise, cell) = Promise::new(None);
-        let job = prepared(future, Some(promise));
-        let ticket = self.inner().put_now(self.0.lane, job, into_job).map_err(refused)?;
-        Ok(JobHandle::new(self.inner(), cell, ticket))
-    }
-}
-
-operations!([] AsyncPool, FutureJob);
-
-impl Permit<'_, AsyncPool> {
-    /// Runs a future in the reserved place, without a handle.
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future: the pool is closed, or could start no worker.
-    pub fn execute<F>(self, future: F) -> Result<(), SubmitError<F>>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.enter(prepared(future, None), into_job).map(drop).map_err(refused)
-    }
-
-    /// Runs a future in the reserved place, and returns a handle to the result.
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future: the pool is closed, or could start no worker.
-    pub fn submit<F>(self, future: F) -> Result<JobHandle<F::Output>, SubmitError<F>>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let pool = self.pool;
-        let (promise, cell) = Promise::new(None);
-        let job = prepared(future, Some(promise));
-        let ticket = self.enter(job, into_job).map_err(refused)?;
-        Ok(JobHandle::new(pool.inner(), cell, ticket))
+        let launch = |reservation: Reservation<'_>, worker, job: FutureJob| {
+            job.0.launch(reservation, worker);
+        };
+        Pool::open(&self, Processes::resting(shared, launch))
     }
 }

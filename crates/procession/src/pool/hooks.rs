@@ -5,7 +5,6 @@ use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 
-use super::job::Settled;
 use super::state::outcome::Ended;
 use crate::process::exit::Exiting;
 use crate::process::unwind::{guarded, print_caught, text_of};
@@ -13,6 +12,12 @@ use crate::util::caught;
 
 type PoolHook = Arc<dyn Fn() + Send + Sync>;
 type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
+
+/// The payload of a job's panic, unless the handle received the panic.
+pub(super) type Panic = Option<Box<dyn Any + Send>>;
+
+/// The rest of a job after its end: a panic that no handle receives.
+pub(super) type Settled = Result<(), Panic>;
 
 /// The functions of the user that a pool calls.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use procession_sync::Mutex;
 
 use super::error::JobError;
-use super::state::outcome::Ended;
+use super::hooks::Settled;
 use crate::process::async_body::Settle;
 use crate::process::exit::Exiting;
 use crate::process::unwind::{drop_guarded, guarded, print_caught, text_of};
@@ -91,27 +91,10 @@ impl<T> ResultCell<T> {
     }
 }
 
-/// A job, as its handle sees it.
-pub(super) trait JobOutcome<T>: Send + Sync {
-    fn cell(&self) -> &ResultCell<T>;
-}
-
-impl<T: Send> JobOutcome<T> for ResultCell<T> {
-    fn cell(&self) -> &ResultCell<T> {
-        self
-    }
-}
-
 /// The duty to resolve a cell. Dropping it resolves the cell as cancelled.
 pub(super) struct Promise<T>(Option<Arc<ResultCell<T>>>);
 
 impl<T> Promise<T> {
-    /// Returns a promise, and its cell for the handle.
-    pub(super) fn new(outstanding: Option<Outstanding>) -> (Self, Arc<ResultCell<T>>) {
-        let cell = Arc::new(ResultCell::new(outstanding));
-        (Self(Some(Arc::clone(&cell))), cell)
-    }
-
     fn resolve(mut self, result: Result<T, JobError>) {
         if let Some(cell) = self.0.take() {
             cell.resolve(result);
@@ -148,12 +131,6 @@ pub(super) fn caught<R>(user_code: impl FnOnce() -> R) -> Caught<R> {
     catch_unwind(AssertUnwindSafe(user_code))
 }
 
-/// The payload of a job's panic, unless the handle received the panic.
-pub(super) type Panic = Option<Box<dyn Any + Send>>;
-
-/// The rest of a job after its end: a panic that no handle receives.
-pub(super) type Settled = Result<(), Panic>;
-
 impl<T> Settle<T> for Option<Promise<T>> {
     type Settled = Settled;
 
@@ -177,65 +154,29 @@ impl<T> Settle<T> for Option<Promise<T>> {
     }
 }
 
-/// A closure and the cell of its result, in one allocation.
-pub(super) struct ClosureJob<F, T> {
-    closure: Mutex<Option<F>>,
-    cell: ResultCell<T>,
+/// Where a job comes from, and where its result goes.
+pub struct JobEnds<T> {
+    /// The promise of the result, if the job has a handle.
+    pub(super) promise: Option<Promise<T>>,
+    /// Set only for jobs without a promise.
+    pub(super) outstanding: Option<Outstanding>,
+    /// Set only for jobs on threads. Processes have a scheduler.
+    pub(super) origin: JobOrigin,
 }
 
-/// A job with a handle, as its worker sees it.
-pub(super) trait Runnable: Send + Sync {
-    fn run(&self) -> Ended;
-    fn cancel(&self);
-}
-
-impl<F, T> ClosureJob<F, T>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    pub(super) fn new(closure: F, outstanding: Option<Outstanding>) -> Self {
-        Self { closure: Mutex::new(Some(closure)), cell: ResultCell::new(outstanding) }
+impl<T> JobEnds<T> {
+    pub(super) fn detached(origin: JobOrigin) -> Self {
+        Self { promise: None, outstanding: Outstanding::of(&origin), origin }
     }
 
-    pub(super) fn take(&self) -> Option<F> {
-        self.closure.lock().take()
-    }
-}
-
-impl<F, T> JobOutcome<T> for ClosureJob<F, T>
-where
-    F: Send,
-    T: Send,
-{
-    fn cell(&self) -> &ResultCell<T> {
-        &self.cell
-    }
-}
-
-impl<F, T> Runnable for ClosureJob<F, T>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    fn run(&self) -> Ended {
-        let closure = self.take().expect("a job is run once, and not after it was cancelled");
-        match caught(closure) {
-            Ok(result) => {
-                self.cell.resolve(Ok(result));
-                Ended::Completed
-            }
-            Err(payload) => {
-                self.cell.resolve(Err(failed(payload)));
-                Ended::Panicked
-            }
-        }
+    /// Returns the ends of a job with a handle, and the cell of its result.
+    pub(super) fn with_handle(origin: JobOrigin) -> (Self, Arc<ResultCell<T>>) {
+        let cell = Arc::new(ResultCell::new(Outstanding::of(&origin)));
+        let promise = Some(Promise(Some(Arc::clone(&cell))));
+        (Self { promise, outstanding: None, origin }, cell)
     }
 
-    fn cancel(&self) {
-        if let Some(closure) = self.take() {
-            self.cell.resolve(Err(JobError::Cancelled));
-            drop_guarded(closure);
-        }
+    pub(super) fn into_promise(self) -> Option<Promise<T>> {
+        self.promise
     }
 }

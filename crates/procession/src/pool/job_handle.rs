@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::block::block;
 use super::engine::Inner;
 use super::error::JobError;
-use super::job::{JobOutcome, ResultCell};
+use super::job::ResultCell;
 use super::state::busy::Busy;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -146,7 +146,7 @@ pub struct JobHandle<T>(Option<TakenJob<T>>);
 
 /// A job that a pool has taken.
 struct TakenJob<T> {
-    job: Arc<dyn JobOutcome<T>>,
+    cell: Arc<ResultCell<T>>,
     pool: Arc<dyn AnyPool>,
     ticket: u64,
     lending: Lending,
@@ -154,13 +154,13 @@ struct TakenJob<T> {
 
 impl<T> JobHandle<T> {
     /// Returns the handle of a job that a pool has taken.
-    pub(super) fn new<J, O>(pool: &Arc<Inner<J>>, job: Arc<O>, ticket: u64) -> Self
-    where
-        J: Send + 'static,
-        O: JobOutcome<T> + 'static,
-    {
+    pub(super) fn new<J: Send + 'static>(
+        pool: &Arc<Inner<J>>,
+        cell: Arc<ResultCell<T>>,
+        ticket: u64,
+    ) -> Self {
         Self(Some(TakenJob {
-            job,
+            cell,
             pool: Arc::clone(pool) as _,
             ticket,
             lending: Lending::default(),
@@ -229,13 +229,13 @@ impl<T> JobHandle<T> {
         let Some(taken) = &mut self.0 else {
             return Poll::Ready(Err(JobError::Refused));
         };
-        taken.job.cell().poll_in(waker, &mut taken.lending, &taken.pool, taken.ticket)
+        taken.cell.poll_in(waker, &mut taken.lending, &taken.pool, taken.ticket)
     }
 }
 
 impl<T> TakenJob<T> {
     fn has_ended(&self) -> bool {
-        self.job.cell().has_ended()
+        self.cell.has_ended()
     }
 }
 

@@ -8,17 +8,16 @@ use std::time::Duration;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::async_pool::AsyncPool;
 use super::block::block;
 use super::builder::{Builder, OnFull};
-use super::coroutines::CoPool;
+use super::engine::Inner;
 use super::error::{PoolError, SubmitError, WaitError};
-use super::function::{AsyncFnPool, FnPool};
+use super::job_builder::{AsyncCalls, BlockingCalls, EntryWay, JobBuilder, Members};
 use super::job_handle::JobHandle;
 use super::lifecycle::{QuiescenceWait, poll_all};
-use super::operations::Pooling;
+use super::operations::Pool;
+use super::source::{JobSource, Owning};
 use super::stats::PoolStats;
-use super::thread_pool::Pool;
 use crate::util::out_of_range::OutOfRange;
 
 /// The most members. Each of them is asked for its load to find the least loaded one.
@@ -41,13 +40,14 @@ fn load(stats: &PoolStats) -> usize {
 
 /// Several pools that share the work, each with its own lock, capacity and queue.
 ///
-/// A job goes to the member that [`Balance`] chooses. If that one is full, the job is offered to
-/// the least loaded member. If that one is full as well, the chosen member does what
-/// [`Builder::on_full`] says.
+/// A job goes to the member that [`Balance`] chooses. If that member is full, the job is offered to
+/// the least loaded member. If both are full, the chosen member does what [`Builder::on_full`]
+/// says. A job with a [key](JobBuilder::key) goes to the member of the key instead, and to no
+/// other.
 ///
 /// A job that awaits a job of another member
-/// [lends it no place](AsyncPool#jobs-that-use-their-own-pool), because each member has its own
-/// capacity.
+/// [lends it no place](super::AsyncPool#jobs-that-use-their-own-pool), because each member has a
+/// capacity of its own.
 ///
 /// ```
 /// use procession::pool::{Balance, Pool};
@@ -119,18 +119,14 @@ impl Builder {
     }
 }
 
-/// A job that no member has room for now, and the member that was chosen for it.
-type Unplaced<'a, P, C> = (&'a P, SubmitError<C>);
-
-#[expect(private_bounds, reason = "only pools of this module can be members")]
-impl<P: Pooling> MultiPool<P> {
+impl<M, J: Send + 'static> MultiPool<Pool<M, J>> {
     /// Returns the members, which can be observed, resized and used on their own.
-    pub fn members(&self) -> &[P] {
+    pub fn members(&self) -> &[Pool<M, J>] {
         &self.members
     }
 
     /// Returns the member that gets the next job.
-    pub fn pick(&self) -> &P {
+    pub fn pick(&self) -> &Pool<M, J> {
         match self.balance {
             // Relaxed: the numbers only have to differ.
             Balance::RoundRobin => {
@@ -140,13 +136,21 @@ impl<P: Pooling> MultiPool<P> {
         }
     }
 
-    fn least_loaded(&self) -> &P {
+    fn least_loaded(&self) -> &Pool<M, J> {
         // Among equals, the choice rotates. Otherwise all threads that look at the same time would
         // choose the same member.
         let offset = self.next.fetch_add(1, Relaxed) % self.members.len();
         let (after, before) = (&self.members[offset..], &self.members[..offset]);
         let least = after.iter().chain(before).min_by_key(|member| load(&member.inner().stats()));
         least.expect("there is at least one")
+    }
+
+    /// Describes a job for one of the members. See [`Pool::job`].
+    pub fn job<C: Send>(&self, content: C) -> JobBuilder<'_, M, J, C>
+    where
+        Owning: JobSource<J, C>,
+    {
+        JobBuilder::new(self.pick().inner(), EntryWay::OneOf(self), Owning, content, self.on_full)
     }
 
     /// Returns the sums over all members, each taken at a moment of its own. `closed` is true if
@@ -198,76 +202,39 @@ impl<P: Pooling> MultiPool<P> {
         self.members.iter().try_for_each(|member| member.inner().reopen())
     }
 
-    /// Waits until all members have ended, at most for `timeout` in total.
-    fn wait_for_all(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        let mut waits: Vec<_> = self.waits().collect();
-        block(timeout, |task| poll_all(&mut waits, task)).unwrap_or(Err(WaitError::TimedOut))
-    }
-
-    fn waits(&self) -> impl Iterator<Item = QuiescenceWait<'_, P::Job>> {
+    fn waits(&self) -> impl Iterator<Item = QuiescenceWait<'_, J>> {
         self.members.iter().map(|member| member.inner().drained())
-    }
-
-    /// Offers a job to the chosen member, and then to the least loaded one.
-    fn offer<C, R>(
-        &self,
-        content: C,
-        mut offer: impl FnMut(&P, C) -> Result<R, SubmitError<C>>,
-    ) -> Result<R, Unplaced<'_, P, C>> {
-        let chosen = self.pick();
-        let second = match offer(chosen, content) {
-            Err(error) if error.is_full() => offer(self.least_loaded(), error.into_inner()),
-            done => done,
-        };
-        second.map_err(|error| (chosen, error))
-    }
-
-    /// Returns a job that must wait for its chosen member or run here, unless the policy is to
-    /// refuse.
-    fn insist<'a, C>(
-        &self,
-        (chosen, error): Unplaced<'a, P, C>,
-    ) -> Result<(&'a P, C), SubmitError<C>> {
-        if error.is_full() && self.on_full != OnFull::Refuse {
-            Ok((chosen, error.into_inner()))
-        } else {
-            Err(error)
-        }
     }
 }
 
-impl MultiPool {
-    /// Runs a closure in one of the members, without a handle. See [`Pool::execute`].
+impl<J: Send + 'static> MultiPool<Pool<BlockingCalls, J>> {
+    /// Runs a job in one of the members, without a handle. See [`JobBuilder::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the closure.
+    /// [`SubmitError`], which holds what was to run.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
-    pub fn execute<F: FnOnce() + Send + 'static>(&self, closure: F) -> Result<(), SubmitError<F>> {
-        self.offer(closure, Pool::try_execute).or_else(|left| {
-            let (chosen, closure) = self.insist(left)?;
-            chosen.execute(closure)
-        })
+    pub fn execute<C: Send>(&self, content: C) -> Result<(), SubmitError<C>>
+    where
+        Owning: JobSource<J, C, Discarded = ()>,
+    {
+        self.job(content).execute()
     }
 
-    /// Runs a closure in one of the members, and returns a handle to the result. See
-    /// [`Pool::submit`].
+    /// Runs a job in one of the members, and returns a handle to the result. See
+    /// [`JobBuilder::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the closure.
+    /// [`SubmitError`], which holds what was to run.
     ///
     /// # Blocking
     /// Blocks the thread while it waits for a place.
-    pub fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    pub fn submit<C: Send, T>(&self, content: C) -> Result<JobHandle<T>, SubmitError<C>>
     where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
+        Owning: JobSource<J, C, Handle = JobHandle<T>>,
     {
-        self.offer(closure, Pool::try_submit).or_else(|left| {
-            let (chosen, closure) = self.insist(left)?;
-            chosen.submit(closure)
-        })
+        self.job(content).submit()
     }
 
     /// Waits until all members have ended, at most for `timeout` in total. See [`Pool::wait`].
@@ -278,183 +245,52 @@ impl MultiPool {
     /// # Blocking
     /// Blocks the thread. In async code, await [`ended`](Self::ended).
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.wait_for_all(timeout)
+        let mut waits: Vec<_> = self.waits().collect();
+        block(timeout, |task| poll_all(&mut waits, task)).unwrap_or(Err(WaitError::TimedOut))
     }
 }
 
-impl<A: Send + 'static, T: Send + 'static> MultiPool<FnPool<A, T>> {
-    /// Calls the function in one of the members, without a handle. See [`FnPool::execute`].
+impl<J: Send + 'static> MultiPool<Pool<AsyncCalls, J>> {
+    /// Runs a job in one of the members, without a handle. See [`JobBuilder::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the argument.
-    ///
-    /// # Blocking
-    /// Blocks the thread while it waits for a place.
-    pub fn execute(&self, argument: A) -> Result<(), SubmitError<A>> {
-        self.offer(argument, FnPool::try_execute).or_else(|left| {
-            let (chosen, argument) = self.insist(left)?;
-            chosen.execute(argument)
-        })
-    }
-
-    /// Calls the function in one of the members, and returns a handle to the result. See
-    /// [`FnPool::submit`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the argument.
-    ///
-    /// # Blocking
-    /// Blocks the thread while it waits for a place.
-    pub fn submit(&self, argument: A) -> Result<JobHandle<T>, SubmitError<A>> {
-        self.offer(argument, FnPool::try_submit).or_else(|left| {
-            let (chosen, argument) = self.insist(left)?;
-            chosen.submit(argument)
-        })
-    }
-
-    /// Waits until all members have ended, at most for `timeout` in total. See [`FnPool::wait`].
-    ///
-    /// # Errors
-    /// The [`WaitError`] of the first member that has not ended.
-    ///
-    /// # Blocking
-    /// Blocks the thread. In async code, await [`ended`](Self::ended).
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.wait_for_all(timeout)
-    }
-}
-
-impl MultiPool<AsyncPool> {
-    /// Runs a future in one of the members, without a handle. See [`AsyncPool::execute`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
+    /// [`SubmitError`], which holds what was to run.
     #[track_caller]
-    pub fn execute<F: Future<Output = ()> + Send + 'static>(
+    pub fn execute<C: Send>(
         &self,
-        future: F,
-    ) -> impl Future<Output = Result<(), SubmitError<F>>> {
-        crate::scheduler::placed::placed(async move {
-            match self.offer(future, AsyncPool::try_execute) {
-                Ok(()) => Ok(()),
-                Err(left) => {
-                    let (chosen, future) = self.insist(left)?;
-                    chosen.execute(future).await
-                }
-            }
-        })
-    }
-
-    /// Runs a future in one of the members, and returns a handle to the result. See
-    /// [`AsyncPool::submit`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    #[track_caller]
-    pub fn submit<F>(
-        &self,
-        future: F,
-    ) -> impl Future<Output = Result<JobHandle<F::Output>, SubmitError<F>>>
+        content: C,
+    ) -> impl Future<Output = Result<(), SubmitError<C>>> + Send
     where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
+        Owning: JobSource<J, C, Discarded = ()>,
     {
-        crate::scheduler::placed::placed(async move {
-            match self.offer(future, AsyncPool::try_submit) {
-                Ok(handle) => Ok(handle),
-                Err(left) => {
-                    let (chosen, future) = self.insist(left)?;
-                    chosen.submit(future).await
-                }
-            }
-        })
-    }
-}
-
-impl MultiPool<CoPool> {
-    /// Runs a closure in one of the members, without a handle. See [`CoPool::execute`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the closure.
-    #[track_caller]
-    pub fn execute<F: FnOnce() + Send + 'static>(
-        &self,
-        closure: F,
-    ) -> impl Future<Output = Result<(), SubmitError<F>>> {
-        crate::scheduler::placed::placed(async move {
-            match self.offer(closure, CoPool::try_execute) {
-                Ok(()) => Ok(()),
-                Err(left) => {
-                    let (chosen, closure) = self.insist(left)?;
-                    chosen.execute(closure).await
-                }
-            }
-        })
+        self.job(content).execute()
     }
 
-    /// Runs a closure in one of the members, and returns a handle to the result. See
-    /// [`CoPool::submit`].
+    /// Runs a job in one of the members, and returns a handle to the result. See
+    /// [`JobBuilder::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the closure.
+    /// [`SubmitError`], which holds what was to run.
     #[track_caller]
-    pub fn submit<F, T>(
+    pub fn submit<C: Send, T>(
         &self,
-        closure: F,
-    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<F>>>
+        content: C,
+    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<C>>> + Send
     where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
+        Owning: JobSource<J, C, Handle = JobHandle<T>>,
     {
-        crate::scheduler::placed::placed(async move {
-            match self.offer(closure, CoPool::try_submit) {
-                Ok(handle) => Ok(handle),
-                Err(left) => {
-                    let (chosen, closure) = self.insist(left)?;
-                    chosen.submit(closure).await
-                }
-            }
-        })
+        self.job(content).submit()
     }
 }
 
-impl<A: Send + 'static, T: Send + 'static> MultiPool<AsyncFnPool<A, T>> {
-    /// Calls the function in one of the members, without a handle. See [`AsyncFnPool::execute`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the argument.
-    #[track_caller]
-    pub fn execute(&self, argument: A) -> impl Future<Output = Result<(), SubmitError<A>>> {
-        crate::scheduler::placed::placed(async move {
-            match self.offer(argument, AsyncFnPool::try_execute) {
-                Ok(()) => Ok(()),
-                Err(left) => {
-                    let (chosen, argument) = self.insist(left)?;
-                    chosen.execute(argument).await
-                }
-            }
-        })
+impl<M, J: Send + 'static> Members<J> for MultiPool<Pool<M, J>> {
+    fn least_loaded(&self) -> &Arc<Inner<J>> {
+        Self::least_loaded(self).inner()
     }
 
-    /// Calls the function in one of the members, and returns a handle to the result. See
-    /// [`AsyncFnPool::submit`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the argument.
-    #[track_caller]
-    pub fn submit(
-        &self,
-        argument: A,
-    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<A>>> {
-        crate::scheduler::placed::placed(async move {
-            match self.offer(argument, AsyncFnPool::try_submit) {
-                Ok(handle) => Ok(handle),
-                Err(left) => {
-                    let (chosen, argument) = self.insist(left)?;
-                    chosen.submit(argument).await
-                }
-            }
-        })
+    fn of_key(&self, key: u64) -> &Arc<Inner<J>> {
+        let place = key % self.members.len() as u64;
+        self.members[usize::try_from(place).expect("there are at most 1024")].inner()
     }
 }
 

@@ -12,7 +12,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
 use super::engine::{Engine, Inner};
-use super::job::Settled;
+use super::hooks::Settled;
 use super::state::busy::Busy;
 use super::state::idle::IdleWorker;
 use super::state::outcome::{Ended, Expired, Next};
@@ -211,8 +211,7 @@ impl<J: Send + 'static> Drop for Worker<J> {
 
 impl<J: Send + 'static> Worker<J> {
     /// Tells the pool that a job has ended, and returns what to do next.
-    pub(super) fn finish(&mut self, ticket: u64, outcome: Settled) -> Next<J> {
-        let ended = self.inner.hooks.ended(outcome);
+    pub(super) fn finish(&mut self, ticket: u64, ended: Ended) -> Next<J> {
         self.runs = None;
         self.inner.finish(|| IdleWorker::Parked(Arc::clone(&self.seat)), ticket, ended)
     }

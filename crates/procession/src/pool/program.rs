@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::builder::Queue;
 use super::error::SubmitError;
 use super::job_handle::JobHandle;
-use super::thread_pool::Pool;
+use super::operations::Pool;
 
 /// A pool of the program: at most 512 threads, which end after 10 s without work, and a queue
 /// without a bound. One purpose cannot use up the threads of another.

@@ -20,26 +20,20 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_sync::Mutex;
 
-use super::async_pool::FutureJob;
+use super::async_pool::{AsyncPool, FutureJob};
 use super::block::block;
-use super::coroutines::{CoroutineJob, Runs, caught_in_coroutine};
-use super::engine::Inner;
 use super::error::{JobError, SubmitError, WaitError};
-use super::job::{Caught, Promise, ResultCell, Settled, caught};
-use super::job_handle::{AnyPool, Lending};
-use super::operations::Pooling;
+use super::hooks::{Hooks, Settled};
+use super::job::{Caught, JobEnds, Promise, caught};
+use super::job_builder::{AsyncCalls, BlockingCalls, EntryWay, JobBuilder};
+use super::job_handle::JobHandle;
+use super::operations::Pool;
+use super::source::{Call, ClosureJob, JobSource, JobStack, Runs, opaque};
 use super::state::outcome::Ended;
-use super::submit::FullPolicy;
-use super::thread_pool::{JobWork, PlainJob, Pool, Scoped};
 use crate::process::async_body::{Guarded, Settle};
-use crate::process::wait_reason::Waiting;
-use crate::scheduler::block_on::{block_on, try_block_on};
+use crate::scheduler::block_on::try_block_on;
 use crate::scheduler::current;
-use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
-
-mod coroutines;
-mod processes;
 
 /// The number of jobs of a scope that have not ended, and the waker of the thread that waits for
 /// them.
@@ -82,50 +76,61 @@ impl Drop for CountedJob {
     }
 }
 
-/// A job of a scope. Its fields are dropped in their order, the guard last.
-struct Borrowing<F, P> {
-    closure: F,
-    promise: P,
-    guard: CountedJob,
+/// The source of the jobs of a scope.
+pub struct Scoped<'scope> {
+    latch: &'scope Arc<Latch>,
+    /// Makes the source invariant, so that no caller can shorten or lengthen the lifetime.
+    scope: PhantomData<&'scope mut &'scope ()>,
 }
 
-fn job<'scope>(run: impl FnOnce(&Inner<PlainJob>) -> Ended + Send + 'scope) -> PlainJob {
-    let boxed: Scoped<'scope> = Box::new(run);
-    // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
-    // holds. The types differ in this lifetime only.
-    let run = unsafe { std::mem::transmute::<Scoped<'scope>, Scoped<'static>>(boxed) };
-    PlainJob { origin: JobOrigin::current(), work: JobWork::Scoped(run) }
+/// A closure of a scope. Its fields are dropped in their order, the guard last.
+pub struct CountedCall<F, T> {
+    call: Call<F, T>,
+    guard: Option<CountedJob>,
 }
 
-impl<F, T> Runs for Borrowing<F, Option<Promise<T>>>
+impl<F, T> Runs for CountedCall<F, T>
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    fn run(self: Box<Self>) -> Settled {
-        // In this order, so that an unwinding of the coroutine drops the guard last.
-        let Borrowing { closure, promise, guard } = *self;
+    fn run(self: Box<Self>, hooks: &Hooks, stack: JobStack) -> Ended {
+        // In this order, so that an unwinding of a coroutine drops the guard last.
+        let Self { call, guard } = *self;
         let _guard = guard;
-        let promise = promise;
-        promise.settle(caught_in_coroutine(closure))
+        call.run(hooks, |closure| stack.catch(closure))
     }
 }
 
-/// Returns a job that runs a closure in a coroutine.
-fn coroutine_job<'scope, F, T>(
-    latch: &Arc<Latch>,
-    closure: F,
-    promise: Option<Promise<T>>,
-) -> CoroutineJob
+impl<'scope, F, T> JobSource<ClosureJob, F> for Scoped<'scope>
 where
     F: FnOnce() -> T + Send + 'scope,
     T: Send + 'scope,
 {
-    let borrowing = Borrowing { closure, promise, guard: latch.guard() };
-    let boxed: Box<dyn Runs + 'scope> = Box::new(borrowing);
-    // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
-    // holds. The types differ in this lifetime only.
-    unsafe { std::mem::transmute::<Box<dyn Runs + 'scope>, CoroutineJob>(boxed) }
+    type Output = T;
+    type Discarded = T;
+    type Boxed = Box<CountedCall<F, T>>;
+    type Handle = ScopedHandle<'scope, T>;
+
+    fn boxed(content: F, ends: JobEnds<T>) -> Self::Boxed {
+        Box::new(CountedCall { call: Call::new(content, ends), guard: None })
+    }
+
+    fn content(boxed: Self::Boxed) -> F {
+        boxed.call.into_content()
+    }
+
+    fn job(&self, mut boxed: Self::Boxed) -> ClosureJob {
+        boxed.guard = Some(self.latch.guard());
+        let boxed: Box<dyn Runs + 'scope> = boxed;
+        // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
+        // holds. The types differ in this lifetime only.
+        ClosureJob(unsafe { std::mem::transmute::<Box<dyn Runs + 'scope>, Box<dyn Runs>>(boxed) })
+    }
+
+    fn handle(handle: JobHandle<T>) -> ScopedHandle<'scope, T> {
+        ScopedHandle { handle, scope: PhantomData }
+    }
 }
 
 /// Settles the result of a future, which is dropped before. Its fields are dropped in their order.
@@ -148,22 +153,41 @@ impl<T> Settle<T> for CountedPromise<T> {
 /// The future of a job of a scope, which borrows for `'a`.
 type ScopedFuture<'a> = Pin<Box<dyn Future<Output = Settled> + Send + 'a>>;
 
-/// Returns a job that runs a future in an async process.
-fn future_job<'scope, F>(
-    latch: &Arc<Latch>,
-    future: F,
-    promise: Option<Promise<F::Output>>,
-) -> FutureJob
+impl<'scope, F> JobSource<FutureJob, F> for Scoped<'scope>
 where
     F: Future<Output: Send + 'scope> + Send + 'scope,
 {
-    let counted = CountedPromise { promise, guard: latch.guard() };
-    let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(future, counted));
-    // SAFETY: [waited] what the future borrows lives until the guard is gone, which is dropped
-    // after it. The types differ in this lifetime only.
-    FutureJob::of(unsafe {
-        std::mem::transmute::<ScopedFuture<'scope>, ScopedFuture<'static>>(boxed)
-    })
+    type Output = F::Output;
+    type Discarded = F::Output;
+    type Boxed = (F, JobEnds<F::Output>);
+    type Handle = ScopedHandle<'scope, F::Output>;
+
+    fn boxed(content: F, ends: JobEnds<F::Output>) -> Self::Boxed {
+        (content, ends)
+    }
+
+    fn content((content, _): Self::Boxed) -> F {
+        content
+    }
+
+    fn job(&self, (content, ends): Self::Boxed) -> FutureJob {
+        let counted = CountedPromise { promise: ends.into_promise(), guard: self.latch.guard() };
+        let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(content, counted));
+        // SAFETY: [waited] what the future borrows lives until the guard is gone, which is dropped
+        // after it. The types differ in this lifetime only.
+        FutureJob::of(unsafe {
+            std::mem::transmute::<ScopedFuture<'scope>, ScopedFuture<'static>>(boxed)
+        })
+    }
+
+    fn handle(handle: JobHandle<F::Output>) -> Self::Handle {
+        ScopedHandle { handle, scope: PhantomData }
+    }
+}
+
+opaque! {
+    [F, T] CountedCall<F, T>;
+    [] Scoped<'_>;
 }
 
 /// Adds jobs to the scope of a pool, which may borrow from outside of it. `P` is the pool.
@@ -175,7 +199,7 @@ pub struct Scope<'scope, 'env: 'scope, P = Pool> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-impl Pool {
+impl<M> Pool<M, ClosureJob> {
     /// Runs `body`, which may add jobs that borrow from the caller, and waits until all of them
     /// have ended. It also waits if `body` panics.
     ///
@@ -204,27 +228,133 @@ impl Pool {
     /// });
     /// ```
     ///
+    /// The scope of a [`CoPool`](super::CoPool) is for plain threads. A coroutine can be unwound
+    /// while it waits, and jobs would still borrow from it then. A process calls the scope in
+    /// [`spawn_blocking`](crate::spawn_blocking), with what it owns.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::pool::Pool;
+    /// use procession::{Scheduler, coroutine};
+    ///
+    /// // SAFETY: no coroutine holds a thread-local pointer scoped to a frame across a suspension.
+    /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
+    /// let pool = Pool::builder().capacity(10).build_coroutines_on(&scheduler)?;
+    /// let words = vec![String::from("so"), String::from("much"), String::from("to do")];
+    /// let mut lengths = [0; 3];
+    /// pool.scope(|scope| {
+    ///     for (word, length) in words.iter().zip(&mut lengths) {
+    ///         let job = || {
+    ///             coroutine::sleep(Duration::from_millis(1));
+    ///             *length = word.len();
+    ///         };
+    ///         scope.execute(job).expect("the pool is open");
+    ///     }
+    /// })?;
+    /// assert_eq!(lengths, [2, 4, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`WaitError::Inside`]: the caller is a job of this pool, and the jobs of the scope might
-    /// need its place. `body` is not run then. In a job, use [`submit`](Self::submit) and
-    /// [`join`](super::JobHandle::join) instead, which runs a queued job on the thread of its
-    /// waiter.
+    /// `body` is not run then.
+    /// - [`WaitError::Inside`]: the caller is a job of this pool of threads, and the jobs of the
+    ///   scope might need its place. In a job, use [`submit`](Self::submit) and
+    ///   [`join`](super::JobHandle::join) instead, which runs a queued job on the thread of its
+    ///   waiter.
+    /// - [`WaitError::OnWorker`]: the workers are coroutines, and the caller is a process, or runs
+    ///   on a worker of a scheduler.
     ///
     /// # Panics
     /// If `body` panics, with the same payload. The panic of a job goes to its handle, or to the
     /// handler of the pool.
     ///
     /// # Blocking
-    /// Blocks the thread until the jobs have ended. In a process, call it in
-    /// [`blocking`](crate::blocking).
+    /// Blocks the thread until the jobs have ended. In a process, call the scope of a pool of
+    /// threads in [`blocking`](crate::blocking). When a scheduler ends, its coroutines are unwound.
+    /// If a job neither suspends nor returns, it cannot be unwound, and the scope waits for it
+    /// forever.
     pub fn scope<'env, R>(
         &'env self,
-        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, Self>) -> R,
     ) -> Result<R, WaitError> {
-        if self.inner().is_inside() {
-            return Err(WaitError::Inside);
+        match self.inner().engine.scheduler() {
+            Some(shared) => {
+                check_caller(shared)?;
+                run(self, body, |latch| wait_in(shared, latch))
+            }
+            None if self.inner().is_inside() => Err(WaitError::Inside),
+            None => run(self, body, wait_for),
         }
-        run(self, body, wait_for)
+    }
+}
+
+impl AsyncPool {
+    /// Runs `body` on this thread. It may add futures to the pool that borrow from the caller, and
+    /// the scope waits until all of them have ended. It also waits if `body` panics.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::pool::Pool;
+    /// use procession::{Scheduler, sleep};
+    ///
+    /// let scheduler = Scheduler::builder().build()?;
+    /// let pool = Pool::builder().capacity(10).build_async_on(&scheduler)?;
+    /// let words = vec![String::from("so"), String::from("much"), String::from("to do")];
+    /// let mut lengths = [0; 3];
+    /// pool.scope(async |scope| {
+    ///     for (word, length) in words.iter().zip(&mut lengths) {
+    ///         let job = async {
+    ///             sleep(Duration::from_millis(1)).await;
+    ///             *length = word.len();
+    ///         };
+    ///         scope.execute(job).await.expect("the pool is open");
+    ///     }
+    /// })?;
+    /// assert_eq!(lengths, [2, 4, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A job cannot borrow a value that is dropped before the job ends:
+    ///
+    /// ```compile_fail,E0597
+    /// # let scheduler = procession::Scheduler::builder().build().unwrap();
+    /// # let pool = procession::pool::Pool::builder().build_async_on(&scheduler).unwrap();
+    /// pool.scope(async |scope| {
+    ///     let inside = 1;
+    ///     let borrowed = &inside;
+    ///     scope.execute(async move { drop(borrowed) }).await.unwrap();
+    /// });
+    /// ```
+    ///
+    /// The scope is for plain threads: a future that awaited its end could be dropped or forgotten
+    /// while the jobs borrow from it. A process calls the scope in
+    /// [`spawn_blocking`](crate::spawn_blocking), with what it owns, or uses
+    /// [`group::scope`](crate::group::scope()). Its processes own what they use.
+    ///
+    /// # Errors
+    /// [`WaitError::OnWorker`]: the caller is a process, or runs on a worker of a scheduler. `body`
+    /// is not run then.
+    ///
+    /// # Panics
+    /// If `body` panics, with the same payload. The panic of a job goes to its handle, or to the
+    /// handler of the pool, which may still run when the scope has returned.
+    ///
+    /// # Blocking
+    /// Blocks the thread until the jobs have ended. When the scheduler ends, they are terminated. A
+    /// job that never ends its step cannot be terminated, so the scope waits for it forever.
+    pub fn scope<'env, R>(
+        &'env self,
+        body: impl for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env, Self>) -> R,
+    ) -> Result<R, WaitError> {
+        let shared = self.inner().engine.scheduler().expect("processes have a scheduler");
+        check_caller(shared)?;
+        // Only a worker is refused, and none comes here.
+        run(
+            self,
+            |scope| try_block_on(shared, body(scope)).map_err(|_| WaitError::OnWorker),
+            |latch| wait_in(shared, latch),
+        )
+        .flatten()
     }
 }
 
@@ -266,30 +396,41 @@ fn run<'env, P, R>(
     result.map_err(|payload| resume_unwind(payload))
 }
 
-impl<'scope> Scope<'scope, '_> {
+impl<'scope, M, J: Send + 'static> Scope<'scope, '_, Pool<M, J>> {
+    fn builder<N, C: Send>(&'scope self, content: C) -> JobBuilder<'scope, N, J, C, Scoped<'scope>>
+    where
+        Scoped<'scope>: JobSource<J, C>,
+    {
+        let source = Scoped { latch: &self.latch, scope: PhantomData };
+        let pool = self.pool;
+        JobBuilder::new(pool.inner(), EntryWay::OfThePool, source, content, pool.on_full)
+    }
+}
+
+impl<'scope, M> Scope<'scope, '_, Pool<M, ClosureJob>> {
+    /// Describes a job, like [`Pool::job`]. The methods of the [`JobBuilder`] block.
+    pub fn job<C: Send>(
+        &'scope self,
+        closure: C,
+    ) -> JobBuilder<'scope, BlockingCalls, ClosureJob, C, Scoped<'scope>>
+    where
+        Scoped<'scope>: JobSource<ClosureJob, C>,
+    {
+        self.builder(closure)
+    }
+
     /// Runs a closure without a handle, like [`Pool::execute`].
     ///
     /// # Errors
     /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
-    /// Like [`Pool::execute`].
+    /// While it waits for a place, blocks the thread, or suspends the coroutine that calls it.
     pub fn execute<F: FnOnce() + Send + 'scope>(
         &'scope self,
         closure: F,
     ) -> Result<(), SubmitError<F>> {
-        let make = |closure| {
-            let borrowing = Borrowing { closure, promise: (), guard: self.latch.guard() };
-            job(move |inner: &Inner<PlainJob>| {
-                // Moved in one piece, so that a job that never runs drops its fields in their
-                // order.
-                let Borrowing { closure, promise: (), guard } = { borrowing };
-                let ended = inner.hooks.ended(caught(closure).map_err(Some));
-                drop(guard);
-                ended
-            })
-        };
-        self.pool.inner().put(self.pool.lane(), closure, self.policy(), make).map(drop)
+        self.job(closure).execute()
     }
 
     /// Runs a closure, and returns a handle to its result, like [`Pool::submit`].
@@ -298,36 +439,63 @@ impl<'scope> Scope<'scope, '_> {
     /// [`SubmitError`], which holds the closure.
     ///
     /// # Blocking
-    /// Like [`Pool::submit`].
+    /// Like [`execute`](Self::execute).
     pub fn submit<F, T>(&'scope self, closure: F) -> Result<ScopedHandle<'scope, T>, SubmitError<F>>
     where
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let (promise, cell) = Promise::new(None);
-        let mut promise = Some(promise);
-        let make = |closure| {
-            let promise = promise.take();
-            let borrowing = Borrowing { closure, promise, guard: self.latch.guard() };
-            job(move |inner: &Inner<PlainJob>| {
-                let Borrowing { closure, promise, guard } = { borrowing };
-                let ended = inner.hooks.ended(promise.settle(caught(closure)));
-                drop(guard);
-                ended
-            })
-        };
-        let ticket = self.pool.inner().put(self.pool.lane(), closure, self.policy(), make)?;
-        Ok(ScopedHandle {
-            cell,
-            pool: Arc::clone(self.pool.inner()) as _,
-            ticket,
-            lending: Lending::default(),
-            scope: PhantomData,
-        })
+        self.job(closure).submit()
+    }
+}
+
+impl<'scope> Scope<'scope, '_, AsyncPool> {
+    /// Describes a job, like [`Pool::job`].
+    pub fn job<C: Send>(
+        &'scope self,
+        future: C,
+    ) -> JobBuilder<'scope, AsyncCalls, FutureJob, C, Scoped<'scope>>
+    where
+        Scoped<'scope>: JobSource<FutureJob, C>,
+    {
+        self.builder(future)
     }
 
-    fn policy(&self) -> FullPolicy {
-        self.pool.policy()
+    /// Runs a future without a handle, like [`Pool::execute`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], which holds the future.
+    ///
+    /// # Cancellation
+    /// If it is dropped before it completes, it leaves the wait list and drops the future, which
+    /// the pool has not taken then.
+    #[track_caller]
+    pub fn execute<F>(
+        &'scope self,
+        future: F,
+    ) -> impl Future<Output = Result<(), SubmitError<F>>> + Send
+    where
+        F: Future<Output = ()> + Send + 'scope,
+    {
+        self.job(future).execute()
+    }
+
+    /// Runs a future, and returns a handle to its result, like [`Pool::submit`].
+    ///
+    /// # Errors
+    /// [`SubmitError`], which holds the future.
+    ///
+    /// # Cancellation
+    /// Like [`execute`](Self::execute).
+    #[track_caller]
+    pub fn submit<F>(
+        &'scope self,
+        future: F,
+    ) -> impl Future<Output = Result<ScopedHandle<'scope, F::Output>, SubmitError<F>>> + Send
+    where
+        F: Future<Output: Send + 'scope> + Send + 'scope,
+    {
+        self.job(future).submit()
     }
 }
 
@@ -345,22 +513,19 @@ impl<P> fmt::Debug for Scope<'_, '_, P> {
 /// detaches the job, but the scope still waits for it.
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
 pub struct ScopedHandle<'scope, T> {
-    cell: Arc<ResultCell<T>>,
-    pool: Arc<dyn AnyPool>,
-    ticket: u64,
-    lending: Lending,
+    handle: JobHandle<T>,
     scope: PhantomData<&'scope ()>,
 }
 
 impl<T> ScopedHandle<'_, T> {
     /// Returns `true` if the result is there.
     pub fn is_finished(&self) -> bool {
-        self.cell.has_ended()
+        self.handle.is_finished()
     }
 
     /// Cancels the job, if it does not run yet. Returns `true` if it was cancelled.
     pub fn cancel(&self) -> bool {
-        self.pool.cancel(self.ticket)
+        self.handle.cancel()
     }
 
     /// Waits for the result on a thread, like [`JobHandle::join`](super::JobHandle::join).
@@ -372,14 +537,7 @@ impl<T> ScopedHandle<'_, T> {
     /// # Blocking
     /// Blocks the thread. A coroutine is suspended instead.
     pub fn join(self) -> Result<T, JobError> {
-        if let Some(shared) = self.pool.scheduler() {
-            return block_on(&shared, self);
-        }
-        self.pool.help(self.ticket);
-        if !self.pool.begin_join(self.ticket, &|| self.cell.has_ended()) {
-            return Err(JobError::WouldDeadlock);
-        }
-        block(None, |task| self.cell.poll_result(task.waker())).unwrap_or(Err(JobError::Cancelled))
+        self.handle.join()
     }
 }
 
@@ -389,15 +547,7 @@ impl<T> Future for ScopedHandle<'_, T> {
     /// # Panics
     /// Never. After the result was taken, it returns [`JobError::Taken`].
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
-        let Self { cell, pool, ticket, lending, .. } = self.get_mut();
-        let result = cell.poll_in(task.waker(), lending, pool, *ticket);
-        if result.is_pending() {
-            current::note_waiting(Waiting::JOB);
-        }
-        result
+        Pin::new(&mut self.get_mut().handle).poll(task)
     }
 }
 

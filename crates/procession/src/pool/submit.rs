@@ -94,6 +94,13 @@ impl<J> Inner<J> {
         self.step(|core, start| core.enter_reserved(generation, lane, content, make, start))
             .map_err(submit_error)
     }
+
+    /// Counts a refusal that the protocol has not counted.
+    pub(super) fn count_if_refused<C>(&self, entered: &Result<u64, SubmitError<C>>) {
+        if entered.as_ref().is_err_and(|error| !error.is_no_worker()) {
+            self.core.count_refused();
+        }
+    }
 }
 
 impl<J: Send + 'static> Inner<J> {
@@ -137,12 +144,6 @@ impl<J: Send + 'static> Inner<J> {
         entered
     }
 
-    /// Counts a refusal that the protocol has not counted.
-    pub(super) fn count_if_refused<C>(&self, entered: &Result<u64, SubmitError<C>>) {
-        if entered.as_ref().is_err_and(|error| !error.is_no_worker()) {
-            self.core.count_refused();
-        }
-    }
     /// Enters a job. If the pool is full, waits as async code does, or refuses.
     pub(super) async fn put_async<C>(
         self: &Arc<Self>,
@@ -196,6 +197,39 @@ impl<J: Send + 'static> Inner<J> {
         let entered = self.enter(lane, content, make);
         self.count_if_refused(&entered);
         entered
+    }
+}
+
+/// A reserved place in a pool. Dropping it gives the place back.
+pub(super) struct ReservedPlace<'a, J> {
+    inner: &'a Arc<Inner<J>>,
+    generation: Option<u64>,
+}
+
+impl<'a, J> ReservedPlace<'a, J> {
+    pub(super) fn new(inner: &'a Arc<Inner<J>>, generation: u64) -> Self {
+        Self { inner, generation: Some(generation) }
+    }
+
+    /// Enters a job into the place.
+    pub(super) fn enter<B>(
+        mut self,
+        lane: JobLane,
+        boxed: B,
+        make: impl FnOnce(B) -> J,
+    ) -> Result<u64, SubmitError<B>> {
+        let generation = self.generation.take().expect("a place is used once");
+        let entered = self.inner.enter_reserved(generation, lane, boxed, make);
+        self.inner.count_if_refused(&entered);
+        entered
+    }
+}
+
+impl<J> Drop for ReservedPlace<'_, J> {
+    fn drop(&mut self) {
+        if let Some(generation) = self.generation.take() {
+            self.inner.release(generation);
+        }
     }
 }
 

@@ -7,7 +7,12 @@ use std::task::Waker;
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::block::{ThreadWaker, world};
+use super::builder::Builder;
 use super::engine::{Engine, Inner};
+use super::error::PoolError;
+use super::hooks::Hooks;
+use super::operations::Pool;
+use super::source::{ClosureJob, JobStack};
 use super::state::busy::Busy;
 use super::state::idle::IdleWorker;
 use super::state::outcome::{Ended, Expired, Next};
@@ -16,12 +21,24 @@ use crate::scheduler::shared::Shared;
 use crate::sys;
 
 /// The function by which workers run a job.
-type Run<J> = Box<dyn Fn(&Inner<J>, J) -> Ended + Send + Sync>;
+type Run<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;
 
 /// The engine of pools of threads.
 pub(super) struct Threads<J> {
     pub(super) run: Run<J>,
     pub(super) stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// Builds a pool of threads.
+    ///
+    /// # Errors
+    /// [`PoolError`]: a value is out of its range, or the system refused one of the threads that
+    /// [start with the pool](Self::prestart).
+    pub fn build(self) -> Result<Pool, PoolError> {
+        let run = |hooks: &Hooks, job: ClosureJob| job.0.run(hooks, JobStack::Thread);
+        Pool::open(&self, Threads { run: Box::new(run), stack_size: self.stack_size })
+    }
 }
 
 impl<J: Send + 'static> Engine<J> for Threads<J> {
@@ -32,7 +49,7 @@ impl<J: Send + 'static> Engine<J> for Threads<J> {
     }
 
     fn run(&self, inner: &Inner<J>, job: J) -> Ended {
-        (self.run)(inner, job)
+        (self.run)(&inner.hooks, job)
     }
 
     fn scheduler(&self) -> Option<&Arc<Shared>> {

@@ -818,7 +818,7 @@ fn what_acts_is_in_time_although_each_step_spends_its_budget_elsewhere() {
             let (sender, receiver) = channel::bounded(1);
             let sent = greedily(sender.send_timeout(1, Duration::ZERO)).await;
             let pool = Pool::builder().capacity(1).build_async().expect("it starts nothing yet");
-            let job = greedily(pool.submit_timeout(async { 2 }, Duration::ZERO)).await;
+            let job = greedily(pool.job(async { 2 }).timeout(Duration::ZERO).submit()).await;
             let job = match job {
                 Ok(job) => job.await.ok(),
                 Err(_) => None,

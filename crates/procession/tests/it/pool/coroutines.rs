@@ -105,15 +105,15 @@ fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
         starts.send(()).expect("the test listens");
         coroutine::wait(std::future::pending::<()>());
     };
-    let handle = pool.try_submit(job).expect("there is room");
+    let handle = pool.job(job).try_submit().expect("there is room");
     soon(&started);
-    let refused = pool.try_submit(|| 5).expect_err("it is full");
+    let refused = pool.job(|| 5).try_submit().expect_err("it is full");
     assert!(refused.is_full());
     assert_eq!(refused.into_inner()(), 5);
     drop(scheduler);
     soon_closed(&holds);
     assert_eq!(handle.join(), Err(JobError::Cancelled));
-    let refused = pool.try_submit(|| 6).expect_err("the scheduler has ended");
+    let refused = pool.job(|| 6).try_submit().expect_err("the scheduler has ended");
     assert_eq!(refused.into_inner()(), 6);
     assert_sums(&pool.stats());
 }

@@ -18,9 +18,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A pool of processes of either kind.
 #[derive(Clone)]
 pub(super) enum Processes {
-    Async(AsyncPool),
-    Coroutines(CoPool),
+    Async(AsyncPool, Key),
+    Coroutines(CoPool, Key),
 }
+
+/// The key of the jobs, if they have one.
+type Key = Option<&'static str>;
 
 impl Processes {
     /// Returns a pool of each kind, each with a scheduler of its own.
@@ -34,27 +37,33 @@ impl Processes {
         let [first, second] = [driven(), driven()];
         let asynchronous = builder().build_async_on(&first).expect("valid");
         let coroutines = builder().build_coroutines_on(&second).expect("valid");
-        [(first, Self::Async(asynchronous)), (second, Self::Coroutines(coroutines))]
+        [(first, Self::Async(asynchronous, None)), (second, Self::Coroutines(coroutines, None))]
     }
 
     pub(super) fn submit<T: Send + 'static>(
         &self,
         job: impl Future<Output = T> + Send + 'static,
     ) -> JobHandle<T> {
-        match self {
-            Self::Async(pool) => pool.try_submit(job).expect("it is open"),
-            Self::Coroutines(pool) => {
-                pool.try_submit(move || coroutine::wait(job)).expect("it is open")
+        let submitted = match self {
+            Self::Async(pool, None) => pool.job(job).try_submit().map_err(drop),
+            Self::Async(pool, Some(key)) => pool.job(job).key(key).try_submit().map_err(drop),
+            Self::Coroutines(pool, key) => {
+                let job = pool.job(move || coroutine::wait(job));
+                let job = if let Some(key) = key { job.key(key) } else { job };
+                job.try_submit().map_err(drop)
             }
-        }
+        };
+        submitted.expect("it is open")
     }
 
     /// Runs an empty job once there is a place. If the wait is refused, returns whether the reason
     /// was a deadlock.
     pub(super) async fn execute(&self) -> Result<(), bool> {
         match self {
-            Self::Async(pool) => pool.execute(async {}).await.map_err(|error| error.is_deadlock()),
-            Self::Coroutines(pool) => {
+            Self::Async(pool, _) => {
+                pool.execute(async {}).await.map_err(|error| error.is_deadlock())
+            }
+            Self::Coroutines(pool, _) => {
                 pool.execute(|| {}).await.map_err(|error| error.is_deadlock())
             }
         }
@@ -62,15 +71,16 @@ impl Processes {
 
     pub(super) fn stats(&self) -> PoolStats {
         match self {
-            Self::Async(pool) => pool.stats(),
-            Self::Coroutines(pool) => pool.stats(),
+            Self::Async(pool, _) => pool.stats(),
+            Self::Coroutines(pool, _) => pool.stats(),
         }
     }
 
-    pub(super) fn with_key(&self, key: &str) -> Self {
+    /// Returns a handle to the pool for jobs of this key.
+    pub(super) fn with_key(&self, key: &'static str) -> Self {
         match self {
-            Self::Async(pool) => Self::Async(pool.with_key(key)),
-            Self::Coroutines(pool) => Self::Coroutines(pool.with_key(key)),
+            Self::Async(pool, _) => Self::Async(pool.clone(), Some(key)),
+            Self::Coroutines(pool, _) => Self::Coroutines(pool.clone(), Some(key)),
         }
     }
 
@@ -86,11 +96,11 @@ impl Processes {
 
     pub(super) async fn end(&self) {
         match self {
-            Self::Async(pool) => {
+            Self::Async(pool, _) => {
                 pool.close();
                 pool.ended().await.expect("its jobs end");
             }
-            Self::Coroutines(pool) => {
+            Self::Coroutines(pool, _) => {
                 pool.close();
                 pool.ended().await.expect("its jobs end");
             }
@@ -187,7 +197,7 @@ fn a_killed_worker_is_replaced_once_there_is_room() {
     // SAFETY: as in `driven`.
     let scheduler = unsafe { builder.enable_coroutines() }.build().expect("it starts no thread");
     let pool = Pool::builder().capacity(2).queue(Queue::Unbounded).build_coroutines_on(&scheduler);
-    let pool = Processes::Coroutines(pool.expect("valid"));
+    let pool = Processes::Coroutines(pool.expect("valid"), None);
     scheduler.block_on(async {
         let (_first, first) = pool.submit_endless().await;
         let (_second, second) = pool.submit_endless().await;

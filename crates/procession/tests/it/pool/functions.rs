@@ -48,9 +48,9 @@ fn a_function_runs_in_processes_and_coroutines_and_arguments_come_back() {
         let builder = Pool::builder().capacity(2).queue(Queue::Bounded(1)).on_full(OnFull::Refuse);
         let pool = build(builder, &scheduler).expect("valid");
         scheduler.block_on(async {
-            let handles = [1, 13, 2].map(|n| pool.try_submit(n).expect("there is room"));
+            let handles = [1, 13, 2].map(|n| pool.job(n).try_submit().expect("there is room"));
             assert_eq!(pool.submit(3).await.expect_err("it is full").into_inner(), 3);
-            assert_eq!(pool.try_execute(4).expect_err("it is full").into_inner(), 4);
+            assert_eq!(pool.job(4).try_execute().expect_err("it is full").into_inner(), 4);
             let [one, thirteen, two] = handles;
             assert_eq!((one.await, two.await), (Ok(2), Ok(4)));
             assert_eq!(thirteen.await, Err(JobError::Panicked("13".into())));
@@ -58,7 +58,12 @@ fn a_function_runs_in_processes_and_coroutines_and_arguments_come_back() {
             assert_eq!(permit.submit(5).expect("the place is there").await, Ok(10));
             pool.try_reserve().expect("there is room").execute(6).expect("the place is there");
             assert_eq!(
-                pool.submit_timeout(7, Duration::from_secs(60)).await.expect("there is room").await,
+                pool.job(7)
+                    .timeout(Duration::from_secs(60))
+                    .submit()
+                    .await
+                    .expect("there is room")
+                    .await,
                 Ok(14)
             );
             pool.idle().await.expect("it comes to rest");

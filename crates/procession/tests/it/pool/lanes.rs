@@ -4,7 +4,7 @@ use crate::home::mpsc::channel;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::pool::{JobError, OnFull, Pool, Priority, Queue};
+use procession::pool::{Balance, JobError, OnFull, Pool, Priority, Queue};
 use procession::yield_now;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -27,11 +27,10 @@ fn priorities_order_the_queue_and_none_starves() {
     gate.wait_for_job();
     let (report, reports) = channel();
     for (priority, jobs) in [(Priority::Low, 2), (Priority::Normal, 2), (Priority::High, 20)] {
-        let pool = pool.with_priority(priority);
         for n in 0..jobs {
             let report = report.clone();
-            pool.execute(move || report.send((priority, n)).expect("the test looks"))
-                .expect("the queue has no bound");
+            let job = pool.job(move || report.send((priority, n)).expect("the test looks"));
+            job.priority(priority).execute().expect("the queue has no bound");
         }
     }
     drop(report);
@@ -71,7 +70,7 @@ fn jobs_of_a_key_run_in_order_one_at_a_time_even_if_some_panic() {
                     panic_quietly("it is to panic")
                 }
             };
-            handles.push(pool.with_key(&key).submit(job).await.expect("it is open"));
+            handles.push(pool.job(job).key(&key).submit().await.expect("it is open"));
         }
         for (n, handle) in handles.into_iter().enumerate() {
             let expected =
@@ -88,22 +87,21 @@ fn jobs_of_a_key_run_in_order_one_at_a_time_even_if_some_panic() {
 #[test]
 fn a_held_job_uses_a_place_and_a_refused_one_comes_back() {
     let pool = threads(2, Queue::HandOff, OnFull::Refuse);
-    let account = pool.with_key("account");
     let (gate, job) = gated();
-    account.execute(job).expect("it is open");
+    pool.job(job).key("account").execute().expect("it is open");
     gate.wait_for_job();
-    let held = account.submit(|| 1).expect("the other worker's place is free");
-    let refused = account.submit(|| 2).expect_err("all places are used");
+    let held = pool.job(|| 1).key("account").submit().expect("the other worker's place is free");
+    let refused = pool.job(|| 2).key("account").submit().expect_err("all places are used");
     assert!(refused.is_full());
     assert_eq!(refused.into_inner()(), 2);
     assert_eq!((pool.stats().busy, pool.stats().queued, pool.stats().free), (1, 1, 0));
     assert!(held.cancel());
     assert_eq!(held.join(), Err(JobError::Cancelled));
-    let other = pool.with_key("other").submit(|| 3).expect("the place is free again");
+    let other = pool.job(|| 3).key("other").submit().expect("the place is free again");
     assert_eq!(other.join(), Ok(3), "another key is not held up");
     gate.open();
     pool.wait_idle(TIMEOUT).expect("nothing runs");
-    assert_eq!(account.submit(|| 4).expect("it is open").join(), Ok(4));
+    assert_eq!(pool.job(|| 4).key("account").submit().expect("it is open").join(), Ok(4));
     assert_sums(&pool.stats());
 }
 
@@ -116,11 +114,12 @@ fn a_full_pool_never_runs_a_job_with_a_key_in_its_submitter() {
     let here = std::thread::current().id();
     let id = || std::thread::current().id();
     assert_eq!(pool.submit(id).expect("it runs here").join(), Ok(here));
-    let keyed = pool.with_key("key");
-    let timed_out = keyed.submit_timeout(id, Duration::ZERO).expect_err("it does not run here");
+    let timed_out = pool.job(id).key("key").timeout(Duration::ZERO).submit();
+    let timed_out = timed_out.expect_err("it does not run here");
     assert!(timed_out.is_timeout());
     let ran = crate::home::thread::scope(|scope| {
-        let submitter = scope.spawn(|| keyed.submit(id).expect("it is open").join());
+        let submitter =
+            scope.spawn(|| pool.job(id).key("key").submit().expect("it is open").join());
         while pool.stats().waiting == 0 {
             crate::home::thread::yield_now();
         }
@@ -135,11 +134,11 @@ fn a_full_pool_never_runs_a_job_with_a_key_in_its_submitter() {
 fn the_end_of_a_pool_runs_or_cancels_what_is_held() {
     for cancels in [false, true] {
         let pool = threads(2, Queue::Unbounded, OnFull::Wait);
-        let keyed = pool.with_key(&7);
         let (gate, job) = gated();
-        keyed.execute(job).expect("it is open");
+        pool.job(job).key(&7).execute().expect("it is open");
         gate.wait_for_job();
-        let held: Vec<_> = (0..5).map(|n| keyed.submit(move || n).expect("it is open")).collect();
+        let held: Vec<_> =
+            (0..5).map(|n| pool.job(move || n).key(&7).submit().expect("it is open")).collect();
         if cancels {
             assert_eq!(pool.shutdown_now(), 5);
         } else {
@@ -158,11 +157,37 @@ fn the_end_of_a_pool_runs_or_cancels_what_is_held() {
 fn a_join_of_a_later_job_of_ones_own_key_is_an_error() {
     let pool = threads(2, Queue::Unbounded, OnFull::Wait);
     let inner = pool.clone();
-    let outer = pool.with_key("key").submit(move || {
-        let later = inner.with_key("key").submit(|| 1).expect("it is open");
+    let outer = pool.job(move || {
+        let later = inner.job(|| 1).key("key").submit().expect("it is open");
         later.join()
     });
+    let outer = outer.key("key").submit();
     assert_eq!(outer.expect("it is open").join(), Ok(Err(JobError::WouldDeadlock)));
     pool.wait_idle(TIMEOUT).expect("the later job has run");
     assert_eq!(pool.stats().completed, 2);
+}
+
+#[test]
+fn several_pools_give_all_jobs_of_a_key_to_one_of_them() {
+    for balance in [Balance::RoundRobin, Balance::LeastLoaded] {
+        let builder = Pool::builder().capacity(1).queue(Queue::Bounded(3)).on_full(OnFull::Refuse);
+        let pools = builder.build_multi(3, balance).expect("valid");
+        let (gate, job) = gated();
+        pools.job(job).key("key").execute().expect("it is open");
+        gate.wait_for_job();
+        let (report, reports) = channel();
+        for n in 0..3 {
+            let report = report.clone();
+            let job = pools.job(move || report.send(n).expect("the test looks"));
+            job.key("key").execute().expect("the queue of the member has room");
+        }
+        let refused = pools.job(|| 4).key("key").submit().expect_err("the member is full");
+        assert_eq!((refused.is_full(), refused.into_inner()()), (true, 4));
+        assert_eq!(pools.members().iter().filter(|member| member.stats().busy > 0).count(), 1);
+        let other = pools.submit(|| 5).expect("the other members have room");
+        assert_eq!(other.join(), Ok(5));
+        drop(report);
+        gate.open();
+        assert!(reports.iter().eq(0..3));
+    }
 }

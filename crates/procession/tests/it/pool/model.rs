@@ -245,7 +245,7 @@ macro_rules! subject {
     ($pool:ty, $job:expr, $where:ident) => {
         impl Subject for $pool {
             fn try_submit(&self, work: Work) -> Submitted {
-                <$pool>::try_submit(self, $job(work)).map_err(|error| Refusal::of(&error))
+                self.job($job(work)).try_submit().map_err(|error| Refusal::of(&error))
             }
 
             subject!(@$where $pool, $job);
@@ -292,7 +292,7 @@ macro_rules! subject {
                 let job = $job(work);
                 let submitted = match timeout {
                     WaitLimit::OfThePool => <$pool>::submit(&pool, job),
-                    WaitLimit::For(timeout) => pool.submit_timeout(job, timeout),
+                    WaitLimit::For(timeout) => pool.job(job).timeout(timeout).submit(),
                 };
                 // Ignored: after a failure, the test does not listen.
                 let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));
@@ -308,7 +308,7 @@ macro_rules! subject {
                 let job = $job(work);
                 let submitted = match timeout {
                     WaitLimit::OfThePool => <$pool>::submit(&pool, job).await,
-                    WaitLimit::For(timeout) => pool.submit_timeout(job, timeout).await,
+                    WaitLimit::For(timeout) => pool.job(job).timeout(timeout).submit().await,
                 };
                 // Ignored: after a failure, the test does not listen.
                 let _ = tell.send(submitted.map_err(|error| Refusal::of(&error)));

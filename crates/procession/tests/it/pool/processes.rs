@@ -185,7 +185,8 @@ fn a_larger_pool_starts_as_many_workers_as_there_is_room_for_and_the_others_late
         .expect("valid");
     let pool = of(&scheduler, 1, Queue::Bounded(3));
     scheduler.block_on(async {
-        let job = || pool.try_submit(sleep(Duration::from_secs(60))).expect("there is a place");
+        let job =
+            || pool.job(sleep(Duration::from_secs(60))).try_submit().expect("there is a place");
         let begin = Instant::now();
         let other = spawn(sleep(Duration::from_secs(1)));
         let handles: Vec<_> = (0..4).map(|_| job()).collect();
@@ -276,9 +277,11 @@ fn what_is_refused_comes_back() {
         .expect("valid");
     scheduler.block_on(async {
         pool.execute(sleep(Duration::from_secs(5))).await.expect("there is room");
-        assert!(pool.try_submit(async { 1 }).expect_err("it is full").is_full());
+        assert!(pool.job(async { 1 }).try_submit().expect_err("it is full").is_full());
         let late = pool
-            .submit_timeout(async { 2 }, Duration::from_secs(1))
+            .job(async { 2 })
+            .timeout(Duration::from_secs(1))
+            .submit()
             .await
             .expect_err("it stays full");
         assert!(late.is_timeout());
@@ -331,7 +334,7 @@ fn the_end_of_the_scheduler_resolves_every_handle() {
     let scheduler = threaded(1);
     let pool = of(&scheduler, 2, Queue::Unbounded);
     let handles: Vec<_> = (0..20)
-        .map(|_| pool.try_submit(std::future::pending::<()>()).expect("it is open"))
+        .map(|_| pool.job(std::future::pending::<()>()).try_submit().expect("it is open"))
         .collect();
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(500)));
     assert!(unfinished.processes.is_empty());
@@ -343,7 +346,7 @@ fn the_end_of_the_scheduler_resolves_every_handle() {
     let stats = pool.stats();
     assert_sums(&stats);
     assert_eq!((stats.live, stats.cancelled), (0, 20));
-    let refused = pool.try_submit(async { 7 }).expect_err("nobody can run it");
+    let refused = pool.job(async { 7 }).try_submit().expect_err("nobody can run it");
     assert!(refused.is_no_worker());
 }
 
@@ -351,7 +354,7 @@ fn the_end_of_the_scheduler_resolves_every_handle() {
 fn a_worker_that_is_terminated_before_its_first_step_cancels_its_job_and_another_runs_the_next() {
     let scheduler = driven();
     let pool = of(&scheduler, 1, Queue::Bounded(1));
-    let job = || pool.try_submit(async { 1 }).expect("there is a place");
+    let job = || pool.job(async { 1 }).try_submit().expect("there is a place");
     let (first, second) = (job(), job());
     for process in scheduler.snapshot().processes {
         assert!(scheduler.terminate(process.pid));
@@ -380,16 +383,18 @@ fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_t
     let pool = of(&scheduler, 1, Queue::Bounded(2));
     let drops = Arc::new(Mutex::new(0));
     let dropped = Dropped(Arc::clone(&drops));
-    let first = pool.try_submit(async { 1 }).expect("there is a place");
-    let second = pool.try_submit(async move {
-        yield_now().await;
-        let _dropped = dropped;
-        sleep(Duration::MAX).await;
-        2
-    });
+    let first = pool.job(async { 1 }).try_submit().expect("there is a place");
+    let second = pool
+        .job(async move {
+            yield_now().await;
+            let _dropped = dropped;
+            sleep(Duration::MAX).await;
+            2
+        })
+        .try_submit();
     let second = second.expect("there is a place");
     assert_eq!(scheduler.block_on(first), Ok(1));
-    let third = pool.try_submit(async { 3 }).expect("there is a place");
+    let third = pool.job(async { 3 }).try_submit().expect("there is a place");
     scheduler.block_on(sleep(Duration::from_secs(1)));
     assert!(!second.is_finished());
     assert_eq!(pool.stats().workers_started, 1, "the second job runs where the first did");

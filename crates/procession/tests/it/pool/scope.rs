@@ -1,8 +1,9 @@
 use crate::home::mpsc::channel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use procession::pool::{JobError, OnFull, Pool, Queue, WaitError};
+use procession::pool::{JobError, OnFull, Pool, Priority, Queue, WaitError};
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
@@ -50,6 +51,33 @@ fn jobs_borrow_and_have_ended_when_the_scope_returns() {
         assert_eq!(pool.stats().completed, 201);
         assert_sums(&pool.stats());
     }
+}
+
+#[test]
+fn jobs_of_a_scope_have_priorities_keys_and_timeouts() {
+    let pool = of(1, Queue::Bounded(3), OnFull::Refuse);
+    let (gate, job) = gated();
+    pool.execute(job).expect("it is open");
+    gate.wait_for_job();
+    let order = Mutex::new(Vec::new());
+    pool.scope(|scope| {
+        let order = &order;
+        for (priority, name) in [(Priority::Low, "low"), (Priority::High, "high")] {
+            let job = scope.job(move || order.lock().expect("nothing panics").push(name));
+            job.priority(priority).key(name).execute().expect("there is room");
+        }
+        let middle = scope.submit(|| order.lock().expect("nothing panics").push("middle"));
+        let late = scope.job(|| order.lock().expect("nothing panics").len());
+        let refused = late.timeout(Duration::from_millis(1)).submit().expect_err("it is full");
+        assert!(refused.is_timeout());
+        let refused = scope.job(refused.into_inner()).try_submit().expect_err("it is full");
+        assert!(refused.is_full());
+        gate.open();
+        middle.expect("there is room").join().expect("it returns");
+    })
+    .expect("the caller is no job");
+    assert_eq!(order.into_inner().expect("nothing panics"), ["high", "middle", "low"]);
+    assert_sums(&pool.stats());
 }
 
 #[test]

@@ -111,7 +111,8 @@ fn a_wait_for_a_place_ends_with_its_time_and_gives_the_closure_back() {
     let pool = of(1, Queue::HandOff, OnFull::Wait);
     let (gate, job) = gated();
     pool.execute(job).expect("there is room");
-    let refused = pool.submit_timeout(|| 7, Duration::from_millis(1)).expect_err("it stays full");
+    let refused =
+        pool.job(|| 7).timeout(Duration::from_millis(1)).submit().expect_err("it stays full");
     assert!(refused.is_timeout());
     assert_eq!(refused.into_inner()(), 7);
     assert_eq!(pool.stats().waiting, 0);

@@ -42,7 +42,7 @@ fn a_waiter_learns_of_an_idle_pool_that_another_one_uses_again() {
             let pool = pool.clone();
             spawn(async move {
                 let idle = pool.idle().await;
-                drop(pool.try_execute(std::future::pending()));
+                drop(pool.job(std::future::pending()).try_execute());
                 idle
             })
         });

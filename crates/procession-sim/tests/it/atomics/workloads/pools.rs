@@ -108,16 +108,19 @@ pub(super) async fn next_jobs(sim: &Sim) {
         let has_key = sim.choose(0..2) == 1;
         let pool = Pool::builder().capacity(1 + usize::from(has_key));
         let pool = pool.build().expect("it is in range");
-        let pool = if has_key { pool.with_key("the only one") } else { pool };
         let (own, length) = (sim.clone(), 5 * sim.choose(1..6) as u32 * MICROSECOND);
-        let Ok(first) = pool.submit(move || own.block(length)) else { return };
+        let first = pool.job(move || own.block(length));
+        let first = if has_key { first.key("the only one") } else { first };
+        let Ok(first) = first.submit() else { return };
         let is_queued = sim.choose(0..2) == 1;
         if !is_queued {
             sim.compute(5 * sim.choose(1..8) as u32 * MICROSECOND);
         }
         let has_run = Arc::new(AtomicBool::new(false));
         let runs = Arc::clone(&has_run);
-        let Ok(second) = pool.submit(move || runs.store(true, Relaxed)) else { return };
+        let second = pool.job(move || runs.store(true, Relaxed));
+        let second = if has_key { second.key("the only one") } else { second };
+        let Ok(second) = second.submit() else { return };
         let mut is_cancelled = false;
         if is_queued {
             sim.compute(5 * sim.choose(1..8) as u32 * MICROSECOND);

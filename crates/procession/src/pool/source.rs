@@ -1,0 +1,146 @@
+//! What a pool runs: the way from a closure or an argument to a job.
+
+use std::fmt;
+use std::panic::resume_unwind;
+
+use super::hooks::Hooks;
+use super::job::{Caught, JobEnds, Promise, caught};
+use super::job_handle::JobHandle;
+use super::state::outcome::Ended;
+use crate::coroutine;
+use crate::process::async_body::Settle;
+
+/// What a job runs on. It decides which panics are those of the job.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum JobStack {
+    Thread,
+    Coroutine,
+}
+
+impl JobStack {
+    /// Runs user code like [`caught`], but lets the unwinding of a coroutine itself continue. If
+    /// the code ends itself by [`exit`](crate::exit()), only the job ends.
+    pub(super) fn catch<T>(self, user_code: impl FnOnce() -> T) -> Caught<T> {
+        caught(user_code).or_else(|payload| match self {
+            Self::Coroutine if coroutine::is_unwound(&*payload) => resume_unwind(payload),
+            _ => Err(payload),
+        })
+    }
+}
+
+/// A closure or an argument, with the ends of the job. If it is dropped before it runs, the job is
+/// cancelled.
+pub struct Call<C, T> {
+    content: C,
+    ends: JobEnds<T>,
+}
+
+impl<C, T> Call<C, T> {
+    pub(super) fn new(content: C, ends: JobEnds<T>) -> Self {
+        Self { content, ends }
+    }
+
+    pub(super) fn into_content(self) -> C {
+        self.content
+    }
+
+    pub(super) fn into_parts(self) -> (C, Option<Promise<T>>) {
+        (self.content, self.ends.promise)
+    }
+
+    pub(super) fn run(self, hooks: &Hooks, run: impl FnOnce(C) -> Caught<T>) -> Ended {
+        let Self { content, ends: JobEnds { promise, outstanding, origin } } = self;
+        let _place = origin.enter();
+        let ended = hooks.ended(promise.settle(run(content)));
+        drop(outstanding);
+        ended
+    }
+}
+
+/// A job, as its worker sees it.
+pub(super) trait Runs: Send {
+    fn run(self: Box<Self>, hooks: &Hooks, stack: JobStack) -> Ended;
+}
+
+impl<F, T> Runs for Call<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn run(self: Box<Self>, hooks: &Hooks, stack: JobStack) -> Ended {
+        (*self).run(hooks, |closure| stack.catch(closure))
+    }
+}
+
+/// A job of a pool that runs closures.
+pub struct ClosureJob(pub(super) Box<dyn Runs>);
+
+/// Says which pool runs what: how a job of type `J` is made of the `C` that a user gives to a pool.
+#[diagnostic::on_unimplemented(message = "this pool cannot run `{C}`")]
+pub trait JobSource<J, C: Send>: Send + Sync {
+    type Output: Send;
+    /// The output that a job without a handle may have.
+    type Discarded;
+    /// The job, boxed before the pool is locked. It can still be taken apart.
+    type Boxed: Send;
+    type Handle: Send;
+
+    fn boxed(content: C, ends: JobEnds<Self::Output>) -> Self::Boxed;
+
+    fn content(boxed: Self::Boxed) -> C;
+
+    /// Called once the job is certain to be taken, under the lock of the pool.
+    fn job(&self, boxed: Self::Boxed) -> J;
+
+    fn handle(handle: JobHandle<Self::Output>) -> Self::Handle;
+}
+
+/// The source of jobs that own what they use.
+#[derive(Clone, Copy, Debug)]
+pub struct Owning;
+
+impl<F, T> JobSource<ClosureJob, F> for Owning
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    type Output = T;
+    type Discarded = T;
+    type Boxed = Box<Call<F, T>>;
+    type Handle = JobHandle<T>;
+
+    fn boxed(content: F, ends: JobEnds<T>) -> Self::Boxed {
+        Box::new(Call::new(content, ends))
+    }
+
+    fn content(boxed: Self::Boxed) -> F {
+        boxed.into_content()
+    }
+
+    fn job(&self, boxed: Self::Boxed) -> ClosureJob {
+        ClosureJob(boxed)
+    }
+
+    fn handle(handle: JobHandle<T>) -> JobHandle<T> {
+        handle
+    }
+}
+
+/// Implements `Debug` for types that users see only as parameters.
+macro_rules! opaque {
+    ($([$($generics:tt)*] $opaque:ty;)*) => {$(
+        impl<$($generics)*> fmt::Debug for $opaque {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a job")
+            }
+        }
+    )*};
+}
+
+pub(super) use opaque;
+
+opaque! {
+    [] ClosureJob;
+    [C, T] Call<C, T>;
+    [T] JobEnds<T>;
+}
