@@ -417,6 +417,11 @@ impl Server {
     /// [`hyper::upgrade::on`](https://docs.rs/hyper/1/hyper/upgrade/fn.on.html), for example for
     /// WebSockets. Default: off.
     ///
+    /// With axum, the callback of `WebSocketUpgrade::on_upgrade` gets the socket in a task of
+    /// tokio's. A shutdown does not wait for tasks, so the callback should [start](crate::start())
+    /// a process and move the socket into it. The program `examples/programs/src/bin/chat.rs` of
+    /// the repository shows this.
+    ///
     /// A stream that was taken over belongs to the process that has it. The server neither limits
     /// it nor waits for it when it drains. With HTTP/2, the stream is a part of its connection,
     /// which the server waits for.
