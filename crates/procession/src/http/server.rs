@@ -292,6 +292,10 @@ struct Settings {
 /// left. If it is dropped before that, or the listener fails, the connections are told to end as in
 /// a drain, and nobody waits for them.
 ///
+/// For example, `Scheduler::run_until_signal` drops its future. If that future serves, the shutdown
+/// waits for the connections, but the system resets those that wait in the backlog. So let a
+/// process serve, for example by [`start`](crate::start()), and await that process.
+///
 /// A connection that fails, or runs a service that panics, ends without an effect on others. The
 /// process of a connection is labelled with its peer, such as `http 127.0.0.1:4711`. With HTTP/2,
 /// each request has a process of its own.
