@@ -22,7 +22,7 @@ impl Client {
     fn run(&mut self, command: &str) -> String {
         let mut line = String::new();
         // An error means that the connection is closed.
-        if writeln!(self.0.get_mut(), "{command}").is_ok() {
+        if self.0.get_mut().write_all(format!("{command}\n").as_bytes()).is_ok() {
             let _ = self.0.read_line(&mut line);
         }
         line.trim_end().to_owned()

@@ -51,7 +51,7 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// fetchAll begins no page after stop, and cancels those that have begun if one fails.
+// fetchAll begins no further pages once it sees stop, and cancels those that have begun if one fails.
 func fetchAll(ctx, stop context.Context, site string, total int, pages chan<- page) error {
 	defer close(pages)
 	group, ctx := errgroup.WithContext(ctx)

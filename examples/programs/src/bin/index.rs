@@ -12,6 +12,7 @@ use axum::{Json, Router};
 use procession::http::{HealthChecks, Server};
 use procession::net::TcpListener;
 use procession::pool::Pool;
+use procession::{Context, start};
 use procession_programs::index::{Document, Index};
 use serde::Deserialize;
 
@@ -70,6 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("index: listening on {}", listener.local_addr()?);
-    Server::new().serve(listener, HealthChecks::around(pages)).await?;
+    let server = Server::new().serve(listener, HealthChecks::around(pages));
+    start(move |_: Context<()>| server).await??;
     Ok(())
 }

@@ -12,6 +12,7 @@ use axum::{Json, Router};
 use procession::http::{HealthChecks, Server};
 use procession::net::TcpListener;
 use procession::signal::ShutdownOptions;
+use procession::{Context, start};
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -130,6 +131,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("notes: listening on {}", listener.local_addr()?);
     let server = Server::new().connect_info(|peer| ConnectInfo(peer.address().expect("it is TCP")));
-    server.serve(listener, HealthChecks::around(pages(pool))).await?;
+    let server = server.serve(listener, HealthChecks::around(pages(pool)));
+    start(move |_: Context<()>| server).await??;
     Ok(())
 }
