@@ -1,30 +1,30 @@
 //! The command line: one table of flags, which the parser and the help are both derived from.
 
 mod certificates;
+mod commands;
 mod help;
 mod node;
 mod permissions;
 mod see;
+mod table;
 mod tools;
 mod usage;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use lexopt::Arg;
 
-use crate::certificates::Certificates;
+use crate::flags::commands::{COMMANDS, Command};
+use crate::flags::table::{Flag, Parsed, Takes, lossy, seconds};
+use crate::flags::usage::UsageError;
 use crate::node::{NodeArgs, Peer};
-use crate::permissions::Allowed;
 use crate::program::{Entry, RunArgs};
-use crate::see::{SeeArgs, Verb};
+use crate::see::args::SeeArgs;
 use crate::tools::{SEEDS, TestArgs};
-use crate::trial::{SECONDS_MAX, TrialArgs};
-
-pub(crate) use self::usage::UsageError;
+use crate::trial::TrialArgs;
 
 /// The parsed command line. Nothing but the arguments was looked at.
 #[derive(Debug)]
@@ -40,36 +40,6 @@ pub(crate) enum LowArgs {
     Check(Vec<OsString>),
     Test(TestArgs),
     Annotations,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Command {
-    Trial,
-    Run,
-    Node,
-    Cluster,
-    Check,
-    Test,
-    Repl,
-    Annotations,
-    See(Verb),
-}
-
-struct Flag {
-    long: &'static str,
-    short: Option<char>,
-    help: &'static str,
-    /// The commands that have the flag. Empty if all have it.
-    of: &'static [Command],
-    takes: Takes,
-}
-
-enum Takes {
-    Nothing(fn(&mut Parsed)),
-    /// Holds the name of the value in the help.
-    Value(&'static str, fn(&mut Parsed, &OsStr) -> Result<(), UsageError>),
-    /// A value may follow a `=`. Holds the name of the value in the help.
-    Optional(&'static str, fn(&mut Parsed, Option<&OsStr>)),
 }
 
 const FLAGS: &[Flag] = &[
@@ -137,70 +107,10 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
-const COMMANDS: [(&str, Command, &str); 19] = [
-    ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
-    ("run", Command::Run, "run a program of processes in Lua"),
-    ("node", Command::Node, "run a program in Lua as a node of an Erlang cluster"),
-    ("cluster", Command::Cluster, "ask a node of a cluster for its status"),
-    ("check", Command::Check, "find mistakes in programs in Lua"),
-    ("test", Command::Test, "run tests that are written in Lua"),
-    ("repl", Command::Repl, "evaluate lines of Lua in a process"),
-    ("annotations", Command::Annotations, "print the library for the Lua language server"),
-    ("top", see::TOP, "show what a running program does, again and again"),
-    ("ps", see::PS, "list the processes of a running program"),
-    ("tree", see::TREE, "show the supervision tree of a running program"),
-    ("crashes", see::CRASHES, "list the processes that failed, and why"),
-    ("stack", see::STACK, "print where a process waits, or what its step does"),
-    ("inspect", see::INSPECT, "print what a process shows of itself"),
-    ("trace", see::TRACE, "print the headers of the next messages of a process"),
-    ("dump", see::DUMP, "write the latest events of a running program to a file"),
-    ("suspend", see::SUSPEND, "stop a process for a time, if the program allows it"),
-    ("resume", see::RESUME, "let a process go on, if the program allows it"),
-    ("kill", see::KILL, "end a process of a running program, if the program allows it"),
-];
-
 /// Returns the options of all commands.
 fn flags() -> impl Iterator<Item = &'static Flag> {
     let of_programs = permissions::FLAGS.iter().chain(certificates::FLAGS);
     tools::FLAGS.iter().chain(see::FLAGS).chain(node::FLAGS).chain(of_programs).chain(FLAGS)
-}
-
-/// Parses the value of an option of which the message of its type says all.
-fn key<T: FromStr>(flag: &'static str, value: &OsStr) -> Result<T, UsageError> {
-    let parsed = value.to_str().and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| UsageError::Key(flag, lossy(value)))
-}
-
-fn seconds(flag: &'static str, value: &OsStr) -> Result<u64, UsageError> {
-    let seconds = value
-        .to_str()
-        .and_then(|text| text.parse().ok())
-        .filter(|count| (1..=SECONDS_MAX).contains(count));
-    seconds.ok_or_else(|| UsageError::Seconds(flag, lossy(value)))
-}
-
-#[derive(Default)]
-struct Parsed {
-    command: Option<Command>,
-    /// The options that belong to one command. With another command they are refused.
-    used: Vec<&'static Flag>,
-    /// The options with their values, as the command line has them.
-    options: Vec<(&'static str, Option<OsString>)>,
-    trial: TrialArgs,
-    run: RunArgs,
-    see: SeeArgs,
-    node: NodeArgs,
-    test: TestArgs,
-    /// Set if tests run in a simulation.
-    simulates: bool,
-    seeds: Option<NonZeroU64>,
-    /// The permissions of a program in Lua.
-    allowed: Allowed,
-    certificates: Certificates,
-    /// The words after `check`, and after a command that looks into a program.
-    words: Vec<OsString>,
-    help: bool,
-    version: bool,
 }
 
 /// Parses a command line, without the name of the program. A request for help takes effect even
@@ -219,7 +129,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs
         }
     }
     match mistake {
-        _ if parsed.help => return Ok(LowArgs::Help(help::help(parsed.command))),
+        _ if parsed.help => return Ok(LowArgs::Help(help::help(parsed.command, flags()))),
         _ if parsed.version => return Ok(LowArgs::Version),
         Some(mistake) => return Err(mistake),
         None => {}
@@ -377,10 +287,6 @@ impl Parsed {
 /// Returns a word that must be in UTF-8.
 fn text(word: OsString) -> Result<String, UsageError> {
     word.into_string().map_err(|word| UsageError::Word(lossy(&word)))
-}
-
-fn lossy(text: &OsStr) -> String {
-    text.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -9,51 +9,41 @@
 //! | 130, 143 | a second SIGINT or SIGTERM ended the program immediately |
 #![deny(unsafe_code)]
 
-#[cfg(not(procession_loom))]
 mod certificates;
-#[cfg(not(procession_loom))]
+mod failure;
+#[path = "../examples/faults/faults.rs"]
+mod faults;
 mod flags;
-#[cfg(not(procession_loom))]
+mod format;
 mod node;
-#[cfg(not(procession_loom))]
+mod own;
 mod permissions;
 mod program;
-#[cfg(not(procession_loom))]
 mod repl;
-#[cfg(not(procession_loom))]
 mod run;
-#[cfg(not(procession_loom))]
 mod see;
-#[cfg(not(procession_loom))]
 mod tools;
-#[cfg(not(procession_loom))]
 mod trial;
-#[cfg(not(procession_loom))]
 mod watch;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[cfg(not(procession_loom))]
 fn main() -> std::process::ExitCode {
     use std::io::{self, Write};
 
     // Not locked: another thread writes what programs print.
     let mut out = io::stdout();
-    let parsed = flags::parse(std::env::args_os().skip(1)).map_err(run::Failure::Usage);
+    let parsed = flags::parse(std::env::args_os().skip(1)).map_err(failure::Failure::from);
     match parsed.and_then(|args| run::run(args, &mut out)) {
         Ok(()) => 0.into(),
         Err(failure) if failure.is_closed_pipe() => 0.into(),
-        Err(failure @ run::Failure::Told) => failure.exit_code().into(),
+        Err(failure @ failure::Failure::Told) => failure.exit_code().into(),
         Err(failure) => {
             // Ignored: if standard error is closed, the exit code must do.
-            let text = see::format::plain_lines(&failure);
+            let text = format::plain_lines(&failure);
             let _ = writeln!(io::stderr(), "procession: {text}");
             failure.exit_code().into()
         }
     }
 }
-
-/// A build for models has no runtime, so its command does nothing.
-#[cfg(procession_loom)]
-fn main() {}

@@ -1,9 +1,10 @@
 //! `procession node`: a program in Lua that is a node of a cluster. `procession cluster`: asks such
 //! a node.
 
-mod status;
+pub(crate) mod status;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,6 +13,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use procession::net::Host;
+use procession::scheduler::BuildError;
 use procession::time::Instant;
 use procession::{Context, OnCancel, SpawnOptions};
 use procession_cluster::{
@@ -20,7 +22,7 @@ use procession_cluster::{
 };
 use procession_lua::Output;
 
-pub(crate) use self::status::status;
+use crate::failure::Failure;
 use crate::permissions::{Allowed, Kind};
 
 /// The time after which a connection is tried again, at first and at most.
@@ -108,6 +110,7 @@ pub(crate) enum NodeError {
     NoName,
     Tls(TlsError),
     Start(StartError),
+    Scheduler(BuildError),
     /// Holds the name of the node that was asked.
     Connect(String, ConnectError),
     Status(String, StatusError),
@@ -125,9 +128,18 @@ impl fmt::Display for NodeError {
                 write!(f, "cannot start the node: {error}; start `epmd -daemon`, or set --no-epmd")
             }
             Self::Start(error) => write!(f, "cannot start the node: {error}"),
+            Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
             Self::Connect(name, error) => write!(f, "cannot connect to {name}: {error}"),
             Self::Status(name, error) => write!(f, "cannot ask {name}: {error}"),
         }
+    }
+}
+
+impl Error for NodeError {}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        Self::Failed(Box::new(error))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `procession run` and `procession repl`: a program of processes in Lua.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _, Read as _};
@@ -20,13 +21,12 @@ use procession_lua::{
 };
 
 use crate::certificates::{Certificates, CertificatesError};
+use crate::failure::Failure;
+use crate::format::plain_lines;
 use crate::node::NodeArgs;
 use crate::permissions::Allowed;
-use crate::repl;
-use crate::run::Failure;
-use crate::see::format::plain_lines;
-use crate::see::own;
 use crate::watch::Watch;
+use crate::{own, repl};
 
 /// The time between two tables of statistics.
 const TABLE_EVERY: Duration = Duration::from_secs(1);
@@ -147,6 +147,14 @@ impl fmt::Display for RunError {
                 Ok(())
             }
         }
+    }
+}
+
+impl Error for RunError {}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::Failed(Box::new(error))
     }
 }
 

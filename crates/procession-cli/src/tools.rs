@@ -1,5 +1,6 @@
 //! The tools for programs in Lua: `check`, `test` and `annotations`.
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use procession_lua::{PermissionError, Program, TestReport, Tests};
 
 use crate::certificates::{Certificates, CertificatesError};
+use crate::failure::Failure;
+use crate::format::plain_lines;
 use crate::permissions::Allowed;
-use crate::run::Failure;
-use crate::see::format::plain_lines;
 
 /// The end of the names of the files that `test` finds in a folder.
 const TEST_FILES: &str = "_test.lua";
@@ -67,6 +68,14 @@ pub(crate) enum ToolError {
     NoTests,
     Permission(PermissionError),
     Certificates(CertificatesError),
+}
+
+impl Error for ToolError {}
+
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Self {
+        Self::Failed(Box::new(error))
+    }
 }
 
 impl fmt::Display for ToolError {

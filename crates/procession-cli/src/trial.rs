@@ -1,8 +1,7 @@
 //! `procession trial`: a service, its clients, and everything that goes wrong in programs. All
 //! printed numbers are counted or measured. [`Ledger`] lists the promises that are judged.
 
-#[path = "../examples/faults/faults.rs"]
-mod faults;
+mod error;
 mod figures;
 mod ledger;
 mod load;
@@ -24,20 +23,20 @@ use procession::time::Instant;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::run::Failure;
-use figures::{Latencies, Sums};
-use ledger::Ledger;
-use load::Client;
-use service::Service;
-use stage::{STAGES, Stage};
+use crate::failure::Failure;
+use crate::faults;
+use crate::trial::error::TrialError;
+use crate::trial::figures::{Latencies, Sums};
+use crate::trial::ledger::Ledger;
+use crate::trial::load::{CONNECTIONS, Client};
+use crate::trial::service::Service;
+use crate::trial::stage::{STAGES, Stage};
 
 /// The default duration. It is long enough for each stage to show something, and short enough for a
 /// first look at the repository.
 const SECONDS: u64 = 20;
 pub(crate) const SECONDS_MAX: u64 = 3600;
 const DEADLINE_SECONDS: u64 = 5;
-/// Number of clients, if there are descriptors for them.
-const CONNECTIONS: u64 = 50;
 /// Number of descriptors for everything except connections: standard streams, those of the
 /// schedulers, the listener, a pipe, the door and its connections, and files that are read
 /// meanwhile.
@@ -67,44 +66,6 @@ impl Default for TrialArgs {
             listen: String::from("127.0.0.1:0"),
             seconds: SECONDS,
             deadline: Duration::from_secs(DEADLINE_SECONDS),
-        }
-    }
-}
-
-/// The error of a trial that was not held, or was lost.
-#[derive(Debug)]
-pub(crate) enum TrialError {
-    System {
-        act: String,
-        cause: io::Error,
-    },
-    Runtime {
-        act: &'static str,
-        cause: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Some clients neither ended nor gave up.
-    Stuck(&'static str),
-    /// Holds the number of broken promises.
-    Broken(usize),
-}
-
-impl TrialError {
-    fn runtime(act: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Runtime { act, cause: Box::new(cause) }
-    }
-}
-
-impl fmt::Display for TrialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System { act, cause } => write!(f, "cannot {act}: {cause}"),
-            Self::Runtime { act, cause } => write!(f, "cannot {act}: {cause}"),
-            Self::Stuck(stage) => {
-                write!(f, "cannot end the stage '{stage}': its clients neither end nor give up")
-            }
-            Self::Broken(count) => {
-                write!(f, "the trial was lost: {count} of the promises above were broken")
-            }
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use super::{Command, Flag, Parsed, Takes, UsageError};
+use crate::flags::commands::Command;
+use crate::flags::table::{Flag, Parsed, Takes};
+use crate::flags::usage::UsageError;
 
 /// `node` has its own options of these names, for the connections of the cluster.
 const PROGRAMS: &[Command] = &[Command::Run, Command::Test, Command::Repl];

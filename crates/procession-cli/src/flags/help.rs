@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{COMMANDS, Command, Flag, Takes, flags};
-use crate::see::Verb;
+use crate::flags::commands::{COMMANDS, Command};
+use crate::flags::table::{Flag, Takes};
+use crate::see::args::Verb;
 
 const ABOUT: &str = "\
 Procession runs processes (small, isolated, addressable state machines inside one
@@ -107,7 +108,8 @@ Exit codes:
   143  a second SIGTERM ended the program immediately
 ";
 
-pub(super) fn help(of: Option<Command>) -> String {
+/// Returns the help, or that of a command. `flags` are all options.
+pub(super) fn help(of: Option<Command>, flags: impl Iterator<Item = &'static Flag>) -> String {
     let mut text = String::from(match of {
         None => ABOUT,
         Some(Command::Trial) => ABOUT_TRIAL,
@@ -118,30 +120,30 @@ pub(super) fn help(of: Option<Command>) -> String {
         Some(Command::Test) => ABOUT_TEST,
         Some(Command::Repl) => ABOUT_REPL,
         Some(Command::Annotations) => ABOUT_ANNOTATIONS,
-        Some(Command::See(verb)) => return help_of_see(verb),
+        Some(Command::See(verb)) => return help_of_see(verb, flags),
     });
     if of.is_none() {
         COMMANDS.iter().for_each(|(name, _, what)| row(&mut text, name, what));
     }
-    options(&mut text, of);
+    options(&mut text, of, flags);
     text + EXIT_CODES
 }
 
-fn help_of_see(verb: Verb) -> String {
+fn help_of_see(verb: Verb, flags: impl Iterator<Item = &'static Flag>) -> String {
     let words = verb.words();
     let mut text =
         format!("{}\nUsage: procession {}{words} [OPTION]...\n", verb.about(), verb.name());
     text.push_str(ABOUT_TARGET);
-    options(&mut text, Some(Command::See(verb)));
+    options(&mut text, Some(Command::See(verb)), flags);
     text + EXIT_CODES
 }
 
-fn options(text: &mut String, of: Option<Command>) {
+fn options(text: &mut String, of: Option<Command>, flags: impl Iterator<Item = &'static Flag>) {
     text.push_str("\nOptions:\n");
     let is_of =
         |flag: &&'static Flag| flag.of.is_empty() || of.is_some_and(|of| flag.of.contains(&of));
     let rows: Vec<(String, &str)> =
-        flags().filter(is_of).map(|flag| (written(flag), flag.help)).collect();
+        flags.filter(is_of).map(|flag| (written(flag), flag.help)).collect();
     let width = rows.iter().map(|(left, _)| left.len()).fold(WIDTH, usize::max);
     for (left, help) in rows {
         writeln!(text, "  {left:<width$} {help}").expect("a string has room");

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{Command, Flag, Parsed, Takes, UsageError, key};
+use crate::flags::commands::Command;
+use crate::flags::table::{Flag, Parsed, Takes, key};
+use crate::flags::usage::UsageError;
 
 const BOTH: &[Command] = &[Command::Node, Command::Cluster];
 const NODE: &[Command] = &[Command::Node];

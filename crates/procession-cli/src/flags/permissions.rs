@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 
-use super::{Command, Flag, Parsed, Takes};
+use crate::flags::commands::Command;
+use crate::flags::table::{Flag, Parsed, Takes};
 use crate::permissions::Kind;
 
 const OF: &[Command] = &[Command::Run, Command::Node, Command::Test, Command::Repl];

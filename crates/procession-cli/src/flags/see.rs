@@ -2,34 +2,32 @@
 
 use std::ffi::OsStr;
 
-use super::{Command, Flag, Parsed, Takes, UsageError, key, lossy};
-use crate::see::Verb;
-
-pub(super) const TOP: Command = Command::See(Verb::Top);
-pub(super) const PS: Command = Command::See(Verb::Ps);
-pub(super) const TREE: Command = Command::See(Verb::Tree);
-pub(super) const CRASHES: Command = Command::See(Verb::Crashes);
-pub(super) const STACK: Command = Command::See(Verb::Stack);
-pub(super) const INSPECT: Command = Command::See(Verb::Inspect);
-pub(super) const TRACE: Command = Command::See(Verb::Trace);
-pub(super) const DUMP: Command = Command::See(Verb::Dump);
-pub(super) const SUSPEND: Command = Command::See(Verb::Suspend);
-pub(super) const RESUME: Command = Command::See(Verb::Resume);
-pub(super) const KILL: Command = Command::See(Verb::Kill);
+use crate::flags::commands::Command;
+use crate::flags::table::{Flag, Parsed, Takes, key, lossy};
+use crate::flags::usage::UsageError;
+use crate::see::args::Verb;
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
         long: "json",
         short: None,
         help: "print the answer of the program as JSON",
-        of: &[TOP, PS, TREE, CRASHES, STACK, INSPECT, TRACE],
+        of: &[
+            Command::See(Verb::Top),
+            Command::See(Verb::Ps),
+            Command::See(Verb::Tree),
+            Command::See(Verb::Crashes),
+            Command::See(Verb::Stack),
+            Command::See(Verb::Inspect),
+            Command::See(Verb::Trace),
+        ],
         takes: Takes::Nothing(|parsed| parsed.see.json = true),
     },
     Flag {
         long: "number",
         short: None,
         help: "show only the report N, with the backtrace of its panic if the program keeps it",
-        of: &[CRASHES],
+        of: &[Command::See(Verb::Crashes)],
         takes: Takes::Value("N", |parsed, value| {
             parsed.see.number = Some(key("--number", value)?);
             Ok(())
@@ -39,14 +37,14 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "once",
         short: None,
         help: "print one look and end, also on a terminal",
-        of: &[TOP],
+        of: &[Command::See(Verb::Top)],
         takes: Takes::Nothing(|parsed| parsed.see.once = true),
     },
     Flag {
         long: "sort",
         short: None,
         help: "sort by KEY: samples, steps, mailbox, growth, age, memory (samples)",
-        of: &[TOP, PS],
+        of: &[Command::See(Verb::Top), Command::See(Verb::Ps)],
         takes: Takes::Value("KEY", |parsed, value| {
             parsed.see.sort = key("--sort", value)?;
             Ok(())
@@ -56,7 +54,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "group",
         short: None,
         help: "group by KEY: place, state, waiting",
-        of: &[TOP, PS],
+        of: &[Command::See(Verb::Top), Command::See(Verb::Ps)],
         takes: Takes::Value("KEY", |parsed, value| {
             parsed.see.group = Some(key("--group", value)?);
             Ok(())
@@ -66,7 +64,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "top",
         short: None,
         help: "show at most N processes, up to 1000 (50)",
-        of: &[TOP, PS],
+        of: &[Command::See(Verb::Top), Command::See(Verb::Ps)],
         takes: Takes::Value("N", |parsed, value| {
             parsed.see.top = key("--top", value)?;
             Ok(())
@@ -76,7 +74,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "filter",
         short: None,
         help: "show only processes with such a pid, state, waiting, kind, label or place",
-        of: &[TOP, PS],
+        of: &[Command::See(Verb::Top), Command::See(Verb::Ps)],
         takes: Takes::Value("N=V", |parsed, value| {
             let pair = value.to_str().and_then(|text| text.split_once('='));
             let (name, value) = pair.ok_or_else(|| UsageError::Key("--filter", lossy(value)))?;
@@ -88,35 +86,35 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "seconds",
         short: None,
         help: "record the next N seconds, 1 to 10, instead of taking the latest events",
-        of: &[DUMP],
+        of: &[Command::See(Verb::Dump)],
         takes: Takes::Value("N", set_seconds),
     },
     Flag {
         long: "seconds",
         short: None,
         help: "give up after N seconds, 1 to 10, if the process neither waits nor stays in a step (1)",
-        of: &[STACK],
+        of: &[Command::See(Verb::Stack)],
         takes: Takes::Value("N", set_seconds),
     },
     Flag {
         long: "seconds",
         short: None,
         help: "stop the process for N seconds, 1 to 60 (5)",
-        of: &[SUSPEND],
+        of: &[Command::See(Verb::Suspend)],
         takes: Takes::Value("N", set_seconds),
     },
     Flag {
         long: "seconds",
         short: None,
         help: "trace for at most N seconds, 1 to 10 (5)",
-        of: &[TRACE],
+        of: &[Command::See(Verb::Trace)],
         takes: Takes::Value("N", set_seconds),
     },
     Flag {
         long: "count",
         short: Some('n'),
         help: "end after N messages, at most 1000 (20)",
-        of: &[TRACE],
+        of: &[Command::See(Verb::Trace)],
         takes: Takes::Value("N", |parsed, value| {
             parsed.see.count = Some(key("--count", value)?);
             Ok(())
@@ -126,7 +124,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "cancel",
         short: None,
         help: "ask the process to end, and do not terminate it",
-        of: &[KILL],
+        of: &[Command::See(Verb::Kill)],
         takes: Takes::Nothing(|parsed| parsed.see.cancel = true),
     },
 ];

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Command, Flag, Takes, key, seconds};
+use crate::flags::commands::Command;
+use crate::flags::table::{Flag, Takes, key, seconds};
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {

@@ -1,9 +1,11 @@
 //! The error of a command line.
 
+use std::error::Error;
 use std::fmt;
 
-use super::COMMANDS;
-use crate::see::Verb;
+use crate::failure::Failure;
+use crate::flags::commands::COMMANDS;
+use crate::see::args::Verb;
 use crate::trial::SECONDS_MAX;
 
 /// The error of an invalid command line.
@@ -38,6 +40,14 @@ pub(crate) enum UsageError {
 impl From<lexopt::Error> for UsageError {
     fn from(error: lexopt::Error) -> Self {
         Self::Value(error)
+    }
+}
+
+impl Error for UsageError {}
+
+impl From<UsageError> for Failure {
+    fn from(error: UsageError) -> Self {
+        Self::Usage(Box::new(error))
     }
 }
 

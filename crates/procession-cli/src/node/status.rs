@@ -9,15 +9,14 @@ use procession_cluster::{NodeStatus, PeerInfo};
 use serde_json::{Value, json};
 
 use super::{NodeArgs, NodeError, Peer, connect};
-use crate::program::RunError;
-use crate::run::Failure;
+use crate::failure::Failure;
 
 /// The time limit of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks a node for its state, and prints it.
 pub(crate) fn status(args: &NodeArgs, peer: &Peer, out: &mut impl Write) -> Result<(), Failure> {
-    let scheduler = Scheduler::builder().worker_threads(1).build().map_err(RunError::Scheduler)?;
+    let scheduler = Scheduler::builder().worker_threads(1).build().map_err(NodeError::Scheduler)?;
     let status = scheduler.block_on(ask(args, peer))?;
     if args.json {
         writeln!(out, "{}", as_json(&status))?;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::SeeError;
-use super::format::plain;
+use crate::format::plain;
+use crate::see::error::SeeError;
 
 /// The time that a door gets for an answer. A trace takes up to ten seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::format::{duration, number, percent, plain, short_place, state, text, title, wait};
+use crate::format::{duration, number, percent, plain, short_place, state, text, title, wait};
 
 /// The columns of a list of processes, with the sides to which they are aligned.
 const COLUMNS: [(&str, bool); 8] = [

@@ -9,9 +9,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use serde_json::Value;
 
-use super::format::{duration, number, plain, state, text, title, wait};
 use super::list::{cells, crash_lines, group_cells, stall_line, tree_lines, worker_lines};
 use super::sections::lines;
+use crate::format::{duration, number, plain, state, text, title, wait};
 
 /// The width from which on all columns are shown.
 const WIDE: u16 = 110;

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::SeeError;
 use super::door::{DoorFile, encode};
-use super::format::{number, plain, text};
+use crate::format::{number, plain, text};
+use crate::see::error::SeeError;
 
 /// Asks for all sections that a door tells about. One that is gone meanwhile is left out.
 pub(super) fn all(door: &DoorFile, about: &Value) -> Result<Value, SeeError> {

@@ -18,7 +18,9 @@ use serde_json::Value;
 
 use super::door::{DoorFile, encode};
 use super::screen::{KeyEffect, Screen, Tab};
-use super::{SeeArgs, SeeError, sections, view_target};
+use crate::see::args::{SeeArgs, view_target};
+use crate::see::error::SeeError;
+use crate::see::sections;
 
 /// The shortest time between two looks.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);

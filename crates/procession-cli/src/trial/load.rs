@@ -12,11 +12,12 @@ use procession::timeout;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::CONNECTIONS;
-use super::faults;
 use super::figures::{Latencies, Sums};
 use super::service::{FAULT, WORK};
+use crate::faults;
 
+/// Number of clients, if there are descriptors for them.
+pub(super) const CONNECTIONS: u64 = 50;
 /// A request that is not answered within this time is lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an answer in bytes. The service sends neither a longer head nor a longer body.

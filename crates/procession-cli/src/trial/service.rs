@@ -24,9 +24,8 @@ use procession::{CallError, Context, Exit, Reply, Scheduler, exit};
 use procession_sync::Arc;
 use std::task::Poll;
 
-use super::TrialError;
-use super::faults;
-use crate::see::own;
+use crate::trial::error::TrialError;
+use crate::{faults, own};
 
 /// The request that the clients send, and the one that was not foreseen.
 pub(super) const WORK: &str = "/work";

@@ -7,7 +7,9 @@ use procession_sync::Arc;
 use procession_sync::atomic::{AtomicBool, Ordering};
 
 use super::load::{DRIP, FAULT_EVERY};
-use super::{TrialError, faults, machine};
+use crate::faults;
+use crate::trial::error::TrialError;
+use crate::trial::machine;
 
 /// All stages, in the order of the trial. The last one ends the service.
 pub(super) const STAGES: &[Stage] = &[

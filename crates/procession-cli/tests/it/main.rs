@@ -1,7 +1,7 @@
 //! The command from outside: arguments go in; standard output, standard error and the exit code
 //! come out.
-#![cfg(not(procession_loom))]
 
+mod layers;
 mod node;
 mod programs;
 mod see;

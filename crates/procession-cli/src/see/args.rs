@@ -1,0 +1,180 @@
+//! What the commands that look into a program are to do.
+
+use procession::look::{GroupKey, SortKey};
+use serde_json::Value;
+
+use crate::see::door::encode;
+
+const TOP_DEFAULT: usize = 50;
+
+/// A command that looks into a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Verb {
+    #[default]
+    Top,
+    Ps,
+    Tree,
+    Crashes,
+    Stack,
+    Inspect,
+    Trace,
+    Dump,
+    Suspend,
+    Resume,
+    Kill,
+}
+
+impl Verb {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Top => "top",
+            Self::Ps => "ps",
+            Self::Tree => "tree",
+            Self::Crashes => "crashes",
+            Self::Stack => "stack",
+            Self::Inspect => "inspect",
+            Self::Trace => "trace",
+            Self::Dump => "dump",
+            Self::Suspend => "suspend",
+            Self::Resume => "resume",
+            Self::Kill => "kill",
+        }
+    }
+
+    /// Returns the words after the command, as the help shows them.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Top | Self::Ps | Self::Tree | Self::Crashes => " [TARGET]",
+            Self::Dump => " FILE [TARGET]",
+            Self::Stack
+            | Self::Inspect
+            | Self::Trace
+            | Self::Suspend
+            | Self::Resume
+            | Self::Kill => " PID [TARGET]",
+        }
+    }
+
+    /// Returns the number of words that have to be there.
+    pub(crate) fn words_min(self) -> usize {
+        match self {
+            Self::Top | Self::Ps | Self::Tree | Self::Crashes => 0,
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Top => {
+                "\
+Shows which processes of a running program use the processor, which wait, and for what. It
+looks again every second, or as seldom as it takes to use less than 1 % of the processors.
+Press h for the keys. If standard output is no terminal, prints one look and ends.
+"
+            }
+            Self::Ps => {
+                "\
+Lists the processes of a running program, with their shares of a processor in the last
+second.
+"
+            }
+            Self::Tree => "Shows the supervisors of a running program and their children.\n",
+            Self::Crashes => {
+                "Lists the last 64 processes that failed, the latest first, and the reasons.\n"
+            }
+            Self::Stack => {
+                "\
+Prints the stacks of a process of a running program: where it waits, or what its step does.
+"
+            }
+            Self::Inspect => {
+                "\
+Prints what a process of a running program shows of itself. The program decides what that is,
+by Process::inspect and Context::inspect_with.
+"
+            }
+            Self::Trace => {
+                "\
+Prints the headers of the next messages that a process of a running program receives and sends:
+when, from or to which process, and of which type. What is in them is not shown.
+"
+            }
+            Self::Suspend => {
+                "\
+Stops a process of a running program after its present step, for a time. Its mailbox still
+takes messages. The program must allow it by Observe::allow_actions.
+"
+            }
+            Self::Resume => {
+                "\
+Lets a process that is suspended go on. The program must allow it by Observe::allow_actions.
+"
+            }
+            Self::Dump => {
+                "\
+Writes the latest events of a running program to FILE, for the viewer at
+https://ui.perfetto.dev. FILE must not exist yet; - is standard output.
+"
+            }
+            Self::Kill => {
+                "\
+Terminates a process of a running program between two of its steps. The program must allow
+it by Observe::allow_actions.
+"
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SeeArgs {
+    pub(crate) verb: Verb,
+    pub(crate) words: Vec<String>,
+    pub(crate) json: bool,
+    pub(crate) once: bool,
+    pub(crate) sort: SortKey,
+    pub(crate) group: Option<GroupKey>,
+    pub(crate) top: usize,
+    /// Names and values of filters, which the door checks.
+    pub(crate) filters: Vec<(String, String)>,
+    pub(crate) seconds: Option<u64>,
+    /// The number of messages to trace.
+    pub(crate) count: Option<u64>,
+    /// The number of a report.
+    pub(crate) number: Option<u64>,
+    pub(crate) cancel: bool,
+}
+
+impl Default for SeeArgs {
+    fn default() -> Self {
+        Self {
+            verb: Verb::Top,
+            words: Vec::new(),
+            json: false,
+            once: false,
+            sort: SortKey::Samples,
+            group: None,
+            top: TOP_DEFAULT,
+            filters: Vec::new(),
+            seconds: None,
+            count: None,
+            number: None,
+            cancel: false,
+        }
+    }
+}
+
+/// Returns the target of a look.
+pub(super) fn view_target(args: &SeeArgs, since: Option<&Value>) -> String {
+    let mut target = format!("/view?sort={}&top={}", args.sort.name(), args.top);
+    if let Some(key) = args.group {
+        target.push_str(&format!("&group={}", key.name()));
+    }
+    for (name, value) in &args.filters {
+        target.push_str(&format!("&{}={}", encode(name), encode(value)));
+    }
+    if let Some(number) = since.and_then(Value::as_u64) {
+        target.push_str(&format!("&since={number}"));
+    }
+    target
+}
