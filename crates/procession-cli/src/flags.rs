@@ -43,68 +43,53 @@ pub(crate) enum LowArgs {
 }
 
 const FLAGS: &[Flag] = &[
-    Flag {
-        long: "listen",
-        short: None,
-        help: "serve at ADDR, a host and a port (127.0.0.1:0, any free port)",
-        of: &[Command::Trial],
-        takes: Takes::Value("ADDR", |parsed, value| {
+    Flag::value(
+        "listen",
+        "ADDR",
+        "serve at ADDR, a host and a port (127.0.0.1:0, any free port)",
+        &[Command::Trial],
+        |parsed, value| {
             parsed.trial.listen =
                 value.to_str().ok_or_else(|| UsageError::Listen(lossy(value)))?.to_owned();
             Ok(())
-        }),
-    },
-    Flag {
-        long: "seconds",
-        short: None,
-        help: "take about N seconds for all stages together (20)",
-        of: &[Command::Trial],
-        takes: Takes::Value("N", |parsed, value| {
-            parsed.trial.seconds = seconds("--seconds", value)?;
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "deadline",
-        short: None,
-        help: "allow N seconds for a shutdown (5)",
-        of: &[Command::Trial],
-        takes: Takes::Value("N", |parsed, value| {
-            parsed.trial.deadline = Duration::from_secs(seconds("--deadline", value)?);
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "deadline",
-        short: None,
-        help: "allow N seconds for a shutdown (5)",
-        of: &[Command::Run, Command::Node],
-        takes: Takes::Value("N", |parsed, value| {
-            parsed.run.deadline = Duration::from_secs(seconds("--deadline", value)?);
-            Ok(())
-        }),
-    },
-    Flag {
-        long: "stats",
-        short: None,
-        help: "print the busiest processes to standard error each second, and at the end; in place on a terminal",
-        of: &[Command::Run, Command::Node],
-        takes: Takes::Nothing(|parsed| parsed.run.stats = true),
-    },
-    Flag {
-        long: "help",
-        short: Some('h'),
-        help: "show this help, or that of the command before it",
-        of: &[],
-        takes: Takes::Nothing(|parsed| parsed.help = true),
-    },
-    Flag {
-        long: "version",
-        short: Some('V'),
-        help: "show the version",
-        of: &[],
-        takes: Takes::Nothing(|parsed| parsed.version = true),
-    },
+        },
+    ),
+    Flag::value(
+        "seconds",
+        "N",
+        "take about N seconds for all stages together (20)",
+        &[Command::Trial],
+        |parsed, value| seconds("--seconds", value).map(|it| parsed.trial.seconds = it),
+    ),
+    Flag::value(
+        "deadline",
+        "N",
+        "allow N seconds for a shutdown (5)",
+        &[Command::Trial],
+        |parsed, value| {
+            seconds("--deadline", value).map(|it| parsed.trial.deadline = Duration::from_secs(it))
+        },
+    ),
+    Flag::value(
+        "deadline",
+        "N",
+        "allow N seconds for a shutdown (5)",
+        &[Command::Run, Command::Node],
+        |parsed, value| {
+            seconds("--deadline", value).map(|it| parsed.run.deadline = Duration::from_secs(it))
+        },
+    ),
+    Flag::plain(
+        "stats",
+        "print the busiest processes to standard error each second, and at the end; in place on a terminal",
+        &[Command::Run, Command::Node],
+        |parsed| parsed.run.stats = true,
+    ),
+    Flag::plain("help", "show this help, or that of the command before it", &[], |parsed| {
+        parsed.help = true
+    })
+    .or_short('h'),
+    Flag::plain("version", "show the version", &[], |parsed| parsed.version = true).or_short('V'),
 ];
 
 /// Returns the options of all commands.
@@ -241,6 +226,11 @@ fn take(parser: &mut lexopt::Parser, parsed: &mut Parsed) -> Result<bool, UsageE
         Takes::Value(_, set) => {
             let value = parser.value()?;
             set(parsed, &value)?;
+            Some(value)
+        }
+        Takes::File(set) => {
+            let value = parser.value()?;
+            set(parsed, PathBuf::from(&value));
             Some(value)
         }
         Takes::Optional(_, set) => {

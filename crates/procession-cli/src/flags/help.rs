@@ -155,6 +155,7 @@ fn written(flag: &Flag) -> String {
     let short = flag.short.map_or(String::from("    "), |short| format!("-{short}, "));
     let value = match flag.takes {
         Takes::Nothing(_) => String::new(),
+        Takes::File(_) => " FILE".to_owned(),
         Takes::Value(name, _) => format!(" {name}"),
         Takes::Optional(name, _) => format!("[={name}]"),
     };

@@ -11,11 +11,11 @@ const OF: &[Command] = &[Command::Run, Command::Node, Command::Test, Command::Re
 type Set = fn(&mut Parsed, Option<&OsStr>);
 
 const fn optional(long: &'static str, value: &'static str, help: &'static str, set: Set) -> Flag {
-    Flag { long, short: None, help, of: OF, takes: Takes::Optional(value, set) }
+    Flag::new(long, help, OF, Takes::Optional(value, set))
 }
 
 const fn plain(long: &'static str, help: &'static str, set: fn(&mut Parsed)) -> Flag {
-    Flag { long, short: None, help, of: OF, takes: Takes::Nothing(set) }
+    Flag::plain(long, help, OF, set)
 }
 
 pub(super) const FLAGS: &[Flag] = &[

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::certificates::Certificates;
@@ -26,9 +27,56 @@ pub(super) struct Flag {
 pub(super) enum Takes {
     Nothing(fn(&mut Parsed)),
     /// Holds the name of the value in the help.
-    Value(&'static str, fn(&mut Parsed, &OsStr) -> Result<(), UsageError>),
+    Value(&'static str, Set),
+    File(fn(&mut Parsed, PathBuf)),
     /// A value may follow a `=`. Holds the name of the value in the help.
     Optional(&'static str, fn(&mut Parsed, Option<&OsStr>)),
+}
+
+type Set = fn(&mut Parsed, &OsStr) -> Result<(), UsageError>;
+
+impl Flag {
+    pub(super) const fn new(
+        long: &'static str,
+        help: &'static str,
+        of: &'static [Command],
+        takes: Takes,
+    ) -> Self {
+        Self { long, short: None, help, of, takes }
+    }
+
+    pub(super) const fn plain(
+        long: &'static str,
+        help: &'static str,
+        of: &'static [Command],
+        set: fn(&mut Parsed),
+    ) -> Self {
+        Self::new(long, help, of, Takes::Nothing(set))
+    }
+
+    pub(super) const fn value(
+        long: &'static str,
+        name: &'static str,
+        help: &'static str,
+        of: &'static [Command],
+        set: Set,
+    ) -> Self {
+        Self::new(long, help, of, Takes::Value(name, set))
+    }
+
+    pub(super) const fn file(
+        long: &'static str,
+        help: &'static str,
+        of: &'static [Command],
+        set: fn(&mut Parsed, PathBuf),
+    ) -> Self {
+        Self::new(long, help, of, Takes::File(set))
+    }
+
+    pub(super) const fn or_short(mut self, short: char) -> Self {
+        self.short = Some(short);
+        self
+    }
 }
 
 #[derive(Default)]
