@@ -130,7 +130,7 @@ impl Sim {
 
     /// Notes whether something happens that the program should meet in some runs. The check fails
     /// if it never happens although no run fails: the program does not test what it is to test.
-    /// [`Check::expect_sometimes`] adds those that no run asks about.
+    /// [`expect_sometimes`](crate::Check::expect_sometimes) adds those that no run asks about.
     pub fn sometimes(&self, event: &str, happens: bool) {
         self.seen.note(event, happens);
     }

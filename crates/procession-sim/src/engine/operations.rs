@@ -3,7 +3,7 @@
 //!
 //! A thread that gets its turn plans after how many operations it is preempted, if at all. So an
 //! operation without a preemption is a count and no decision. The stores of a thread stay in its
-//! buffer ([`Memory`]) while it has its turn, since only other threads could see a difference. When
+//! buffer (`Memory`) while it has its turn, since only other threads could see a difference. When
 //! it loses the turn at a point, one decision says how many stay there. From then on, each
 //! operation of another thread can make some of them visible. A thread that waits or ends keeps
 //! none, and none outlasts a move of the clock.
