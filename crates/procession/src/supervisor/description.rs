@@ -413,6 +413,7 @@ impl<T> fmt::Debug for ChildSpec<T> {
 pub(super) type StartNote = Box<dyn FnOnce() + Send>;
 
 /// The right of a child to report that it has started. Dropping it reports that the start failed.
+/// If the process drops it because it returns an error or panics, that is the reason.
 #[derive(Debug)]
 #[must_use = "dropping it reports that the start failed"]
 pub struct Started(Option<StartReport>);
@@ -464,7 +465,7 @@ impl Drop for Started {
         if let Some(report) = self.0.take()
             && !std::thread::panicking()
         {
-            report.send(Err("it did not report that it is ready".into()));
+            report.send(Err(StartReason::not_reported()));
         }
     }
 }

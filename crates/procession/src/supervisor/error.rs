@@ -104,6 +104,11 @@ impl StartReason {
         Self { text: cause.to_string().into(), name: cause.register_error().cloned() }
     }
 
+    /// The reason of a child that has dropped its report.
+    pub(super) fn not_reported() -> Self {
+        "it did not report that it is ready".into()
+    }
+
     /// Returns the error of the registration, if the name or the key of a registry was refused.
     pub fn register_error(&self) -> Option<&RegisterError> {
         self.name.as_ref()

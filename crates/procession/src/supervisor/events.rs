@@ -139,7 +139,12 @@ impl Tree {
         let ran = match before {
             ChildState::Running(_, _, since) => now - since,
             _ => {
-                let reason = child.failure.take().unwrap_or_else(|| exit.to_string().into());
+                let fails = matches!(exit, Exit::Failed(_) | Exit::Disconnected(_));
+                let reason = child.failure.take().filter(|reason| {
+                    // A child that fails drops its report, and its exit says why.
+                    !fails || *reason != StartReason::not_reported()
+                });
+                let reason = reason.unwrap_or_else(|| exit.to_string().into());
                 return self.fail_start(key, Some(pid), (reason, owed), now);
             }
         };

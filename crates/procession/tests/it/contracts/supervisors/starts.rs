@@ -34,6 +34,21 @@ fn every_way_not_to_start_is_told() {
         ),
         (
             ChildSpec::with_init("f", |_: Context<()>, started| async move {
+                drop(started);
+                std::future::pending::<()>().await
+            }),
+            "it did not report that it is ready",
+        ),
+        (
+            ChildSpec::with_init("f", |_: Context<()>, started| async move {
+                let _started = started;
+                sleep(SECOND).await;
+                Err::<(), _>("no such file".to_owned())
+            }),
+            "the process failed: no such file",
+        ),
+        (
+            ChildSpec::with_init("f", |_: Context<()>, started| async move {
                 let _started = started;
                 panic_quietly("early")
             }),
