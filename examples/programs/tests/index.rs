@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 
 const SEARCHERS: usize = 16;
-const DOCUMENTS: usize = 200;
+const DOCUMENTS: usize = 120;
 const WORDS: usize = 1000;
 
 /// The text of a document, with a word that no other document has.
