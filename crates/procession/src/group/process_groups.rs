@@ -309,11 +309,8 @@ pub enum GroupEvent {
 
 impl GroupEvent {
     fn of(event: RowEvent<()>) -> Self {
-        let RowEvent { key: group, pid, value } = event;
-        match value {
-            Some(()) => Self::Join { group, pid },
-            None => Self::Leave { group, pid },
-        }
+        let RowEvent { key: group, pid, value: (), is_removed } = event;
+        if is_removed { Self::Leave { group, pid } } else { Self::Join { group, pid } }
     }
 }
 

@@ -240,22 +240,26 @@ pub enum RegistryEvent<V> {
         key: Arc<str>,
         /// The process.
         pid: Pid,
+        /// The value that the entry had.
+        value: Arc<V>,
     },
 }
 
 impl<V> RegistryEvent<V> {
     fn of(event: RowEvent<Arc<V>>) -> Self {
-        let RowEvent { key, pid, value } = event;
-        match value {
-            Some(value) => Self::Register { key, pid, value },
-            None => Self::Unregister { key, pid },
+        let RowEvent { key, pid, value, is_removed } = event;
+        if is_removed {
+            Self::Unregister { key, pid, value }
+        } else {
+            Self::Register { key, pid, value }
         }
     }
 }
 
 /// Receives the changes of a registry. Made by [`Registry::listen`].
 ///
-/// Events wait for their receiver in memory, without a limit. Dropping the listener ends it.
+/// Events wait for their receiver in memory with their values, without a limit. Dropping the
+/// listener ends it.
 #[derive(Debug)]
 pub struct RegistryListener<V: Send + Sync + 'static>(TableListener<Arc<V>>);
 

@@ -33,8 +33,9 @@ pub(crate) type KeyRows<V> = Arc<[(Pid, V)]>;
 pub(crate) struct RowEvent<V> {
     pub(crate) key: Arc<str>,
     pub(crate) pid: Pid,
-    /// The value of a new row, or `None` if a row was removed.
-    pub(crate) value: Option<V>,
+    pub(crate) value: V,
+    /// Whether the row was removed. If not, it is new.
+    pub(crate) is_removed: bool,
 }
 
 /// The reason why a row was not made.
@@ -106,7 +107,7 @@ impl<V: Clone> Rows<V> {
         let list = entry.list.take();
         entry.rows.insert(number, (pid, value.clone()));
         self.of_process.entry(pid).or_default().insert((Arc::clone(&key), number));
-        (self.tell(&RowEvent { key, pid, value: Some(value) }), list)
+        (self.tell(&RowEvent { key, pid, value, is_removed: false }), list)
     }
 
     /// Removes rows of one process.
@@ -115,7 +116,7 @@ impl<V: Clone> Rows<V> {
         for (key, number) in rows {
             let Some(entry) = self.keys.get_mut(&key) else { continue };
             let Some((_, value)) = entry.rows.remove(&number) else { continue };
-            removed.values.push(value);
+            removed.values.push(value.clone());
             removed.lists.extend(entry.list.take());
             if entry.rows.is_empty() {
                 self.keys.remove(&key);
@@ -126,7 +127,7 @@ impl<V: Clone> Rows<V> {
                     self.of_process.remove(&pid);
                 }
             }
-            removed.is_heard |= self.tell(&RowEvent { key, pid, value: None });
+            removed.is_heard |= self.tell(&RowEvent { key, pid, value, is_removed: true });
         }
         removed
     }

@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Chat {
     mailbox: u32,
     rooms: Groups,
-    /// Everybody, as `ROOM/NAME`.
-    names: Registry<()>,
+    /// Everybody by `ROOM/NAME`, with the room and the name.
+    names: Registry<(String, String)>,
 }
 
 #[procession::main(run_until_signal = Duration::from_secs(20))]
@@ -60,7 +60,8 @@ async fn talk(
     room: String,
     name: String,
 ) {
-    if chat.names.register(format!("{room}/{name}"), cx.pid(), ()).is_err() {
+    let key = format!("{room}/{name}");
+    if chat.names.register(key, cx.pid(), (room.clone(), name.clone())).is_err() {
         return close(socket, close_code::POLICY, "the name is taken").await;
     }
     chat.rooms.join(room.as_str(), cx.pid()).expect("this process runs");
@@ -95,10 +96,8 @@ async fn close(mut socket: WebSocket, code: u16, reason: &'static str) {
 async fn say_who_leaves(chat: Chat) {
     let mut changes = chat.names.listen();
     loop {
-        if let RegistryEvent::Unregister { key, .. } = changes.recv().await
-            && let Some((room, name)) = key.split_once('/')
-        {
-            chat.say(room, format!("{name} left"));
+        if let RegistryEvent::Unregister { value, .. } = changes.recv().await {
+            chat.say(&value.0, format!("{} left", value.1));
         }
     }
 }

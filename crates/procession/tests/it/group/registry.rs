@@ -121,10 +121,11 @@ fn a_listener_receives_registrations_and_removals() {
             RegistryEvent::Register { key: Arc::clone(&hello), pid: own, value: 1.into() };
         assert_eq!(listener.recv().await, register);
         registry.unregister("hello", own);
-        assert_eq!(listener.recv().await, RegistryEvent::Unregister { key: hello, pid: own });
+        let unregister = RegistryEvent::Unregister { key: hello, pid: own, value: 1.into() };
+        assert_eq!(listener.recv().await, unregister);
         assert_eq!(listener.try_recv(), None);
         handle.cancel();
-        let gone = RegistryEvent::Unregister { key: "before".into(), pid: own };
+        let gone = RegistryEvent::Unregister { key: "before".into(), pid: own, value: 0.into() };
         assert_eq!(listener.recv().await, gone);
     });
 }

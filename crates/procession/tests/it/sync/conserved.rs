@@ -495,7 +495,7 @@ fn entries_of_a_registry_are_conserved() {
                         entries += 1;
                         assert_eq!(owners.insert(key, pid), None, "a key has one owner");
                     }
-                    Some(RegistryEvent::Unregister { key, pid }) => {
+                    Some(RegistryEvent::Unregister { key, pid, .. }) => {
                         assert_eq!(owners.remove(&key), Some(pid), "an entry is removed once");
                     }
                     _ => {}
