@@ -121,7 +121,10 @@ impl Groups {
     /// Returns the number of members that accepted it. A process that joined several times gets as
     /// many clones.
     ///
-    /// Members that have just ended or that have full mailboxes do not accept it. It never blocks.
+    /// Members that have just ended do not accept it. If the mailbox of a member is full, its
+    /// [policy](crate::mailbox::WhenFull) decides, as for a [send](crate::mailbox::send). For
+    /// example, [`WhenFull::Kill`](crate::mailbox::WhenFull::Kill) ends a member that reads too
+    /// slowly, and the others have the message. It never blocks.
     /// Like all sends by PID, it passes the [`Relay`](crate::relay::Relay) of the scheduler for
     /// members of other schedulers.
     ///
