@@ -14,7 +14,6 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::any;
 use tokio::net::TcpListener;
-use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -45,6 +44,8 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mailbox = env::args().nth(1).map_or(Ok(1024), |number| number.parse())?;
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let chat = Chat { mailbox, rooms: Arc::default(), tasks: tasks.clone(), stop: stop.clone() };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("chat: listening on {}", listener.local_addr()?);
     let pages = Router::new().route("/{room}/{name}", any(enter)).with_state(chat);
@@ -52,10 +53,9 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let server = server.with_graceful_shutdown(stop.clone().cancelled_owned());
     tasks.spawn(async move { server.await });
 
-    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => {}
-        interrupted = ctrl_c() => interrupted?,
+        _ = interrupt.recv() => {}
     }
     stop.cancel();
     tasks.close();

@@ -3,14 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::env;
 use std::error::Error;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Client, Url};
-use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -43,7 +42,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         hosts: HashMap::new(),
         fetches: JoinSet::new(),
     };
-    let mut interrupted = pin!(ctrl_c());
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let (mut fetched, mut failed) = (0, 0);
     crawler.visit(start.parse()?, depth);
     let code = loop {
@@ -59,10 +58,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
                 }
                 None => break ExitCode::SUCCESS,
             },
-            interrupt = &mut interrupted => {
-                interrupt?;
-                break ExitCode::from(130);
-            }
+            _ = interrupt.recv() => break ExitCode::from(130),
         }
     };
     let left = crawler.fetches.len();

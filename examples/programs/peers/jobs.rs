@@ -16,7 +16,6 @@ use sqlx::FromRow;
 use sqlx::sqlite::SqliteJournalMode::Wal;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqliteSynchronous};
 use tokio::net::TcpListener;
-use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -80,6 +79,8 @@ struct Job {
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let jobs = Jobs::open(&env::args().nth(1).ok_or("usage: jobs DATABASE")?).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("jobs: listening on {}", listener.local_addr()?);
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -95,10 +96,9 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
     });
 
-    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => {}
-        interrupted = ctrl_c() => interrupted?,
+        _ = interrupt.recv() => {}
     }
     stop.cancel();
     tasks.close();

@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -30,13 +29,16 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         env::args().nth(1).ok_or("usage: proxy UPSTREAM [LIMIT [IDLE_MS [DRAIN_MS]]]")?;
     let (limit, idle, drain) = (argument(2, 10_000)?, argument(3, 60_000)?, argument(4, 20_000)?);
     let (idle, drain) = (Duration::from_millis(idle), Duration::from_millis(drain));
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("proxy: listening on {}", listener.local_addr()?);
 
     let connections = TaskTracker::new();
     tokio::select! {
         () = accept(&listener, upstream, limit, idle, &connections) => {}
-        signal = ended() => signal?,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
     drop(listener);
     connections.close();
@@ -45,14 +47,6 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-async fn ended() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        interrupted = ctrl_c() => interrupted,
-    }
 }
 
 async fn accept(

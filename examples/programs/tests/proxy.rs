@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const CONNECTIONS: u64 = 2000;
+/// The connections that are opened at once. More would not fit into the backlogs.
+const BURST: u64 = 500;
 const PROXIES: [&str; 2] = [env!("CARGO_BIN_EXE_proxy"), env!("CARGO_BIN_EXE_proxy_tokio")];
 
 /// As many connections as the descriptors permit: a test has both ends of each.
@@ -60,15 +62,21 @@ async fn every_connection_is_served_until_it_ends() -> Result<(), Error> {
     for path in PROXIES {
         let count = connections();
         let (proxy, address) = start(path, count, 60_000, 60_000).await?;
-        let mut opening = JoinSet::new();
-        for number in 0..count {
-            opening.spawn(async move {
-                let mut stream = TcpStream::connect(address).await?;
-                round_trip(&mut stream, number).await?;
-                Ok::<_, Error>(stream)
-            });
+        let mut streams = Vec::new();
+        while (streams.len() as u64) < count {
+            let from = streams.len() as u64;
+            let mut opening = JoinSet::new();
+            for number in from..count.min(from + BURST) {
+                opening.spawn(async move {
+                    let mut stream = TcpStream::connect(address).await?;
+                    round_trip(&mut stream, number).await?;
+                    Ok::<_, Error>(stream)
+                });
+            }
+            for stream in opening.join_all().await {
+                streams.push(stream?);
+            }
         }
-        let mut streams = opening.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
 
         // One more waits until another one has ended.
         let mut late = TcpStream::connect(address).await?;
