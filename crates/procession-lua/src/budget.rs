@@ -14,7 +14,7 @@ use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use crate::guest::Inbox;
+use crate::inbox::Inbox;
 use crate::interrupt::{self, CAUSE, Verdict};
 
 /// The number of instructions after which a process ends if it could not be suspended since. They

@@ -8,7 +8,7 @@ use std::fmt;
 
 use self::lexer::Kind;
 use self::parser::{Act, Arguments, Use, Uses};
-use crate::guest::label;
+use crate::failure::label;
 use crate::program::{Error, Program, lua_text};
 use crate::reference::{ENTRY, HOST_TABLES, LUA, Signature, signatures};
 

@@ -1,5 +1,6 @@
 //! The function that a new process calls, and what the process may use.
 
+use crate::failure::label;
 use crate::limits::{Bounds, Maxima};
 use crate::permissions::Permissions;
 use crate::value::Value;
@@ -45,7 +46,7 @@ impl Entry {
     pub(crate) fn bounds(&self) -> Bounds {
         let bounds = self.bounds.clone();
         match self.limits {
-            Some(limits) => bounds.limited(&crate::guest::label(&self.function), limits),
+            Some(limits) => bounds.limited(&label(&self.function), limits),
             None => bounds,
         }
     }

@@ -1,7 +1,5 @@
 //! Guests: processes written in Lua.
 
-mod failure;
-mod inbox;
 mod messages;
 mod operations;
 mod outside;
@@ -17,9 +15,6 @@ use mlua::MultiValue;
 use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
 use procession::{Exit, Pid};
 
-use self::failure::printable;
-pub(crate) use self::failure::{NOWHERE, cleaned};
-pub(crate) use self::inbox::Inbox;
 use self::running::{Ending, Ran, Running};
 use self::timers::Timers;
 use self::upgrade::Attempt;
@@ -27,6 +22,7 @@ use self::waits::Awaited;
 use crate::account::{self, Account, Charge};
 use crate::budget::Budget;
 use crate::deployment::{Member, Upgrade};
+use crate::failure::{cleaned, label};
 use crate::library;
 use crate::limits::{Bounds, Hold, Resource};
 use crate::owner::Owner;
@@ -428,11 +424,6 @@ impl Guest {
         running.waits = Awaited::Ready(MultiValue::new());
         Ok(())
     }
-}
-
-/// Returns the name of a function as it is shown. A program may choose any bytes.
-pub(crate) fn label(function: &str) -> String {
-    printable(function).replace(['\n', '\t'], " ")
 }
 
 type Failure = Box<dyn Error + Send + Sync>;

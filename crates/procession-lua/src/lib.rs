@@ -36,12 +36,14 @@ mod cluster;
 mod datagrams;
 mod deployment;
 mod entry;
+mod failure;
 mod fs;
 #[cfg(test)]
 mod fuzz;
 mod groups;
 mod guest;
 mod http;
+mod inbox;
 mod information;
 mod input;
 mod interrupt;

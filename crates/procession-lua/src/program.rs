@@ -13,7 +13,8 @@ use crate::account;
 use crate::budget::Budget;
 use crate::cluster::OwnNode;
 use crate::deployment::Link;
-use crate::guest::{self, Guest, Message};
+use crate::failure::{cleaned, label};
+use crate::guest::{Guest, Message};
 use crate::library;
 use crate::limits::{Bounds, Subtree};
 use crate::modules::Modules;
@@ -426,11 +427,8 @@ impl Program {
         let arguments: Vec<Value> = arguments.into_iter().collect();
         let guest = Guest::bounded(self.clone(), bounds);
         let account = guest.account();
-        let started = options.label(guest::label(function)).spawn_machine(
-            guest,
-            function,
-            Box::new(arguments),
-        );
+        let started =
+            options.label(label(function)).spawn_machine(guest, function, Box::new(arguments));
         let child = started.map_err(|error| refused(init_cause(&error)))?;
         account.enter(child.pid());
         Ok(child)
@@ -472,7 +470,7 @@ impl Program {
         is_function.map_err(|error| Error::Start {
             program: self.0.name.clone(),
             function: name.to_owned(),
-            cause: guest::cleaned(&error.to_string()),
+            cause: cleaned(&error.to_string()),
         })
     }
 
@@ -517,7 +515,7 @@ impl Program {
 }
 
 pub(crate) fn load_error(program: &str, error: &mlua::Error) -> Error {
-    Error::Load { program: program.to_owned(), cause: guest::cleaned(&error.to_string()) }
+    Error::Load { program: program.to_owned(), cause: cleaned(&error.to_string()) }
 }
 
 pub(crate) fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
@@ -584,13 +582,13 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { program, cause } => {
-                write!(f, "cannot read {}: {cause}", guest::label(program))
+                write!(f, "cannot read {}: {cause}", label(program))
             }
             Self::Load { program, cause } => {
-                write!(f, "cannot load {}: {cause}", guest::label(program))
+                write!(f, "cannot load {}: {cause}", label(program))
             }
             Self::Start { program, function, cause } => {
-                let (program, function) = (guest::label(program), guest::label(function));
+                let (program, function) = (label(program), label(function));
                 write!(f, "cannot start {function} of {program}: {cause}")
             }
             Self::Ended(exit) => exit.fmt(f),

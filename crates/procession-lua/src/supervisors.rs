@@ -18,6 +18,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::account::{Account, Held};
 use crate::arguments::{Arguments, milliseconds};
 use crate::entry::Entry;
+use crate::failure::label;
 use crate::guest::Guest;
 use crate::limits::{Bounds, Resource};
 use crate::owner::{self, Owner};
@@ -163,7 +164,7 @@ impl Parent {
             Some(given) => list(given, "args")?.into_iter().cloned().collect(),
             None => Vec::new(),
         };
-        let (program, shown) = (self.program.clone(), crate::guest::label(&function));
+        let (program, shown) = (self.program.clone(), label(&function));
         let make = move || Guest::bounded(program.current(), entry.bounds());
         let described = Described { arguments, _held: held };
         let input = move || described.input();

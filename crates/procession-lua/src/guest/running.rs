@@ -8,7 +8,6 @@ use procession::relations::MonitorRef;
 use procession::time::Instant;
 use procession::{Event, Exit};
 
-use super::inbox::Received;
 use super::operations::{Served, completed};
 use super::timers::Timers;
 use super::waits::Awaited;
@@ -17,6 +16,7 @@ use crate::account::{Account, Charge, Figures};
 use crate::arguments::Arguments;
 use crate::budget::Budget;
 use crate::deployment::Upgrade;
+use crate::inbox::Received;
 use crate::limits::Bounds;
 use crate::program::Program;
 use crate::protect;

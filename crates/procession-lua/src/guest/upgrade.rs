@@ -30,8 +30,9 @@ use procession::machine::{Yields, is_terminated};
 
 use super::running::Running;
 use super::waits::Awaited;
-use super::{Failure, Guest, label};
+use super::{Failure, Guest};
 use crate::deployment::{Outcome, Upgrade};
+use crate::failure::label;
 use crate::interrupt::CAUSE;
 use crate::program::Program;
 use crate::protect;

@@ -10,11 +10,11 @@ use procession::machine::Yields;
 use procession::relations::MonitorRef;
 use procession::time::Instant;
 
-use super::inbox::Received;
 use super::operations::start_helper;
 use super::running::Running;
 use super::{Failure, Message};
 use crate::account::Account;
+use crate::inbox::Received;
 use crate::library;
 use crate::net::Connection;
 use crate::output::Turn;

@@ -18,7 +18,7 @@ const OPERATIONS_MAX: u32 = 128;
 
 /// An item for `process.receive`.
 #[derive(Debug)]
-pub(super) enum Received {
+pub(crate) enum Received {
     Message(Value),
     Call(Pid, u64, Value),
     /// The call and the request.
@@ -49,41 +49,41 @@ impl Inbox {
         self.0.lock()
     }
 
-    pub(super) fn push(&self, received: Received, charge: Option<Charge>) {
+    pub(crate) fn push(&self, received: Received, charge: Option<Charge>) {
         self.state().items.push_back((received, charge));
     }
 
-    pub(super) fn pop(&self) -> Option<Received> {
+    pub(crate) fn pop(&self) -> Option<Received> {
         self.state().items.pop_front().map(|(received, _charge)| received)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.state().items.len()
     }
 
     /// Takes all messages of another inbox.
-    pub(super) fn take_over(&self, other: &Self) {
+    pub(crate) fn take_over(&self, other: &Self) {
         self.state().items = std::mem::take(&mut other.state().items);
     }
 
     /// Begins to count the operations of a step. With `open`, the program may take messages.
-    pub(super) fn begin(&self, open: bool) {
+    pub(crate) fn begin(&self, open: bool) {
         let mut state = self.state();
         (state.operations, state.is_open) = (OPERATIONS_MAX, open);
     }
 
     /// Lets the program take no more messages.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.state().is_open = false;
     }
 
     /// Counts an operation. Returns `false` if none is left in this step.
-    pub(super) fn count(&self) -> bool {
+    pub(crate) fn count(&self) -> bool {
         self.state().count()
     }
 
     /// Returns `true` if [`take`](Self::take) has a message.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.state().has_more()
     }
 

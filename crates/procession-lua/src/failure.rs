@@ -52,7 +52,7 @@ fn frames(traceback: &str) -> Vec<&str> {
 
 /// Returns a text in which characters that control a terminal are escaped, and the end of a very
 /// long one is left out.
-pub(super) fn printable(text: &str) -> String {
+fn printable(text: &str) -> String {
     let is_kept = |next: char| !next.is_control() || next == '\n' || next == '\t';
     let end = text.floor_char_boundary(BYTES_MAX);
     let mut printable = String::with_capacity(end);
@@ -66,6 +66,11 @@ pub(super) fn printable(text: &str) -> String {
         printable += "...";
     }
     printable
+}
+
+/// Returns the name of a function as it is shown. A program may choose any bytes.
+pub(crate) fn label(function: &str) -> String {
+    printable(function).replace(['\n', '\t'], " ")
 }
 
 #[cfg(test)]
