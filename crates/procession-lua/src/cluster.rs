@@ -16,7 +16,7 @@ use self::terms::{arrived, items, recipient, to_term};
 pub(crate) use self::values::{LuaCall, LuaTerm, give_value, kind, typed};
 use crate::account::Account;
 use crate::arguments::{self, Arguments};
-use crate::library::OWN_FULL;
+use crate::message::OWN_FULL;
 use crate::permissions::{Permissions, resolve};
 use crate::value::Value;
 use crate::watch::Watch;

@@ -9,7 +9,7 @@ use procession::Pid;
 use procession::sync::channel::{self, Receiver, Sender};
 use procession_sync::Mutex;
 
-use crate::guest::Message;
+use crate::message::Message;
 use crate::program::{Error, Program};
 use crate::version::Version;
 

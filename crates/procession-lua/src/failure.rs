@@ -1,5 +1,10 @@
 //! The text of a failure, as others see it.
 
+use std::error::Error;
+
+/// A failure of the function of a process.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
 /// The number of bytes of a text that are kept.
 const BYTES_MAX: usize = 64 * 1024;
 const TRACEBACK: &str = "stack traceback:";

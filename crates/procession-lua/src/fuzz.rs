@@ -14,7 +14,7 @@ use procession::time::Instant;
 use procession::{Context, Pid, Scheduler, SpawnOptions};
 
 use crate::account;
-use crate::guest::Message;
+use crate::message::Message;
 use crate::output::Output;
 use crate::permissions::Permissions;
 use crate::program::Program;

@@ -13,164 +13,22 @@ use std::sync::Arc;
 
 use mlua::MultiValue;
 use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
-use procession::{Exit, Pid};
 
 use self::running::{Ending, Ran, Running};
 use self::timers::Timers;
 use self::upgrade::Attempt;
 use self::waits::Awaited;
-use crate::account::{self, Account, Charge};
+use crate::account::Account;
 use crate::budget::Budget;
-use crate::deployment::{Member, Upgrade};
-use crate::failure::{cleaned, label};
+use crate::deployment::Member;
+use crate::failure::{Failure, cleaned, label};
 use crate::library;
 use crate::limits::{Bounds, Hold, Resource};
+use crate::message::Message;
 use crate::owner::Owner;
 use crate::program::Program;
 use crate::protect;
 use crate::value::{self, Value};
-
-/// A message to a guest.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Message {
-    /// A message for `process.receive`.
-    Plain(Value),
-    /// A request for `process.receive`, which returns a second value for the reply.
-    Call {
-        /// The calling process.
-        from: Pid,
-        /// The caller's number for this call.
-        tag: u64,
-        /// The request.
-        value: Value,
-    },
-    /// A call of a process of another node, for `process.receive`.
-    RemoteCall {
-        /// The call, for `process.reply`.
-        call: Value,
-        /// The request.
-        value: Value,
-    },
-    /// The answer to a call that this process made. If the process no longer waits for it, it is
-    /// dropped.
-    Answer {
-        /// The number of the answered call.
-        tag: u64,
-        /// The answer.
-        value: Value,
-    },
-    /// The end of an operation that ran on behalf of this process, such as a read.
-    Done {
-        /// The number of the operation.
-        tag: u64,
-        /// The result of the operation.
-        result: Result<Value, Box<str>>,
-    },
-    /// A request to continue with another version of the program. A
-    /// [`Deployment`](crate::Deployment) sends it.
-    Upgrade(Upgrade),
-    /// The exit that another guest sends to this one. It is received if the process traps exits,
-    /// and ends the process otherwise.
-    Exit {
-        /// The sending process.
-        from: Pid,
-        /// The exit.
-        exit: Exit,
-    },
-    /// A message of another guest, which counts against the limits of the mailbox.
-    Charged(Charged),
-}
-
-/// A message between guests. It takes room in the mailbox of its receiver until that receives it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Charged {
-    content: Content,
-    charge: Charge,
-}
-
-/// The content of a message between guests.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Content {
-    Plain(Value),
-    Call {
-        from: Pid,
-        tag: u64,
-        value: Value,
-    },
-    Answer {
-        tag: u64,
-        value: Value,
-    },
-    /// A call of a process of another node.
-    RemoteCall {
-        call: Value,
-        value: Value,
-    },
-    /// A report of another node, which `process.receive` returns with its kind. No process can send
-    /// it.
-    #[cfg(feature = "cluster")]
-    News {
-        kind: &'static str,
-        value: Value,
-    },
-    /// The result of an operation that ran on behalf of the process.
-    Done {
-        tag: u64,
-        value: Value,
-    },
-    /// An exit for a process that traps exits.
-    Exit {
-        from: Pid,
-        exit: Exit,
-    },
-}
-
-impl Content {
-    /// Returns the bytes that this takes.
-    pub(crate) fn size(&self) -> usize {
-        match self {
-            Self::Plain(value)
-            | Self::Call { value, .. }
-            | Self::Answer { value, .. }
-            | Self::RemoteCall { value, .. }
-            | Self::Done { value, .. } => value.size(),
-            #[cfg(feature = "cluster")]
-            Self::News { value, .. } => value.size(),
-            Self::Exit { exit, .. } => account::end_bytes(exit),
-        }
-    }
-
-    pub(crate) fn is_answer(&self) -> bool {
-        matches!(self, Self::Answer { .. })
-    }
-
-    pub(crate) fn charged(self, charge: Charge) -> Charged {
-        Charged { content: self, charge }
-    }
-}
-
-impl From<Content> for Message {
-    fn from(content: Content) -> Self {
-        match content {
-            Content::Plain(value) => Self::Plain(value),
-            Content::Call { from, tag, value } => Self::Call { from, tag, value },
-            Content::Answer { tag, value } => Self::Answer { tag, value },
-            Content::RemoteCall { call, value } => Self::RemoteCall { call, value },
-            // For a process of the host, which asks for none.
-            #[cfg(feature = "cluster")]
-            Content::News { value, .. } => Self::Plain(value),
-            Content::Done { tag, value } => Self::Done { tag, result: Ok(value) },
-            Content::Exit { from, exit } => Self::Exit { from, exit },
-        }
-    }
-}
-
-impl From<Value> for Message {
-    fn from(value: Value) -> Self {
-        Self::Plain(value)
-    }
-}
 
 /// A process of a [`Program`].
 ///
@@ -425,5 +283,3 @@ impl Guest {
         Ok(())
     }
 }
-
-type Failure = Box<dyn Error + Send + Sync>;

@@ -51,6 +51,7 @@ mod json;
 mod lazy;
 mod library;
 mod limits;
+mod message;
 mod messages;
 mod modules;
 mod net;
@@ -86,7 +87,8 @@ pub use check::{Finding, check};
 #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
 pub use cluster::RemoteCall;
 pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
-pub use guest::{Charged, Guest, Message};
+pub use guest::Guest;
+pub use message::{Charged, Message};
 pub use output::Output;
 pub use permissions::{PermissionError, Permissions};
 pub use program::{Error, Program};

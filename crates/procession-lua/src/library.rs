@@ -1,17 +1,15 @@
 //! The Lua state of a guest, and the functions that never wait.
 
 use std::ffi::OsStr;
-use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
 use procession::relations::RegisterError;
-use procession::relay::{self, DeadCause};
 use procession::time::Instant;
-use procession::{Exit, Pid, SendError, SpawnOptions};
+use procession::{Exit, Pid, SpawnOptions};
 
 use crate::account::Account;
 use crate::arguments::{self, Arguments};
@@ -19,12 +17,12 @@ use crate::budget::Budget;
 use crate::entry::Entry;
 use crate::failure::NOWHERE;
 use crate::groups;
-use crate::guest::{Content, Message};
 use crate::information;
 use crate::interrupt;
 use crate::json;
 use crate::lazy::{self, Lazy};
 use crate::limits::Bounds;
+use crate::message::{Content, call_proof, check_link, send, send_exit};
 use crate::messages;
 use crate::output::Output;
 use crate::owner;
@@ -95,93 +93,6 @@ const SPAWN_WORK: u64 = 1000;
 
 /// The steps of a search for a pattern that count as one instruction.
 const PATTERN_STEPS: u64 = 10;
-
-/// The cause of a message that was refused because too many wait for its receiver.
-const FULL: &str = "the mailbox of the process is full";
-
-/// The cause of a refusal because too many messages wait for the process that acts.
-pub(crate) const OWN_FULL: &str = "the mailbox of this process is full";
-
-/// Checks that the exits of two processes that are to be linked have room. The second may be one
-/// that does not exist yet.
-///
-/// # Errors
-/// Returns an error if one of them traps exits, and too many messages wait for it.
-pub(crate) fn check_link(own: Pid, to: Option<Pid>) -> Result<(), &'static str> {
-    let refuses = |pid| Account::of(pid).is_some_and(|account| account.refuses_links());
-    if refuses(own) {
-        return Err(OWN_FULL);
-    }
-    if to.is_some_and(refuses) { Err(FULL) } else { Ok(()) }
-}
-
-/// Sends an exit to a process. To a guest that traps exits it is a message, which counts as others
-/// do, unless it is a kill. Returns `false` if the process has ended.
-///
-/// # Errors
-/// Returns an error if too many messages wait for the process.
-fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
-    if exit.is_killed() {
-        return Ok(procession::relations::kill(to));
-    }
-    match Account::of(to).filter(|account| account.traps()) {
-        Some(_) => Ok(send(to, Content::Exit { from: arguments::own_pid()?, exit })?),
-        None => Ok(procession::relations::send_exit(to, exit)),
-    }
-}
-
-/// Sends to a process. Returns `false` if it does not accept the message, such as because it has
-/// ended.
-///
-/// # Errors
-/// Returns an error if too many messages wait for the process.
-pub(crate) fn send(to: Pid, content: Content) -> Result<bool, &'static str> {
-    send_charged(to, Account::of(to).as_ref(), content)
-}
-
-/// Sends like [`send`] to a process whose account is known.
-///
-/// # Errors
-/// Returns an error if too many messages wait for the process.
-pub(crate) fn send_charged(
-    to: Pid,
-    account: Option<&Arc<Account>>,
-    content: Content,
-) -> Result<bool, &'static str> {
-    // A refused message is dropped: as in Erlang, a send to a process that has ended does nothing.
-    // Lua gets the result.
-    Ok(procession::mailbox::send(to, charge(to, account, content).map_err(|_| FULL)?).is_ok())
-}
-
-/// Sends to a process on behalf of one that no longer waits for the result. A refused message is a
-/// dead letter.
-pub(crate) fn send_late(to: Pid, content: Content) {
-    let refused = match charge(to, Account::of(to).as_ref(), content) {
-        Ok(message) => procession::mailbox::send(to, message).err().map(SendError::into_inner),
-        Err(content) => Some(content.into()),
-    };
-    if let Some(message) = refused {
-        relay::discard(to, DeadCause::Late, message);
-    }
-}
-
-/// Returns a message that takes room in the mailbox of its receiver.
-///
-/// # Errors
-/// Returns the content if too many messages wait for the process.
-fn charge(to: Pid, account: Option<&Arc<Account>>, content: Content) -> Result<Message, Content> {
-    let (bytes, is_answer) = (content.size(), content.is_answer());
-    let Some(account) = account else {
-        return match Account::check_host(to, bytes, is_answer) {
-            Ok(()) => Ok(content.into()),
-            Err(_) => Err(content),
-        };
-    };
-    match account.charge(bytes, is_answer) {
-        Some(charge) => Ok(Message::Charged(content.charged(charge))),
-        None => Err(content),
-    }
-}
 
 /// Gives the result of a send to Lua. A refusal is a text.
 fn give_sent(lua: &Lua, sent: Result<bool, &'static str>) -> Answer {
@@ -458,12 +369,6 @@ fn reply(lua: &Lua, arguments: &Arguments, program: &Program) -> Answer {
     }
     let content = Content::Answer { tag, value: arguments.value(1)? };
     give_sent(lua, send(from, content))
-}
-
-/// Returns the part of a call that shows that it was received.
-pub(crate) fn call_proof(from: Pid, tag: u64) -> Value {
-    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    Value::Integer(KEY.hash_one((from, tag)).cast_signed())
 }
 
 /// Counts work in C. Returns `true` if the process should be suspended now.

@@ -8,8 +8,7 @@ use mlua::{Either, Function, Lua, MultiValue, UserDataRef};
 use crate::account::Account;
 use crate::arguments::Arguments;
 use crate::budget::Budget;
-use crate::guest::Content;
-use crate::library;
+use crate::message::{self, Content};
 use crate::program::Program;
 use crate::value::{self, LuaPid, Value};
 
@@ -63,7 +62,7 @@ fn send(
         }
     };
     if to.node() == 0 {
-        let sent = library::send_charged(to, account, Content::Plain(copied()?));
+        let sent = message::send_charged(to, account, Content::Plain(copied()?));
         return Ok(sent.map_err(ToOwned::to_owned));
     }
     Ok(match program.inner().node.send(to, &copied()?)? {

@@ -8,7 +8,7 @@ use procession_sync::Mutex;
 
 use super::terms::{Measure, to_value};
 use crate::account::{self, Account, Charge, Held};
-use crate::guest::{Content, Message};
+use crate::message::{Content, Message};
 use crate::value::Value;
 
 /// The bytes of a report of the end of a process or of news of a node, beside its texts.

@@ -5,7 +5,7 @@ use procession::{Address, Pid};
 use procession_cluster::{Letter, Node, Remote, Term};
 
 use super::letters;
-use crate::guest::Message;
+use crate::message::Message;
 use crate::value::{DEPTH_MAX, VALUES_MAX, Value};
 use crate::watch::{VALUE_WORK, Watch};
 

@@ -12,11 +12,10 @@ use procession::{Address, Pid, SpawnOptions};
 use super::running::Running;
 use super::timers::Charges;
 use super::waits::{Awaited, Cancel, Helper};
-use super::{Content, Message};
 use crate::account::{Account, MONITORS_MAX};
 use crate::arguments::Arguments;
 use crate::input::{self, Wanted};
-use crate::library;
+use crate::message::{self, Content, Message};
 use crate::output::Output;
 use crate::owner;
 use crate::program::Program;
@@ -69,7 +68,7 @@ impl Running {
                 self.tag += 1;
                 let tag = call_tag(yields.pid(), self.tag);
                 let monitor = yields.monitor(to);
-                let sent = library::send(to, Content::Call { from: yields.pid(), tag, value });
+                let sent = message::send(to, Content::Call { from: yields.pid(), tag, value });
                 if let Err(cause) = sent {
                     yields.demonitor(monitor);
                     return Err(cause.to_owned());
@@ -80,7 +79,7 @@ impl Running {
             b"link" => {
                 let to = arguments.target(0)?;
                 owner::check(program, &self.bounds, to, "link")?;
-                library::check_link(yields.pid(), Some(to))?;
+                message::check_link(yields.pid(), Some(to))?;
                 yields.link(to);
                 Served::Done(Value::Boolean(true))
             }
@@ -94,7 +93,7 @@ impl Running {
                 }
                 let to = arguments.target(0)?;
                 if !self.account.has_room() {
-                    return Err(library::OWN_FULL.to_owned());
+                    return Err(message::OWN_FULL.to_owned());
                 }
                 Served::Done(self.monitor(to, yields))
             }

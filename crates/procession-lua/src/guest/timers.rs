@@ -7,10 +7,9 @@ use std::time::Duration;
 use procession::Pid;
 use procession::time::{Timer, run_after};
 
-use super::Content;
 use crate::account::{Account, Held};
-use crate::library;
 use crate::limits::{Bounds, Hold, Resource};
+use crate::message::{self, Content};
 use crate::program::Program;
 
 /// The number of messages of a process that wait for their time.
@@ -82,7 +81,7 @@ impl Timers {
         let fired = Arc::downgrade(&pending);
         let timer = run_after(delay, move || {
             drop((pending, charges));
-            library::send_late(to, content);
+            message::send_late(to, content);
         });
         let timer = timer.map_err(|error| error.to_string())?;
         self.last += 1;

@@ -28,11 +28,11 @@
 use mlua::{MultiValue, Thread};
 use procession::machine::{Yields, is_terminated};
 
+use super::Guest;
 use super::running::Running;
 use super::waits::Awaited;
-use super::{Failure, Guest};
 use crate::deployment::{Outcome, Upgrade};
-use crate::failure::label;
+use crate::failure::{Failure, label};
 use crate::interrupt::CAUSE;
 use crate::program::Program;
 use crate::protect;

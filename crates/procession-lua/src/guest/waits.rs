@@ -12,10 +12,10 @@ use procession::time::Instant;
 
 use super::operations::start_helper;
 use super::running::Running;
-use super::{Failure, Message};
 use crate::account::Account;
+use crate::failure::Failure;
 use crate::inbox::Received;
-use crate::library;
+use crate::message::{Message, call_proof};
 use crate::net::Connection;
 use crate::output::Turn;
 use crate::value::{self, Value};
@@ -221,7 +221,7 @@ impl Running {
                     entry("tag", Value::Integer(tag.cast_signed())),
                 ];
                 if Account::of(from).is_none() {
-                    call.push(entry("proof", library::call_proof(from, tag)));
+                    call.push(entry("proof", call_proof(from, tag)));
                 }
                 (message, Some(Value::Table(call)))
             }
