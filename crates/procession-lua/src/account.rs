@@ -148,11 +148,7 @@ impl Account {
         // Relaxed, here and below: these are counts, which publish nothing.
         let fits = self.messages.load(Relaxed) <= self.messages_max.saturating_mul(share)
             && self.bytes.load(Relaxed) <= self.bytes_max.saturating_mul(share)
-            && self
-                .owner
-                .subtree
-                .as_ref()
-                .is_none_or(|subtree| subtree.fits(Resource::Mailbox, share));
+            && self.owner.limits.fits(Resource::Mailbox, share);
         fits.then_some(charge)
     }
 
@@ -161,9 +157,7 @@ impl Account {
         let bytes = bytes.saturating_add(MESSAGE_BYTES);
         self.messages.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        if let Some(subtree) = &self.owner.subtree {
-            subtree.add(Resource::Mailbox, bytes);
-        }
+        self.owner.limits.add(Resource::Mailbox, bytes);
         Charge { account: Arc::clone(self), bytes }
     }
 
@@ -244,10 +238,8 @@ impl Account {
             return Ok(held);
         }
         drop(held);
-        if let Some(subtree) = &self.owner.subtree {
-            subtree.charge(Resource::Memory, bytes)?;
-            subtree.release(Resource::Memory, bytes);
-        }
+        self.owner.limits.charge(Resource::Memory, bytes)?;
+        self.owner.limits.release(Resource::Memory, bytes);
         Err(format!("the host may hold {} bytes for the process", self.bytes_max))
     }
 
@@ -318,9 +310,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.account.messages.fetch_sub(1, Relaxed);
         self.account.bytes.fetch_sub(self.bytes, Relaxed);
-        if let Some(subtree) = &self.account.owner.subtree {
-            subtree.release(Resource::Mailbox, self.bytes);
-        }
+        self.account.owner.limits.release(Resource::Mailbox, self.bytes);
     }
 }
 
@@ -338,18 +328,15 @@ impl Held {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.account.held.fetch_add(bytes, Relaxed);
         self.account.held.fetch_sub(before, Relaxed);
-        if let Some(subtree) = &self.account.owner.subtree {
-            subtree.add(Resource::Memory, bytes);
-            subtree.release(Resource::Memory, before);
-        }
+        self.account.owner.limits.add(Resource::Memory, bytes);
+        self.account.owner.limits.release(Resource::Memory, before);
     }
 
     /// Returns `true` if no limit is exceeded. The host holds at most as many bytes as messages may
     /// have.
     pub(crate) fn fits(&self) -> bool {
-        let subtree = self.account.owner.subtree.as_ref();
         self.account.held.load(Relaxed) <= self.account.bytes_max
-            && subtree.is_none_or(|subtree| subtree.fits(Resource::Memory, 1))
+            && self.account.owner.limits.fits(Resource::Memory, 1)
     }
 }
 

@@ -8,9 +8,9 @@ use std::fmt;
 
 use self::lexer::Kind;
 use self::parser::{Act, Arguments, Use, Uses};
-use crate::failure::label;
-use crate::program::{Error, Program, lua_text};
+use crate::failure::{Error, label};
 use crate::reference::{ENTRY, HOST_TABLES, LUA, Signature, signatures};
+use crate::source::{compile, load_error, lua_text};
 
 /// A mistake that [`check`] found. Its `Display` is the place and the message, as compilers print
 /// them.
@@ -58,7 +58,8 @@ impl fmt::Display for Finding {
 /// ```
 pub fn check(name: impl Into<String>, source: impl Into<Vec<u8>>) -> Result<Vec<Finding>, Error> {
     let (program, source) = (name.into(), source.into());
-    Program::load(program.clone(), source.clone())?;
+    compile(&format!("@{program}"), lua_text(&source), false)
+        .map_err(|error| load_error(&program, &error))?;
     let text = String::from_utf8_lossy(lua_text(&source)).into_owned();
     let found = parser::parse(&lexer::tokens(&text));
     let rules = Rules::new(&found);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use procession::net::UdpSocket;
 
-use crate::limits::{Bounds, Hold};
+use crate::limits::Hold;
 use crate::net::{socket_charge, with_timeout};
-use crate::permissions::{self, Permissions};
+use crate::permissions::{self, Bounds, Permissions};
 use crate::value::{Socket, Value};
 
 /// The bytes of the largest datagram.

@@ -9,8 +9,9 @@ use procession::Pid;
 use procession::sync::channel::{self, Receiver, Sender};
 use procession_sync::Mutex;
 
+use crate::failure::Error;
 use crate::message::Message;
-use crate::program::{Error, Program};
+use crate::program::Program;
 use crate::version::Version;
 
 /// The time limit of a function `selftest`.

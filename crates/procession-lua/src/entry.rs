@@ -1,9 +1,17 @@
 //! The function that a new process calls, and what the process may use.
 
 use crate::failure::label;
-use crate::limits::{Bounds, Maxima};
-use crate::permissions::Permissions;
+use crate::limits::Maxima;
+use crate::permissions::{Allowed, Bounds, Permissions};
 use crate::value::Value;
+
+/// The number of addresses or variables in a list of `allow`. Each is compared with those that the
+/// spawning process has, so there are at most a million comparisons for a list.
+const OBJECTS_MAX: usize = 1024;
+/// The number of paths in a list of `allow`. Each may keep a folder open.
+const PATHS_MAX: usize = 64;
+/// The bytes of all objects in a list of `allow`.
+const BYTES_MAX: usize = 64 * 1024;
 
 /// The first argument of `process.spawn`: the name of a function, or a table of the name, `allow`
 /// and `limits`.
@@ -25,10 +33,10 @@ impl Entry {
                     match (key, value) {
                         (Value::Integer(1), Value::String(_)) => name = Some(value),
                         (Value::String(key), allowed) if **key == *b"allow" => {
-                            bounds.permissions = Permissions::narrowed(parent, allowed)?;
+                            bounds.permissions = narrowed(parent, allowed)?;
                         }
                         (Value::String(key), table) if **key == *b"limits" => {
-                            limits = bounds.check_limits(Maxima::new(table)?)?;
+                            limits = bounds.limits.check(maxima(table)?)?;
                         }
                         _ => return Err(wrong_entry()),
                     }
@@ -44,15 +52,66 @@ impl Entry {
 
     /// Returns the bounds of a process that begins now. If it has limits, they are its own.
     pub(crate) fn bounds(&self) -> Bounds {
-        let bounds = self.bounds.clone();
-        match self.limits {
-            Some(limits) => bounds.limited(&label(&self.function), limits),
-            None => bounds,
+        let mut bounds = self.bounds.clone();
+        if let Some(maxima) = self.limits {
+            bounds.limits = bounds.limits.begin(&label(&self.function), maxima);
         }
+        bounds
     }
 }
 
 fn wrong_entry() -> String {
     "a process is started by the name of a function, or by { name, allow = table, limits = table }"
         .to_owned()
+}
+
+/// Reads a table of limits.
+fn maxima(table: &Value) -> Result<Maxima, String> {
+    let Value::Table(entries) = table else { return Err("`limits` must be a table".to_owned()) };
+    Maxima::new(entries.iter().map(|(key, most)| {
+        let key = if let Value::String(key) = key { Some(&**key) } else { None };
+        (key, if let Value::Integer(most) = most { Some(*most) } else { None })
+    }))
+}
+
+/// Reads `allow`: a table that sets permissions to `false`, or to the objects that are left.
+fn narrowed(parent: &Bounds, allowed: &Value) -> Result<Permissions, String> {
+    let Value::Table(entries) = allowed else { return Err("`allow` must be a table".to_owned()) };
+    let entries = entries.iter().map(|(key, value)| {
+        let Value::String(key) = key else {
+            return Err("the keys of `allow` must be strings".to_owned());
+        };
+        let allowed = match value {
+            Value::Boolean(true) => Allowed::Everything,
+            Value::Boolean(false) => Allowed::Nothing,
+            _ => Allowed::Only(objects(key, value)?),
+        };
+        Ok((&**key, allowed))
+    });
+    Permissions::narrowed(parent, entries)
+}
+
+/// Returns the objects that `allow` names for a permission: a string, or a list of strings.
+fn objects<'a>(key: &[u8], value: &'a Value) -> Result<Vec<&'a [u8]>, String> {
+    fn text(value: &Value) -> Result<&[u8], String> {
+        match value {
+            Value::String(bytes) => Ok(bytes),
+            _ => Err("the values of `allow` must be booleans, strings or lists of strings".into()),
+        }
+    }
+    let Value::Table(entries) = value else { return Ok(vec![text(value)?]) };
+    let most = if matches!(key, b"read" | b"write") { PATHS_MAX } else { OBJECTS_MAX };
+    let objects = match entries.len() <= most {
+        true => entries.iter().map(|(_, value)| text(value)).collect::<Result<Vec<_>, _>>()?,
+        false => {
+            let key = String::from_utf8_lossy(key);
+            return Err(format!("a list of `allow` may have {most} objects for {key:?}"));
+        }
+    };
+    match objects.iter().map(|object| object.len()).sum::<usize>() <= BYTES_MAX {
+        true => Ok(objects),
+        false => {
+            Err(format!("the objects in a list of `allow` may have {BYTES_MAX} bytes together"))
+        }
+    }
 }

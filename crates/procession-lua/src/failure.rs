@@ -1,9 +1,13 @@
-//! The text of a failure, as others see it.
+//! Failures of programs and processes, and their texts, as others see them.
 
-use std::error::Error;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use procession::Exit;
 
 /// A failure of the function of a process.
-pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn StdError + Send + Sync>;
 
 /// The number of bytes of a text that are kept.
 const BYTES_MAX: usize = 64 * 1024;
@@ -76,6 +80,71 @@ fn printable(text: &str) -> String {
 /// Returns the name of a function as it is shown. A program may choose any bytes.
 pub(crate) fn label(function: &str) -> String {
     printable(function).replace(['\n', '\t'], " ")
+}
+
+/// The error of a program that did not run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file of the program cannot be read.
+    Read {
+        /// The path of the file.
+        program: String,
+        /// The cause.
+        cause: io::Error,
+    },
+    /// The source is not valid Lua.
+    Load {
+        /// The name of the program.
+        program: String,
+        /// The error in the source, with its line.
+        cause: String,
+    },
+    /// A process of the program was not started.
+    Start {
+        /// The name of the program.
+        program: String,
+        /// The function that it should call.
+        function: String,
+        /// The cause.
+        cause: String,
+    },
+    /// A process ended without a result.
+    Ended(Exit),
+}
+
+impl From<Exit> for Error {
+    fn from(exit: Exit) -> Self {
+        Self::Ended(exit)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { program, cause } => {
+                write!(f, "cannot read {}: {cause}", label(program))
+            }
+            Self::Load { program, cause } => {
+                write!(f, "cannot load {}: {cause}", label(program))
+            }
+            Self::Start { program, function, cause } => {
+                let (program, function) = (label(program), label(function));
+                write!(f, "cannot start {function} of {program}: {cause}")
+            }
+            Self::Ended(exit) => exit.fmt(f),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Read { cause, .. } => Some(cause),
+            Self::Ended(exit) => Some(exit),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

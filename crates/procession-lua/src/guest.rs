@@ -23,9 +23,9 @@ use crate::budget::Budget;
 use crate::deployment::Member;
 use crate::failure::{Failure, cleaned, label};
 use crate::library;
-use crate::limits::{Bounds, Hold, Resource};
+use crate::limits::{Hold, Resource};
 use crate::message::Message;
-use crate::owner::Owner;
+use crate::permissions::Bounds;
 use crate::program::Program;
 use crate::protect;
 use crate::value::{self, Value};
@@ -60,9 +60,8 @@ impl Guest {
 
     pub(crate) fn bounded(program: Program, bounds: Bounds) -> Self {
         let inner = program.inner();
-        let bytes = inner.memory_bytes.min(bounds.most(Resource::Memory));
-        let account =
-            Account::new(inner.mailbox_messages, bytes / 2, Owner::new(&program, &bounds));
+        let bytes = inner.memory_bytes.min(bounds.limits.most(Resource::Memory));
+        let account = Account::new(inner.mailbox_messages, bytes / 2, program.owner(&bounds));
         Self {
             program,
             bounds,
@@ -84,7 +83,7 @@ impl Guest {
         let budget = Arc::new(Budget::new(self.program.inner().instructions));
         let started = self.start_with(Arc::clone(&budget), method, arguments, most);
         // The program has computed in the step of another process, also if it has failed.
-        self.bounds.add_steps(budget.take_steps());
+        self.bounds.limits.add_steps(budget.take_steps());
         started
     }
 
@@ -153,8 +152,8 @@ impl Process for Guest {
         };
         self.method = method.into();
         let refused = |cause: String| InitError::Refused(cause.into());
-        let process = self.bounds.hold(Resource::Processes).map_err(refused)?;
-        let mut memory = self.bounds.memory();
+        let process = self.bounds.limits.hold(Resource::Processes).map_err(refused)?;
+        let mut memory = self.bounds.limits.memory();
         let running = self.start(method, &arguments, memory.most())?;
         memory.set(running.lua.used_memory());
         memory.check().map_err(refused)?;
@@ -176,7 +175,7 @@ impl Process for Guest {
             self.account.enter(yields.pid());
         }
         self.join(yields);
-        let step = self.bounds.take_step();
+        let step = self.bounds.limits.charge(Resource::Steps, 1);
         self.limit_memory()?;
         let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
         let handled = running.handle_events(events, yields);
@@ -186,7 +185,7 @@ impl Process for Guest {
                 let figures = running.figures();
                 self.account.note(figures);
                 // The step itself was charged before.
-                self.bounds.add_steps(running.budget.take_steps().saturating_sub(1));
+                self.bounds.limits.add_steps(running.budget.take_steps().saturating_sub(1));
                 if let Some((_, memory)) = &mut self.charges {
                     memory.set(figures.memory);
                 }
@@ -234,7 +233,7 @@ impl Guest {
     /// Limits the memory of the state to what the processes around leave.
     fn limit_memory(&mut self) -> Result<(), Failure> {
         if let (Some((_, memory)), Some(running)) = (&self.charges, &mut self.running)
-            && self.bounds.subtree.is_some()
+            && self.bounds.limits.0.is_some()
         {
             let most = memory.most().clamp(1, self.program.inner().memory_bytes);
             running.budget.limit_memory(&running.lua, most)?;

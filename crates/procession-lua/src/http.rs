@@ -436,10 +436,10 @@ mod tests {
 
     use super::{Fault, Memory, Reader, next_request};
     use crate::account::Account;
-    use crate::limits::{Bounds, Resource};
+    use crate::limits::Resource;
     use crate::net::Connection;
     use crate::owner::Owner;
-    use crate::permissions::Permissions;
+    use crate::permissions::{Bounds, Permissions};
     use crate::value::Value;
 
     /// Returns a connection in which `text` has arrived, and its peer.
@@ -449,7 +449,7 @@ mod tests {
         let peer = TcpStream::connect(address).await.expect("it listens");
         let (stream, _) = listener.accept().await.expect("it connects");
         peer.write_all(text).await.expect("it is connected");
-        let charge = Bounds::from(Permissions::none()).hold(Resource::Sockets);
+        let charge = Bounds::from(Permissions::none()).limits.hold(Resource::Sockets);
         let connection = Arc::new(Connection::new(
             Stream::new(stream, None),
             charge.expect("there is no limit"),

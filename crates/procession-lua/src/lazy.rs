@@ -14,7 +14,7 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table};
 use procession_sync::Mutex;
 
-use crate::program::Program;
+use crate::source::Part;
 
 /// The name of the table of the library's own globals in the registry of each state.
 pub(crate) const OWN: &str = "procession.own";
@@ -277,15 +277,15 @@ impl Lazy {
     pub(crate) fn access(
         &self,
         lua: &Lua,
-        program: &Program,
+        parts: &[Part],
         table: &Table,
         rest: &[mlua::Value],
     ) -> mlua::Result<MultiValue> {
         let Some(entry) = self.entry(table) else { return Ok(MultiValue::new()) };
         match rest {
-            [key] => Ok(MultiValue::from_iter([self.read(lua, program, table, entry, key)?])),
+            [key] => Ok(MultiValue::from_iter([self.read(lua, parts, table, entry, key)?])),
             [key, value] => {
-                self.load_all(lua, program, table)?;
+                self.load_all(lua, parts, table)?;
                 if let Some((bit, _)) = entry.find(key) {
                     self.change(table, |entry| entry.made |= bit);
                 }
@@ -293,9 +293,9 @@ impl Lazy {
                 Ok(MultiValue::new())
             }
             _ => {
-                self.load_all(lua, program, table)?;
+                self.load_all(lua, parts, table)?;
                 for (bit, single) in entry.single().filter(|(bit, _)| entry.made & bit == 0) {
-                    self.make(lua, program, table, bit, single)?;
+                    self.make(lua, parts, table, bit, single)?;
                 }
                 table.set_metatable(None)?;
                 let next: Function = own(lua)?.raw_get("next")?;
@@ -310,18 +310,18 @@ impl Lazy {
     fn read(
         &self,
         lua: &Lua,
-        program: &Program,
+        parts: &[Part],
         table: &Table,
         entry: Entry,
         key: &mlua::Value,
     ) -> mlua::Result<mlua::Value> {
         if let Some((bit, single)) = entry.find(key) {
             return match entry.made & bit == 0 {
-                true => self.make(lua, program, table, bit, single),
+                true => self.make(lua, parts, table, bit, single),
                 false => Ok(mlua::Value::Nil),
             };
         }
-        while self.load(lua, program, table)? {
+        while self.load(lua, parts, table)? {
             let found: mlua::Value = table.raw_get(key)?;
             if !found.is_nil() {
                 return Ok(found);
@@ -334,15 +334,15 @@ impl Lazy {
     fn make(
         &self,
         lua: &Lua,
-        program: &Program,
+        parts: &[Part],
         table: &Table,
         bit: u32,
         single: Single,
     ) -> mlua::Result<mlua::Value> {
         let made = match single {
             Single::Table(name) => mlua::Value::Table(self.library(lua, name)?),
-            Single::Function(name, part) => self.function(lua, program, name, part)?,
-            Single::PassedOn(row) => mlua::Value::Function(passed_on(lua, program, row)?),
+            Single::Function(name, part) => self.function(lua, parts, name, part)?,
+            Single::PassedOn(row) => mlua::Value::Function(passed_on(lua, parts, row)?),
         };
         table.raw_set(single.name(), &made)?;
         self.change(table, |entry| entry.made |= bit);
@@ -353,7 +353,7 @@ impl Lazy {
     fn function(
         &self,
         lua: &Lua,
-        program: &Program,
+        parts: &[Part],
         name: &str,
         part: &str,
     ) -> mlua::Result<mlua::Value> {
@@ -363,26 +363,26 @@ impl Lazy {
             return Ok(known);
         }
         match GLOBALS.iter().any(|(table, _)| *table == part) {
-            true => self.load_all(lua, program, &self.library(lua, part)?)?,
-            false => run(lua, program, &late, part)?,
+            true => self.load_all(lua, parts, &self.library(lua, part)?)?,
+            false => run(lua, parts, &late, part)?,
         }
         late.raw_get(name)
     }
 
-    fn load_all(&self, lua: &Lua, program: &Program, table: &Table) -> mlua::Result<()> {
-        while self.load(lua, program, table)? {}
+    fn load_all(&self, lua: &Lua, parts: &[Part], table: &Table) -> mlua::Result<()> {
+        while self.load(lua, parts, table)? {}
         Ok(())
     }
 
     /// Loads the next part of a table. Returns `false` if there is none.
-    fn load(&self, lua: &Lua, program: &Program, table: &Table) -> mlua::Result<bool> {
+    fn load(&self, lua: &Lua, parts: &[Part], table: &Table) -> mlua::Result<bool> {
         let Some(entry) = self.entry(table) else { return Ok(false) };
         let Some(part) = entry.row().1.get(usize::from(entry.loaded)) else { return Ok(false) };
         self.change(table, |entry| entry.loaded += 1);
         // The part fills the table without any detour.
         let metatable = table.metatable();
         table.set_metatable(None)?;
-        let loaded = run(lua, program, table, part);
+        let loaded = run(lua, parts, table, part);
         table.set_metatable(metatable)?;
         if loaded.is_err() {
             // It may succeed another time, when there is more memory.
@@ -410,11 +410,11 @@ pub(crate) fn socket_methods(lua: &Lua) -> mlua::Result<Table> {
 /// Returns a function that passes its arguments on.
 fn passed_on(
     lua: &Lua,
-    program: &Program,
+    parts: &[Part],
     &(_, _, settle, act, operation): &Row,
 ) -> mlua::Result<Function> {
     if act == PART {
-        return code(lua, program, operation)?.call(());
+        return code(lua, parts, operation)?.call(());
     }
     let own = own(lua)?;
     let make: Function = own.raw_get("make")?;
@@ -424,7 +424,7 @@ fn passed_on(
 }
 
 /// Fills a table with the functions of a part.
-fn run(lua: &Lua, program: &Program, table: &Table, part: &str) -> mlua::Result<()> {
+fn run(lua: &Lua, parts: &[Part], table: &Table, part: &str) -> mlua::Result<()> {
     if matches!(part, "math" | "utf8") {
         for pair in open(lua, part)?.pairs::<mlua::Value, mlua::Value>() {
             let (key, value) = pair?;
@@ -432,12 +432,12 @@ fn run(lua: &Lua, program: &Program, table: &Table, part: &str) -> mlua::Result<
         }
         return Ok(());
     }
-    code(lua, program, part)?.call(table)
+    code(lua, parts, part)?.call(table)
 }
 
 /// Returns the code of a part.
-fn code(lua: &Lua, program: &Program, part: &str) -> mlua::Result<Function> {
-    let known = program.inner().parts.iter().find(|(name, _)| *name == part);
+fn code(lua: &Lua, parts: &[Part], part: &str) -> mlua::Result<Function> {
+    let known = parts.iter().find(|(name, _)| *name == part);
     let (_, code) = known.ok_or_else(|| mlua::Error::runtime("the library has no such part"))?;
     lua.load(&**code).set_mode(ChunkMode::Binary).set_environment(own(lua)?).into_function()
 }

@@ -35,6 +35,7 @@ mod cluster;
 mod cluster;
 mod datagrams;
 mod deployment;
+mod ends;
 mod entry;
 mod failure;
 mod fs;
@@ -65,6 +66,7 @@ mod reference;
 mod repeatable;
 #[cfg(feature = "sim")]
 mod simulation;
+mod source;
 mod stream;
 mod supervisors;
 mod testing;
@@ -87,11 +89,12 @@ pub use check::{Finding, check};
 #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
 pub use cluster::RemoteCall;
 pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
+pub use failure::Error;
 pub use guest::Guest;
 pub use message::{Charged, Message};
 pub use output::Output;
 pub use permissions::{PermissionError, Permissions};
-pub use program::{Error, Program};
+pub use program::Program;
 pub use reference::annotations;
 pub use testing::{TestReport, Tests};
 #[cfg(feature = "tls")]

@@ -14,6 +14,7 @@ use procession::{Exit, Pid, SpawnOptions};
 use crate::account::Account;
 use crate::arguments::{self, Arguments};
 use crate::budget::Budget;
+use crate::ends;
 use crate::entry::Entry;
 use crate::failure::NOWHERE;
 use crate::groups;
@@ -21,12 +22,11 @@ use crate::information;
 use crate::interrupt;
 use crate::json;
 use crate::lazy::{self, Lazy};
-use crate::limits::Bounds;
 use crate::message::{Content, call_proof, check_link, send, send_exit};
 use crate::messages;
 use crate::output::Output;
-use crate::owner;
 use crate::pattern::{self, Capture, Found};
+use crate::permissions::Bounds;
 use crate::program::Program;
 use crate::value::{self, Socket, Value};
 use crate::watch::Watch;
@@ -160,7 +160,7 @@ fn access(
         return Err(arguments.wrong(0, "a table"));
     };
     let rest: Vec<mlua::Value> = arguments.0.iter().skip(1).cloned().collect();
-    lazy.access(lua, &host.program, table, &rest).map_err(|error| error.to_string())
+    lazy.access(lua, &host.program.inner().parts, table, &rest).map_err(|error| error.to_string())
 }
 
 /// Adds a table to the library, and returns it.
@@ -259,7 +259,7 @@ fn serve(
             .map_or(nothing, |pid| give(lua, pid)),
         b"exit" => {
             let to = arguments.target(0)?;
-            owner::check(program, bounds, to, "end")?;
+            ends::check(program, bounds, to, "end")?;
             let exit = match arguments.0.get(1) {
                 None | Some(mlua::Value::Nil) => Exit::Shutdown,
                 Some(_) => match &*arguments.short(1)? {
@@ -273,7 +273,7 @@ fn serve(
         }
         b"cancel" => {
             let to = arguments.target(0)?;
-            owner::check(program, bounds, to, "cancel")?;
+            ends::check(program, bounds, to, "cancel")?;
             give(lua, procession::relations::cancel(to))
         }
         b"now" => {
@@ -292,7 +292,7 @@ fn serve(
         b"info" => give(lua, information::of(arguments.pid_or_own(0)?)),
         b"join" | b"leave" => {
             let (group, pid) = (arguments.bounded(0, groups::NAME_MAX)?, arguments.pid_or_own(1)?);
-            owner::check(program, bounds, pid, "change the groups of")?;
+            ends::check(program, bounds, pid, "change the groups of")?;
             let act = if name == b"join" { groups::join } else { groups::leave };
             give(lua, act(&group, pid)?)
         }

@@ -10,9 +10,6 @@ use std::sync::Arc;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::permissions::Permissions;
-use crate::value::Value;
-
 /// A resource with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
@@ -57,24 +54,22 @@ const LEVELS_MAX: usize = 32;
 pub(crate) struct Maxima([Option<usize>; RESOURCES.len()]);
 
 impl Maxima {
-    /// Reads a table of limits.
-    pub(crate) fn new(table: &Value) -> Result<Self, String> {
-        let Value::Table(entries) = table else {
-            return Err("`limits` must be a table".to_owned());
-        };
+    /// Creates the limits in a table: each entry has a key, if that is a text, and an integer, if
+    /// the value is one.
+    pub(crate) fn new<'a>(
+        entries: impl ExactSizeIterator<Item = (Option<&'a [u8]>, Option<i64>)>,
+    ) -> Result<Self, String> {
         let mut maxima = [None; RESOURCES.len()];
-        if !entries.is_empty() {
+        if entries.len() > 0 {
             maxima[Resource::Later as usize] = Some(LATER_OF_LIMITS);
         }
-        for (key, value) in entries {
-            let known = KEYS.iter().position(|name| *key == Value::string(name));
+        for (key, most) in entries {
+            let known = KEYS.iter().position(|name| key == Some(name.as_bytes()));
             let Some(index) = known else {
                 return Err(format!("the keys of `limits` must be among {}", KEYS.join(", ")));
             };
-            let Value::Integer(most) = value else {
-                return Err("the values of `limits` must be integers".to_owned());
-            };
-            maxima[index] = Some(usize::try_from(*most).unwrap_or(0));
+            let most = most.ok_or("the values of `limits` must be integers")?;
+            maxima[index] = Some(usize::try_from(most).unwrap_or(0));
         }
         Ok(Self(maxima))
     }
@@ -112,13 +107,6 @@ impl Subtree {
         std::iter::successors(Some(self), |level| level.around.as_deref())
     }
 
-    /// Returns the processes of a program.
-    pub(crate) fn of_program() -> Arc<Self> {
-        let mut maxima = [None; RESOURCES.len()];
-        maxima[Resource::Later as usize] = Some(LATER_OF_PROGRAM);
-        Self::new(None, Maxima(maxima), None)
-    }
-
     fn new(name: Option<Box<str>>, maxima: Maxima, around: Option<Arc<Self>>) -> Arc<Self> {
         let used = std::array::from_fn(|_| AtomicUsize::new(0));
         Arc::new(Self { name, maxima, used, around })
@@ -127,19 +115,6 @@ impl Subtree {
     /// Returns the function of the process with the limits.
     pub(crate) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or("the program")
-    }
-
-    /// Charges for an amount of a resource until the result is dropped.
-    ///
-    /// # Errors
-    /// If there is no room for it, returns the refusal.
-    pub(crate) fn hold(
-        self: &Arc<Self>,
-        resource: Resource,
-        amount: usize,
-    ) -> Result<Hold, String> {
-        self.charge(resource, amount)?;
-        Ok(Hold { subtree: Some(Arc::clone(self)), resource, amount })
     }
 
     fn used(&self, resource: Resource) -> &AtomicUsize {
@@ -163,7 +138,7 @@ impl Subtree {
     ///
     /// # Errors
     /// If a subtree has no room for it, charges nothing and returns the refusal.
-    pub(crate) fn charge(&self, resource: Resource, amount: usize) -> Result<(), String> {
+    fn charge(&self, resource: Resource, amount: usize) -> Result<(), String> {
         for (number, level) in self.levels().enumerate() {
             // Relaxed, here and below: these are counts, which publish nothing. If two processes
             // charge at the same time, both may be refused for the last room.
@@ -179,20 +154,20 @@ impl Subtree {
     }
 
     /// Charges for an amount of a resource, also if there is no room for it.
-    pub(crate) fn add(&self, resource: Resource, amount: usize) {
+    fn add(&self, resource: Resource, amount: usize) {
         for level in self.levels() {
             level.used(resource).fetch_add(amount, Relaxed);
         }
     }
 
-    pub(crate) fn release(&self, resource: Resource, amount: usize) {
+    fn release(&self, resource: Resource, amount: usize) {
         for level in self.levels() {
             level.used(resource).fetch_sub(amount, Relaxed);
         }
     }
 
     /// Returns `true` if no limit is exceeded, each multiplied by `share`.
-    pub(crate) fn fits(&self, resource: Resource, share: usize) -> bool {
+    fn fits(&self, resource: Resource, share: usize) -> bool {
         let fits = |level: &Self| {
             level.used(resource).load(Relaxed) <= level.most(resource).saturating_mul(share)
         };
@@ -212,30 +187,28 @@ impl Subtree {
     }
 }
 
-/// What a process may use: its permissions, and the subtree with limits that it is in.
-#[derive(Clone, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) permissions: Permissions,
-    pub(crate) subtree: Option<Arc<Subtree>>,
-}
+/// The limits that count a process: the subtree that it is in, and those around. `None` if none do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits(pub(crate) Option<Arc<Subtree>>);
 
-impl From<Permissions> for Bounds {
-    fn from(permissions: Permissions) -> Self {
-        Self { permissions, subtree: None }
+impl Limits {
+    /// Returns the limits of the processes of a program.
+    pub(crate) fn of_program() -> Self {
+        let mut maxima = [None; RESOURCES.len()];
+        maxima[Resource::Later as usize] = Some(LATER_OF_PROGRAM);
+        Self(Some(Subtree::new(None, Maxima(maxima), None)))
     }
-}
 
-impl Bounds {
-    /// Checks that a process within these bounds may limit another one. A table without a limit
+    /// Checks that a process within these limits may limit another one. A table without a limit
     /// limits nothing, and is `None`.
     ///
     /// # Errors
     /// If too many limits already count the process, returns the refusal.
-    pub(crate) fn check_limits(&self, maxima: Maxima) -> Result<Option<Maxima>, String> {
+    pub(crate) fn check(&self, maxima: Maxima) -> Result<Option<Maxima>, String> {
         if maxima.is_empty() {
             return Ok(None);
         }
-        match self.subtree.as_ref().map_or(0, |subtree| subtree.levels().count()) < LEVELS_MAX {
+        match self.0.as_ref().map_or(0, |subtree| subtree.levels().count()) < LEVELS_MAX {
             true => Ok(Some(maxima)),
             false => Err(format!(
                 "`limits` may be inside of one another {LEVELS_MAX} times: so many already count this process"
@@ -243,16 +216,14 @@ impl Bounds {
         }
     }
 
-    /// Returns the bounds of a process that begins a subtree.
-    pub(crate) fn limited(mut self, name: &str, maxima: Maxima) -> Self {
-        let around = self.subtree.take();
-        self.subtree = Some(Subtree::new(Some(name.into()), maxima, around));
-        self
+    /// Returns the limits of a process that begins a subtree.
+    pub(crate) fn begin(self, name: &str, maxima: Maxima) -> Self {
+        Self(Some(Subtree::new(Some(name.into()), maxima, self.0)))
     }
 
     /// Returns the amount of a resource that a process may have if no other one has any.
     pub(crate) fn most(&self, resource: Resource) -> usize {
-        self.subtree.as_ref().map_or(usize::MAX, |subtree| subtree.most_of_all(resource))
+        self.0.as_ref().map_or(usize::MAX, |subtree| subtree.most_of_all(resource))
     }
 
     /// Charges for one unit of a resource until the result is dropped.
@@ -268,40 +239,51 @@ impl Bounds {
     /// # Errors
     /// If there is no room for it, returns the refusal.
     pub(crate) fn hold_amount(&self, resource: Resource, amount: usize) -> Result<Hold, String> {
-        match &self.subtree {
-            Some(subtree) => subtree.hold(resource, amount),
-            None => Ok(Hold { subtree: None, resource, amount }),
-        }
+        self.charge(resource, amount)?;
+        Ok(Hold { limits: self.clone(), resource, amount })
     }
 
     /// Returns the charge for the memory of a process, which is nothing yet.
     pub(crate) fn memory(&self) -> Hold {
-        Hold { subtree: self.subtree.clone(), resource: Resource::Memory, amount: 0 }
+        Hold { limits: self.clone(), resource: Resource::Memory, amount: 0 }
     }
 
-    /// Charges for a step.
+    /// Charges for an amount of a resource.
     ///
     /// # Errors
-    /// If none is left, returns the refusal.
-    pub(crate) fn take_step(&self) -> Result<(), String> {
-        match &self.subtree {
-            Some(subtree) => subtree.charge(Resource::Steps, 1),
-            None => Ok(()),
+    /// If a subtree has no room for it, charges nothing and returns the refusal.
+    pub(crate) fn charge(&self, resource: Resource, amount: usize) -> Result<(), String> {
+        self.0.as_ref().map_or(Ok(()), |subtree| subtree.charge(resource, amount))
+    }
+
+    /// Charges for an amount of a resource, also if there is no room for it.
+    pub(crate) fn add(&self, resource: Resource, amount: usize) {
+        if let Some(subtree) = &self.0 {
+            subtree.add(resource, amount);
         }
+    }
+
+    pub(crate) fn release(&self, resource: Resource, amount: usize) {
+        if let Some(subtree) = &self.0 {
+            subtree.release(resource, amount);
+        }
+    }
+
+    /// Returns `true` if no limit is exceeded, each multiplied by `share`.
+    pub(crate) fn fits(&self, resource: Resource, share: usize) -> bool {
+        self.0.as_ref().is_none_or(|subtree| subtree.fits(resource, share))
     }
 
     /// Charges for steps that were performed, also if none is left.
     pub(crate) fn add_steps(&self, steps: u64) {
-        if let Some(subtree) = &self.subtree {
-            subtree.add(Resource::Steps, usize::try_from(steps).unwrap_or(usize::MAX));
-        }
+        self.add(Resource::Steps, usize::try_from(steps).unwrap_or(usize::MAX));
     }
 }
 
 /// A charge, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    subtree: Option<Arc<Subtree>>,
+    limits: Limits,
     resource: Resource,
     amount: usize,
 }
@@ -309,50 +291,41 @@ pub(crate) struct Hold {
 impl Hold {
     /// Changes the amount. It may exceed the limits.
     pub(crate) fn set(&mut self, amount: usize) {
-        if let Some(subtree) = &self.subtree {
-            subtree.add(self.resource, amount);
-            subtree.release(self.resource, std::mem::replace(&mut self.amount, amount));
-        }
+        self.limits.add(self.resource, amount);
+        self.limits.release(self.resource, std::mem::replace(&mut self.amount, amount));
     }
 
     /// Returns the amount that this may have at most.
     pub(crate) fn most(&self) -> usize {
-        let left = self.subtree.as_ref().map(|subtree| subtree.left(self.resource));
+        let left = self.limits.0.as_ref().map(|subtree| subtree.left(self.resource));
         left.unwrap_or(usize::MAX).saturating_add(self.amount)
     }
 
     /// # Errors
     /// If the limits are exceeded, returns the refusal.
     pub(crate) fn check(&self) -> Result<(), String> {
-        match &self.subtree {
-            Some(subtree) => subtree.charge(self.resource, 0),
-            None => Ok(()),
-        }
+        self.limits.charge(self.resource, 0)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some(subtree) = &self.subtree {
-            subtree.release(self.resource, self.amount);
-        }
+        self.limits.release(self.resource, self.amount);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, LEVELS_MAX, Maxima, Resource};
-    use crate::permissions::Permissions;
-    use crate::value::Value;
+    use super::{LEVELS_MAX, Limits, Maxima, Resource};
 
     fn maxima(key: &str, most: i64) -> Maxima {
-        Maxima::new(&Value::Table(vec![(Value::string(key), most.into())])).expect("it is one")
+        Maxima::new([(Some(key.as_bytes()), Some(most))].into_iter()).expect("it is one")
     }
 
     #[test]
     fn a_charge_counts_in_all_subtrees_around_and_a_refusal_in_none() {
-        let outer = Bounds::from(Permissions::none()).limited("outer", maxima("sockets", 2));
-        let inner = outer.clone().limited("inner", maxima("sockets", 5));
+        let outer = Limits::default().begin("outer", maxima("sockets", 2));
+        let inner = outer.clone().begin("inner", maxima("sockets", 5));
         let held = inner.hold(Resource::Sockets).expect("there is room");
         let other = outer.hold(Resource::Sockets).expect("there is room");
         let refusal = inner.hold(Resource::Sockets).expect_err("the outer one is full");
@@ -369,32 +342,32 @@ mod tests {
 
     #[test]
     fn many_levels_take_no_stack_when_they_are_dropped() {
-        let mut bounds = Bounds::from(Permissions::none());
+        let mut limits = Limits::default();
         for _ in 0..1_000_000 {
-            bounds = bounds.limited("f", maxima("timers", 1));
+            limits = limits.begin("f", maxima("timers", 1));
         }
         // Recursive, it would overflow the 2 MiB of a thread of a test.
-        drop(bounds);
+        drop(limits);
     }
 
     #[test]
     fn limits_are_nested_up_to_a_bound_and_those_without_a_limit_are_none() {
-        let mut bounds = Bounds::from(Permissions::none());
-        let empty = Maxima::new(&Value::Table(Vec::new())).expect("it is a table");
+        let mut limits = Limits::default();
+        let empty = Maxima::new([].into_iter()).expect("it has no wrong entry");
         for _ in 0..LEVELS_MAX {
-            assert!(bounds.check_limits(empty).expect("there is nothing to refuse").is_none());
-            let limits = bounds.check_limits(maxima("timers", 1)).expect("there is room");
-            bounds = bounds.limited("f", limits.expect("it has a limit"));
+            assert!(limits.check(empty).expect("there is nothing to refuse").is_none());
+            let checked = limits.check(maxima("timers", 1)).expect("there is room");
+            limits = limits.begin("f", checked.expect("it has a limit"));
         }
-        assert!(bounds.check_limits(empty).is_ok());
-        let refusal = bounds.check_limits(maxima("timers", 1)).expect_err("there are too many");
+        assert!(limits.check(empty).is_ok());
+        let refusal = limits.check(maxima("timers", 1)).expect_err("there are too many");
         assert!(refusal.contains("32 times"), "{refusal}");
     }
 
     #[test]
     fn memory_is_a_figure_that_may_exceed_its_limit() {
-        let bounds = Bounds::from(Permissions::none()).limited("f", maxima("memory", 100));
-        let (mut one, mut other) = (bounds.memory(), bounds.memory());
+        let limits = Limits::default().begin("f", maxima("memory", 100));
+        let (mut one, mut other) = (limits.memory(), limits.memory());
         one.set(60);
         assert_eq!((one.most(), other.most()), (100, 40));
         other.set(70);

@@ -5,8 +5,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::check::required;
+use crate::failure::Error;
 use crate::permissions::{Beneath, Folder};
-use crate::program::{Error, compile, load_error, lua_text};
+use crate::source::{compile, load_error, lua_text};
 use crate::version::Version;
 
 /// The modules of a program.

@@ -11,8 +11,8 @@ use procession::net::TcpListener;
 use procession_sync::Mutex;
 
 use crate::account::Held;
-use crate::limits::{Bounds, Hold, Resource};
-use crate::permissions;
+use crate::limits::{Hold, Resource};
+use crate::permissions::{self, Bounds};
 use crate::stream::{Secured, Stream};
 use crate::tls::{Server, Tls};
 use crate::value::{Socket, Value};
@@ -261,7 +261,7 @@ pub(crate) async fn connect(
 
 /// Charges for a socket.
 pub(crate) fn socket_charge(bounds: &Bounds) -> io::Result<Hold> {
-    bounds.hold(Resource::Sockets).map_err(io::Error::other)
+    bounds.limits.hold(Resource::Sockets).map_err(io::Error::other)
 }
 
 pub(crate) async fn listen(

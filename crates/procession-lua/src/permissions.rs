@@ -15,16 +15,27 @@ use self::addresses::Target;
 pub(crate) use self::addresses::{connect, resolve};
 pub(crate) use self::files::{Access, Beneath, Folder, file, movable, named};
 use self::files::{Narrowing, Place};
-use crate::limits::{Bounds, Hold, Resource};
-use crate::value::Value;
+use crate::limits::{Hold, Limits, Resource};
 
-/// The number of addresses or variables in a list of `allow`. Each is compared with those that the
-/// spawning process has, so there are at most a million comparisons for a list.
-const OBJECTS_MAX: usize = 1024;
-/// The number of paths in a list of `allow`. Each may keep a folder open.
-const PATHS_MAX: usize = 64;
-/// The bytes of all objects in a list of `allow`.
-const BYTES_MAX: usize = 64 * 1024;
+/// What a process may use: its permissions, and the limits that count it.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) permissions: Permissions,
+    pub(crate) limits: Limits,
+}
+
+impl From<Permissions> for Bounds {
+    fn from(permissions: Permissions) -> Self {
+        Self { permissions, limits: Limits::default() }
+    }
+}
+
+/// The part of a permission that the spawner of a process leaves to it.
+pub(crate) enum Allowed<'a> {
+    Everything,
+    Nothing,
+    Only(Vec<&'a [u8]>),
+}
 
 /// The permissions of the processes of a [`Program`](crate::Program): connections, listeners,
 /// files, variables of the environment, and ends of processes of others. By default a process has
@@ -232,27 +243,25 @@ impl Permissions {
     }
 
     /// Returns the permissions of a child of a process with the bounds `parent`: those of the
-    /// process, without those that a table of Lua sets to `false`, and with only the objects of
-    /// others that it names. What they take is charged to the limits of the process.
-    pub(crate) fn narrowed(parent: &Bounds, allowed: &Value) -> Result<Self, String> {
-        let Value::Table(entries) = allowed else {
-            return Err("`allow` must be a table".to_owned());
-        };
+    /// process, and of the permissions in `allowed` only what is left there. What they take is
+    /// charged to the limits of the process.
+    pub(crate) fn narrowed<'a>(
+        parent: &Bounds,
+        allowed: impl Iterator<Item = Result<(&'a [u8], Allowed<'a>), String>>,
+    ) -> Result<Self, String> {
         let own = &parent.permissions;
         let mut inner = Inner { held: None, ..(*own.0).clone() };
-        for (key, value) in entries {
-            let Value::String(key) = key else {
-                return Err("the keys of `allow` must be strings".to_owned());
-            };
-            match value {
-                Value::Boolean(true) => continue,
-                Value::Boolean(false) => {}
-                _ => {
-                    own.narrow(&mut inner, key, &objects(key, value)?, parent)?;
+        for entry in allowed {
+            let (key, allowed) = entry?;
+            match allowed {
+                Allowed::Everything => continue,
+                Allowed::Nothing => {}
+                Allowed::Only(objects) => {
+                    own.narrow(&mut inner, key, &objects, parent)?;
                     continue;
                 }
             }
-            match &**key {
+            match key {
                 b"net" => inner.connect = Grant::Nothing,
                 b"listen" => inner.listen = false,
                 b"read" => inner.read = Grant::Nothing,
@@ -268,7 +277,7 @@ impl Permissions {
         }
         match inner.size() {
             0 => {}
-            size => inner.held = Some(Arc::new(parent.hold_amount(Resource::Memory, size)?)),
+            size => inner.held = Some(Arc::new(parent.limits.hold_amount(Resource::Memory, size)?)),
         }
         Ok(Self(Arc::new(inner)))
     }
@@ -355,31 +364,6 @@ impl Permissions {
         match self.0.env.has(|known| known.as_bytes() == name) {
             true => Ok(()),
             false => Err(refused(format!("--allow-env={}", String::from_utf8_lossy(name)))),
-        }
-    }
-}
-
-/// Returns the objects that `allow` names for a permission: a string, or a list of strings.
-fn objects<'a>(key: &[u8], value: &'a Value) -> Result<Vec<&'a [u8]>, String> {
-    fn text(value: &Value) -> Result<&[u8], String> {
-        match value {
-            Value::String(bytes) => Ok(bytes),
-            _ => Err("the values of `allow` must be booleans, strings or lists of strings".into()),
-        }
-    }
-    let Value::Table(entries) = value else { return Ok(vec![text(value)?]) };
-    let most = if matches!(key, b"read" | b"write") { PATHS_MAX } else { OBJECTS_MAX };
-    let objects = match entries.len() <= most {
-        true => entries.iter().map(|(_, value)| text(value)).collect::<Result<Vec<_>, _>>()?,
-        false => {
-            let key = String::from_utf8_lossy(key);
-            return Err(format!("a list of `allow` may have {most} objects for {key:?}"));
-        }
-    };
-    match objects.iter().map(|object| object.len()).sum::<usize>() <= BYTES_MAX {
-        true => Ok(objects),
-        false => {
-            Err(format!("the objects in a list of `allow` may have {BYTES_MAX} bytes together"))
         }
     }
 }

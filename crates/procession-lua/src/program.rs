@@ -1,28 +1,27 @@
 //! Programs, of which guests are the processes.
 
-use std::fmt;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use procession::command::CommandId;
-use procession::{Child, Exit, SpawnError, SpawnOptions};
+use procession::{Child, SpawnError, SpawnOptions};
 
 use crate::account;
 use crate::budget::Budget;
 use crate::cluster::OwnNode;
 use crate::deployment::Link;
-use crate::failure::{cleaned, label};
+use crate::failure::{Error, cleaned, label};
 use crate::guest::Guest;
 use crate::library;
-use crate::limits::{Bounds, Subtree};
+use crate::limits::Limits;
 use crate::message::Message;
 use crate::modules::Modules;
 use crate::output::Output;
-use crate::owner::ProgramId;
-use crate::permissions::Permissions;
+use crate::owner::{Owner, ProgramId};
+use crate::permissions::{Bounds, Permissions};
 use crate::repeatable::RepeatableRun;
+use crate::source::{PARTS, Part, compile, load_error, lua_text};
 use crate::tls::Tls;
 use crate::value::Value;
 use crate::version::Version;
@@ -32,36 +31,6 @@ const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 /// The default number of Lua instructions in a step. They take about 100 us, the time of a few
 /// dozen messages.
 const INSTRUCTIONS: u32 = 10_000;
-
-/// The parts of the library, which a process loads when it first uses them.
-const PARTS: &[(&str, &str)] = &[
-    ("budget", include_str!("lua/budget.lua")),
-    ("client", include_str!("lua/client.lua")),
-    ("code", include_str!("lua/code.lua")),
-    ("command", include_str!("lua/commands.lua")),
-    ("coroutine", include_str!("lua/coroutines.lua")),
-    ("fs", include_str!("lua/fs.lua")),
-    ("group", include_str!("lua/groups.lua")),
-    ("http", include_str!("lua/http.lua")),
-    ("io", include_str!("lua/input.lua")),
-    ("log", include_str!("lua/log.lua")),
-    ("metatables", include_str!("lua/metatables.lua")),
-    ("net", include_str!("lua/net.lua")),
-    ("node", include_str!("lua/node.lua")),
-    ("os", include_str!("lua/os.lua")),
-    ("package", include_str!("lua/package.lua")),
-    ("patterns", include_str!("lua/patterns.lua")),
-    ("pcall", include_str!("lua/pcall.lua")),
-    ("raw", include_str!("lua/raw.lua")),
-    ("receive", include_str!("lua/receive.lua")),
-    ("send", include_str!("lua/send.lua")),
-    ("socket", include_str!("lua/socket.lua")),
-    ("string", include_str!("lua/strings.lua")),
-    ("supervisor", include_str!("lua/supervisor.lua")),
-    ("table", include_str!("lua/lists.lua")),
-    ("tables", include_str!("lua/tables.lua")),
-    ("try", include_str!("lua/try.lua")),
-];
 
 /// A Lua program, and the limits of its processes. It is cheap to clone.
 #[derive(Clone, Debug)]
@@ -73,7 +42,7 @@ pub(crate) struct Inner {
     /// The same for all versions of a deployment.
     pub(crate) id: ProgramId,
     /// Counts the messages for later of all processes. The same for all versions of a deployment.
-    pub(crate) later: Arc<Subtree>,
+    pub(crate) later: Limits,
     pub(crate) version: Version,
     /// Compiled, since each process loads it. The compiler also runs where it cannot be
     /// interrupted.
@@ -81,7 +50,7 @@ pub(crate) struct Inner {
     /// Compiled without line information, which each process would hold as well.
     pub(crate) prelude: Vec<u8>,
     pub(crate) modules: Modules,
-    pub(crate) parts: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) parts: Vec<Part>,
     pub(crate) memory_bytes: usize,
     pub(crate) mailbox_messages: usize,
     pub(crate) instructions: u32,
@@ -122,7 +91,7 @@ impl Program {
         Ok(Self(Arc::new(Inner {
             name,
             id: ProgramId::draw(),
-            later: Subtree::of_program(),
+            later: Limits::of_program(),
             version: Version::of(&source),
             code,
             prelude,
@@ -485,7 +454,7 @@ impl Program {
     pub(crate) fn deployed_after(self, link: Link, before: &Self) -> Self {
         let mut program = self.deployed(link);
         let inner = Arc::make_mut(&mut program.0);
-        (inner.id, inner.later) = (before.0.id, Arc::clone(&before.0.later));
+        (inner.id, inner.later) = (before.0.id, before.0.later.clone());
         program
     }
 
@@ -510,99 +479,18 @@ impl Program {
         }
     }
 
+    /// Returns the owner of a process of this program with these bounds.
+    pub(crate) fn owner(&self, bounds: &Bounds) -> Owner {
+        Owner { program: self.0.id, limits: bounds.limits.clone() }
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
-}
-
-pub(crate) fn load_error(program: &str, error: &mlua::Error) -> Error {
-    Error::Load { program: program.to_owned(), cause: cleaned(&error.to_string()) }
-}
-
-pub(crate) fn compile(name: &str, source: &[u8], strip: bool) -> mlua::Result<Vec<u8>> {
-    let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new())?;
-    let chunk = lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).set_name(name);
-    chunk.into_function().map(|function| function.dump(strip))
 }
 
 fn init_cause(error: &SpawnError<Guest>) -> String {
     use std::error::Error as _;
     let Some(init) = error.init_error() else { return error.to_string() };
     init.source().map_or_else(|| init.to_string(), ToString::to_string)
-}
-
-/// Returns the Lua text of a file: without the byte order mark that some editors put at the
-/// beginning, and without a first line that is meant for the shell.
-pub(crate) fn lua_text(source: &[u8]) -> &[u8] {
-    let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
-    if !source.starts_with(b"#") {
-        return source;
-    }
-    let end = source.iter().position(|&byte| byte == b'\n').unwrap_or(source.len());
-    &source[end..]
-}
-
-/// The error of a program that did not run.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// The file of the program cannot be read.
-    Read {
-        /// The path of the file.
-        program: String,
-        /// The cause.
-        cause: io::Error,
-    },
-    /// The source is not valid Lua.
-    Load {
-        /// The name of the program.
-        program: String,
-        /// The error in the source, with its line.
-        cause: String,
-    },
-    /// A process of the program was not started.
-    Start {
-        /// The name of the program.
-        program: String,
-        /// The function that it should call.
-        function: String,
-        /// The cause.
-        cause: String,
-    },
-    /// A process ended without a result.
-    Ended(Exit),
-}
-
-impl From<Exit> for Error {
-    fn from(exit: Exit) -> Self {
-        Self::Ended(exit)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read { program, cause } => {
-                write!(f, "cannot read {}: {cause}", label(program))
-            }
-            Self::Load { program, cause } => {
-                write!(f, "cannot load {}: {cause}", label(program))
-            }
-            Self::Start { program, function, cause } => {
-                let (program, function) = (label(program), label(function));
-                write!(f, "cannot start {function} of {program}: {cause}")
-            }
-            Self::Ended(exit) => exit.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { cause, .. } => Some(cause),
-            Self::Ended(exit) => Some(exit),
-            _ => None,
-        }
-    }
 }

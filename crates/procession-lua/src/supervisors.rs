@@ -17,11 +17,13 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::account::{Account, Held};
 use crate::arguments::{Arguments, milliseconds};
+use crate::ends;
 use crate::entry::Entry;
 use crate::failure::label;
 use crate::guest::Guest;
-use crate::limits::{Bounds, Resource};
-use crate::owner::{self, Owner};
+use crate::limits::Resource;
+use crate::owner;
+use crate::permissions::Bounds;
 use crate::program::Program;
 use crate::value::Value;
 
@@ -107,7 +109,7 @@ impl Parent {
                 other => return Err(format!("a supervisor has no `{}`", other.escape_debug())),
             }
         }
-        let process = self.bounds.hold(Resource::Processes)?;
+        let process = self.bounds.limits.hold(Resource::Processes)?;
         Ok(supervisor.keep((process, self.held(entries, "children", SUPERVISOR_BYTES)?)))
     }
 
@@ -261,7 +263,7 @@ pub(crate) fn ask(
     }
     let pid = arguments.target(0)?;
     if !matches!(operation, b"which" | b"count") {
-        owner::check(&parent.program, &parent.bounds, pid, "change the children of")?;
+        ends::check(&parent.program, &parent.bounds, pid, "change the children of")?;
     }
     let supervisor = SupervisorRef::of(pid).ok_or_else(|| format!("{pid} is no supervisor"))?;
     let failed = |error: ChildError| io::Error::other(error.to_string());
@@ -320,7 +322,7 @@ fn start(described: &Value, parent: &Parent) -> Result<Asked, String> {
         Poll::Ready(result) => Some(result),
         Poll::Pending => None,
     };
-    let owner = Owner::new(&parent.program, &parent.bounds);
+    let owner = parent.program.owner(&parent.bounds);
     Ok(Box::pin(async move {
         let result = match result.take() {
             Some(result) => result,

@@ -5,9 +5,10 @@ use std::time::Duration;
 use procession::{Exit, Scheduler, SpawnOptions};
 
 use crate::budget::Budget;
+use crate::failure::Error;
 use crate::library;
 use crate::output::Output;
-use crate::program::{Error, Program};
+use crate::program::Program;
 use crate::repeatable::RepeatableRun;
 
 /// The default limit of the time of a test, on the test clock.

@@ -14,10 +14,10 @@ use super::timers::Charges;
 use super::waits::{Awaited, Cancel, Helper};
 use crate::account::{Account, MONITORS_MAX};
 use crate::arguments::Arguments;
+use crate::ends;
 use crate::input::{self, Wanted};
 use crate::message::{self, Content, Message};
 use crate::output::Output;
-use crate::owner;
 use crate::program::Program;
 use crate::supervisors::{self, Parent};
 use crate::value::Value;
@@ -78,7 +78,7 @@ impl Running {
             }
             b"link" => {
                 let to = arguments.target(0)?;
-                owner::check(program, &self.bounds, to, "link")?;
+                ends::check(program, &self.bounds, to, "link")?;
                 message::check_link(yields.pid(), Some(to))?;
                 yields.link(to);
                 Served::Done(Value::Boolean(true))

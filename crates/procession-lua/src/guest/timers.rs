@@ -8,8 +8,9 @@ use procession::Pid;
 use procession::time::{Timer, run_after};
 
 use crate::account::{Account, Held};
-use crate::limits::{Bounds, Hold, Resource};
+use crate::limits::{Hold, Resource};
 use crate::message::{self, Content};
+use crate::permissions::Bounds;
 use crate::program::Program;
 
 /// The number of messages of a process that wait for their time.
@@ -46,9 +47,9 @@ impl Charges {
         let all = bytes.saturating_add(TIMER_BYTES);
         Ok(Self {
             _held: account.try_hold(bytes)?,
-            _timer: bounds.hold(Resource::Timers)?,
-            _limited: bounds.hold_amount(Resource::Later, all)?,
-            _program: program.inner().later.hold(Resource::Later, all)?,
+            _timer: bounds.limits.hold(Resource::Timers)?,
+            _limited: bounds.limits.hold_amount(Resource::Later, all)?,
+            _program: program.inner().later.hold_amount(Resource::Later, all)?,
         })
     }
 }

@@ -14,8 +14,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{Grant, Permissions, refused};
-use crate::limits::{Bounds, Hold, Resource};
+use super::{Bounds, Grant, Permissions, refused};
+use crate::limits::{Hold, Resource};
 
 /// The number of attempts to open a path while others rename folders in it.
 const ATTEMPTS_MAX: u32 = 16;
@@ -233,7 +233,8 @@ impl<'a> Narrowing<'a> {
         match self.opened.entry((place, path.to_owned())) {
             Entry::Occupied(opened) => Ok(opened.get().clone()),
             Entry::Vacant(vacant) => {
-                let charge = self.parent.hold(Resource::Sockets).map_err(io::Error::other)?;
+                let charge =
+                    self.parent.limits.hold(Resource::Sockets).map_err(io::Error::other)?;
                 Ok(vacant.insert(open(charge)?).clone())
             }
         }
