@@ -10,6 +10,7 @@ use mlua::MultiValue;
 use procession::Pid;
 use procession::time::Instant;
 
+use crate::secured::Secured;
 use crate::value::{self, LuaSocket, Socket, Value};
 
 /// The bytes of a name of a process, or of the reason of an exit.
@@ -147,6 +148,29 @@ impl Arguments {
         }
     }
 
+    /// Reads the options of a socket: `{ tls = true }` or `{ tls = { name, protocols } }`. Returns
+    /// `None` if the socket is to have no TLS.
+    pub(crate) fn secured(&self, index: usize) -> Result<Option<Secured>, String> {
+        let entries = match self.value(index)? {
+            Value::Nil => return Ok(None),
+            Value::Table(entries) => entries,
+            _ => return Err(self.wrong(index, "a table of options")),
+        };
+        let mut secured = None;
+        for (key, value) in &entries {
+            if *key != Value::string("tls") {
+                return Err("the only option of a socket is `tls`".to_owned());
+            }
+            secured = match value {
+                Value::Boolean(false) => None,
+                Value::Boolean(true) => Some(Secured::default()),
+                Value::Table(entries) => Some(tls(entries)?),
+                _ => return Err("`tls` must be a boolean or a table".to_owned()),
+            };
+        }
+        Ok(secured)
+    }
+
     /// Returns the time limit in an argument.
     pub(crate) fn deadline(&self, index: usize) -> Result<Option<Instant>, String> {
         Ok(self.duration(index)?.map(|timeout| Instant::now() + timeout))
@@ -167,4 +191,50 @@ pub(crate) fn milliseconds(value: &Value) -> Option<Duration> {
         }
         _ => None,
     }
+}
+
+/// The longest name of a protocol, in bytes, and the number of protocols.
+const PROTOCOL_MAX: usize = 255;
+const PROTOCOLS_MAX: usize = 16;
+
+/// Reads the table of `tls`.
+fn tls(entries: &[(Value, Value)]) -> Result<Secured, String> {
+    let mut secured = Secured::default();
+    for (key, value) in entries {
+        match (key, value) {
+            (Value::String(key), Value::String(name)) if **key == *b"name" => {
+                let name = String::from_utf8(name.to_vec());
+                secured.name = Some(name.map_err(|_| "`name` must be the name of a host")?);
+            }
+            (Value::String(key), Value::Table(items)) if **key == *b"protocols" => {
+                secured.protocols = protocols(items)?;
+            }
+            _ => {
+                let wanted = "`tls` may have a text `name` and a list of texts `protocols`";
+                return Err(wanted.to_owned());
+            }
+        }
+    }
+    Ok(secured)
+}
+
+fn protocols(items: &[(Value, Value)]) -> Result<Vec<Vec<u8>>, String> {
+    let wrong = || {
+        format!(
+            "`protocols` must be a list of at most {PROTOCOLS_MAX} texts of 1 to {PROTOCOL_MAX} bytes"
+        )
+    };
+    if items.len() > PROTOCOLS_MAX {
+        return Err(wrong());
+    }
+    // A table has its entries in no order, and perhaps others than those of a list.
+    let name = |index| {
+        let index = Value::Integer(index);
+        let (_, item) = items.iter().find(|(key, _)| *key == index)?;
+        match item {
+            Value::String(name) if (1..=PROTOCOL_MAX).contains(&name.len()) => Some(name.to_vec()),
+            _ => None,
+        }
+    };
+    (1..).take(items.len()).map(|index| name(index).ok_or_else(wrong)).collect()
 }

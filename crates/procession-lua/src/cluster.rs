@@ -1,8 +1,8 @@
 //! The node of a program: what guests do with processes of other nodes.
 
+mod arrival;
 mod letters;
 mod terms;
-mod values;
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,13 @@ use std::time::Duration;
 use procession::Pid;
 use procession_cluster::{Atom, Member, Node, PeerInfo, Remote, Term};
 
-pub use self::letters::RemoteCall;
-use self::terms::{arrived, items, recipient, to_term};
-pub(crate) use self::values::{LuaCall, LuaTerm, give_value, kind, typed};
+use self::arrival::arrived;
+use self::terms::{recipient, to_term};
 use crate::account::Account;
 use crate::arguments::{self, Arguments};
 use crate::message::OWN_FULL;
 use crate::permissions::{Permissions, resolve};
-use crate::value::Value;
+use crate::value::{TEXT_MAX, Value, format, items};
 use crate::watch::Watch;
 
 /// The time limit of a call without one.
@@ -154,9 +153,7 @@ impl OwnNode {
             b"kind" => kind_of(&arguments.value(0)?).into(),
             b"format" => {
                 let term = to_term(self.node()?, &arguments.value(0)?)?;
-                values::format(&term, arguments.1.min(values::TEXT_MAX), Watch::new())?
-                    .as_str()
-                    .into()
+                format(&term, arguments.1.min(TEXT_MAX), Watch::new())?.as_str().into()
             }
             _ => return Err("the runtime has no such operation".to_owned()),
         })
@@ -294,5 +291,5 @@ fn peer(info: &PeerInfo) -> Value {
     ];
     entries.extend(info.round_trip.map(|time| ("round_trip", milliseconds(time))));
     entries.extend(info.unconfirmed.map(|number| ("unconfirmed", count(number))));
-    Value::Table(entries.into_iter().map(|(key, value)| (Value::string(key), value)).collect())
+    Value::record(entries)
 }

@@ -10,7 +10,6 @@ use procession::net::UdpSocket;
 use crate::limits::Hold;
 use crate::net::{socket_charge, with_timeout};
 use crate::permissions::{self, Bounds, Permissions};
-use crate::value::{Socket, Value};
 
 /// The bytes of the largest datagram.
 const BYTES_MAX: usize = 64 * 1024;
@@ -19,10 +18,10 @@ const BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Datagrams(UdpSocket, #[expect(dead_code, reason = "its drop ends a charge")] Hold);
 
-pub(crate) async fn bind(bounds: Bounds, address: String) -> io::Result<Value> {
+pub(crate) async fn bind(bounds: Bounds, address: String) -> io::Result<Datagrams> {
     let charge = socket_charge(&bounds)?;
     let socket = UdpSocket::bind(address.as_str()).await?;
-    Ok(Value::Socket(Socket::Datagrams(Arc::new(Datagrams(socket, charge)))))
+    Ok(Datagrams(socket, charge))
 }
 
 impl Datagrams {
@@ -37,20 +36,23 @@ impl Datagrams {
         address: String,
         bytes: Arc<[u8]>,
         timeout: Option<Duration>,
-    ) -> io::Result<Value> {
+    ) -> io::Result<()> {
         let sending = async {
             let allowed = permissions::resolve(&permissions, &address).await?;
             let first = allowed.first().ok_or(io::ErrorKind::NotFound)?;
             self.0.send_to(&bytes, *first).await
         };
-        with_timeout(timeout, sending).await?;
-        Ok(Value::Boolean(true))
+        with_timeout(timeout, sending).await.map(drop)
     }
 
-    /// Waits for a datagram, and returns a list of its bytes and its sender.
-    pub(crate) async fn receive(self: Arc<Self>, timeout: Option<Duration>) -> io::Result<Value> {
+    /// Waits for a datagram, and returns its bytes and its sender.
+    pub(crate) async fn receive(
+        self: Arc<Self>,
+        timeout: Option<Duration>,
+    ) -> io::Result<(Vec<u8>, SocketAddr)> {
         let mut bytes = vec![0; BYTES_MAX];
         let (count, sender) = with_timeout(timeout, self.0.recv_from(&mut bytes)).await?;
-        Ok(Value::list([Value::string(&bytes[..count]), Value::string(sender.to_string())]))
+        bytes.truncate(count);
+        Ok((bytes, sender))
     }
 }

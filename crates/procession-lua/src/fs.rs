@@ -228,7 +228,7 @@ pub(crate) async fn rename(
     .await
 }
 
-pub(crate) async fn in_thread<T: Send + 'static>(
+async fn in_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     match procession::spawn_blocking(work).await {

@@ -28,5 +28,5 @@ pub(crate) fn of(pid: Pid) -> Value {
     fields.extend(detail.name.as_ref().map(|name| ("name", Value::string(name.as_bytes()))));
     fields.extend(row.parent.map(|parent| ("parent", parent.into())));
     fields.extend(detail.supervisor.map(|pid| ("supervisor", pid.into())));
-    Value::Table(fields.into_iter().map(|(key, value)| (Value::string(key), value)).collect())
+    Value::record(fields)
 }

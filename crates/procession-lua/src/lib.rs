@@ -64,6 +64,7 @@ mod program;
 mod protect;
 mod reference;
 mod repeatable;
+mod secured;
 #[cfg(feature = "sim")]
 mod simulation;
 mod source;
@@ -85,9 +86,6 @@ mod watch;
 struct Readme;
 
 pub use check::{Finding, check};
-#[cfg(feature = "cluster")]
-#[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
-pub use cluster::RemoteCall;
 pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
 pub use failure::Error;
 pub use guest::Guest;
@@ -100,5 +98,8 @@ pub use testing::{TestReport, Tests};
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use tls::{Tls, TlsError};
+#[cfg(feature = "cluster")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+pub use value::RemoteCall;
 pub use value::{CopyError, Socket, Value};
 pub use version::Version;

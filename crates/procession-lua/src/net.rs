@@ -1,7 +1,6 @@
 //! Sockets of guests.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use procession_sync::Mutex;
 use crate::account::Held;
 use crate::limits::{Hold, Resource};
 use crate::permissions::{self, Bounds};
-use crate::stream::{Secured, Stream};
+use crate::secured::Secured;
+use crate::stream::Stream;
 use crate::tls::{Server, Tls};
-use crate::value::{Socket, Value};
 
 /// The number of bytes that one read takes at most.
 const READ_MAX: usize = 64 * 1024;
@@ -53,43 +52,30 @@ pub struct Listener {
     charge: Hold,
 }
 
-impl fmt::Display for Socket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, address) = match self {
-            Self::Connection(connection) => {
-                let secure = connection.stream.is_secure();
-                let kind = if secure { "TLS connection" } else { "connection" };
-                (kind, connection.stream.peer_addr())
-            }
-            Self::Listener(listener) => ("listener", listener.address()),
-            Self::Datagrams(socket) => ("UDP socket", socket.address()),
-        };
-        match address {
-            Ok(address) => write!(f, "{kind} {address}"),
-            Err(_) => f.write_str(kind),
-        }
-    }
-}
-
 impl Connection {
-    /// Returns a connection as a value.
-    fn value(stream: Stream, charge: Hold) -> Value {
-        Value::Socket(Socket::Connection(Arc::new(Self::new(stream, charge))))
-    }
-
     pub(crate) fn new(stream: Stream, charge: Hold) -> Self {
         Self { stream, kept: Mutex::default(), charge }
     }
 
-    /// Reads bytes that are known to have arrived. Returns `None` if there are none yet.
-    pub(crate) fn try_read(&self, most: usize) -> Option<io::Result<Value>> {
+    pub(crate) fn is_secure(&self) -> bool {
+        self.stream.is_secure()
+    }
+
+    /// Returns the address of the peer.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
+    /// Reads bytes that are known to have arrived. Returns `None` if there are none yet, and no
+    /// bytes at the end of the stream.
+    pub(crate) fn try_read(&self, most: usize) -> Option<io::Result<Arc<[u8]>>> {
         read_once(most, |buffer| self.stream.try_read(buffer))
     }
 
     /// Reads bytes that have arrived, also if the reactor has not seen them yet. Returns `None` if
     /// there are none. It takes more time than [`try_read`](Self::try_read), and is for a last
     /// look.
-    pub(crate) fn read_now(&self, most: usize) -> Option<io::Result<Value>> {
+    pub(crate) fn read_now(&self, most: usize) -> Option<io::Result<Arc<[u8]>>> {
         read_once(most, |buffer| self.stream.read_now(buffer))
     }
 
@@ -134,9 +120,8 @@ impl Connection {
     }
 
     /// Waits until there may be something to read. It holds no buffer while it waits.
-    pub(crate) async fn readable(self: Arc<Self>, timeout: Option<Duration>) -> io::Result<Value> {
-        with_timeout(timeout, self.stream.readable()).await?;
-        Ok(Value::Nil)
+    pub(crate) async fn readable(self: Arc<Self>, timeout: Option<Duration>) -> io::Result<()> {
+        with_timeout(timeout, self.stream.readable()).await
     }
 
     /// Writes like [`Stream::try_write`]: returns `None` if the kernel has taken everything, and
@@ -150,9 +135,8 @@ impl Connection {
         bytes: Arc<[u8]>,
         from: usize,
         timeout: Option<Duration>,
-    ) -> io::Result<Value> {
-        with_timeout(timeout, self.stream.write_all(&bytes[from..])).await?;
-        Ok(Value::Boolean(true))
+    ) -> io::Result<()> {
+        with_timeout(timeout, self.stream.write_all(&bytes[from..])).await
     }
 
     pub(crate) fn close(&self) {
@@ -174,7 +158,7 @@ impl Connection {
 
     /// Drops what the peer still sends, until it has read the rest and closes the connection, or it
     /// has sent or waited for too long.
-    pub(crate) async fn linger(self: Arc<Self>) -> io::Result<Value> {
+    pub(crate) async fn linger(self: Arc<Self>) -> io::Result<()> {
         let dropped = async {
             let mut left = LINGER_BYTES;
             loop {
@@ -188,7 +172,7 @@ impl Connection {
                 }
                 procession::yield_if_due().await;
             }
-            Ok(Value::Nil)
+            Ok(())
         };
         with_timeout(Some(LINGER_TIME), dropped).await
     }
@@ -197,8 +181,8 @@ impl Connection {
 fn read_once(
     most: usize,
     read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-) -> Option<io::Result<Value>> {
-    with_buffer(most, read, received)
+) -> Option<io::Result<Arc<[u8]>>> {
+    with_buffer(most, read, |bytes| bytes.into())
 }
 
 /// Reads into a buffer of the thread. Returns `None` if nothing has arrived.
@@ -216,11 +200,6 @@ fn with_buffer<T>(
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
         Err(error) => Some(Err(error)),
     })
-}
-
-/// A read of zero bytes is the end of the stream.
-fn received(bytes: &[u8]) -> Value {
-    if bytes.is_empty() { Value::Nil } else { Value::string(bytes) }
 }
 
 pub(crate) async fn with_timeout<T>(
@@ -243,7 +222,7 @@ pub(crate) async fn connect(
     address: String,
     timeout: Option<Duration>,
     secured: Option<(Secured, Held)>,
-) -> io::Result<Value> {
+) -> io::Result<Connection> {
     let charge = socket_charge(&bounds)?;
     let connected = async {
         let socket = permissions::connect(&bounds.permissions, &address).await?;
@@ -256,7 +235,7 @@ pub(crate) async fn connect(
         stream.handshake().await?;
         Ok(stream)
     };
-    Ok(Connection::value(with_timeout(timeout, connected).await?, charge))
+    Ok(Connection::new(with_timeout(timeout, connected).await?, charge))
 }
 
 /// Charges for a socket.
@@ -269,22 +248,26 @@ pub(crate) async fn listen(
     tls: Tls,
     address: String,
     secured: Option<Secured>,
-) -> io::Result<Value> {
+) -> io::Result<Listener> {
     let charge = socket_charge(&bounds)?;
     let server = secured.map(|secured| tls.server(secured)).transpose()?;
     let listener = TcpListener::bind(address.as_str()).await?;
-    Ok(Value::Socket(Socket::Listener(Arc::new(Listener { listener, server, charge }))))
+    Ok(Listener { listener, server, charge })
 }
 
 impl Listener {
     /// Accepts a connection. `held` is the charge for its session, if it has one.
-    pub(crate) async fn accept(self: Arc<Self>, bounds: Bounds, held: Held) -> io::Result<Value> {
+    pub(crate) async fn accept(
+        self: Arc<Self>,
+        bounds: Bounds,
+        held: Held,
+    ) -> io::Result<Connection> {
         let charge = socket_charge(&bounds)?;
         let (socket, _) = self.listener.accept().await?;
         socket.set_nodelay(true)?;
         // The first read or write makes the handshake, so that a slow peer delays no other.
         let session = self.server.as_ref().map(|server| server.session(held)).transpose()?;
-        Ok(Connection::value(Stream::new(socket, session), charge))
+        Ok(Connection::new(Stream::new(socket, session), charge))
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {

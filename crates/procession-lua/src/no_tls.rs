@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use procession::net::TcpStream;
 
 use crate::account::Held;
-use crate::stream::Secured;
+use crate::secured::Secured;
 
 /// The certificates that no program has.
 #[derive(Clone, Debug, Default)]

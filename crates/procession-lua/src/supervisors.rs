@@ -298,7 +298,7 @@ pub(crate) fn ask(
         b"count" => Box::pin(async move {
             let counts = supervisor.count().await.map_err(io::Error::other)?;
             let number = |count: usize| Value::Integer(count as i64);
-            Ok(table([
+            Ok(Value::record([
                 ("children", number(counts.children)),
                 ("running", number(counts.running)),
                 ("supervisors", number(counts.supervisors)),
@@ -334,10 +334,6 @@ fn start(described: &Value, parent: &Parent) -> Result<Asked, String> {
     }))
 }
 
-fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    Value::Table(entries.into_iter().map(|(key, value)| (Value::string(key), value)).collect())
-}
-
 fn shown(child: &ChildInfo) -> Value {
     let status = match child.status {
         ChildStatus::Running(_) => "running",
@@ -354,5 +350,5 @@ fn shown(child: &ChildInfo) -> Value {
     ];
     fields.extend(child.id.as_ref().map(|id| ("id", Value::string(id.as_bytes()))));
     fields.extend(child.status.pid().map(|pid: Pid| ("pid", pid.into())));
-    Value::Table(fields.into_iter().map(|(key, value)| (Value::string(key), value)).collect())
+    Value::record(fields)
 }

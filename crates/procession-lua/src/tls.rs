@@ -20,7 +20,7 @@ use rustls::{
 
 pub(crate) use self::session::Session;
 use crate::account::Held;
-use crate::stream::Secured;
+use crate::secured::Secured;
 
 /// The certificates for the connections of a program: those of the authorities that it trusts, and
 /// its own for its listeners.
@@ -158,7 +158,9 @@ impl Tls {
             Some(config) => config.clone(),
             None => {
                 let own = self.clone();
-                crate::fs::in_thread(move || own.client_config()).await?
+                procession::spawn_blocking(move || own.client_config())
+                    .await
+                    .map_err(|exit| io::Error::other(exit.to_string()))??
             }
         };
         config.alpn_protocols = wanted.protocols;

@@ -1,5 +1,8 @@
 //! Values outside of Lua states, and copying them out of one state and into another.
 
+#[cfg(feature = "cluster")]
+mod erlang;
+
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -7,6 +10,12 @@ use std::sync::{Arc, OnceLock};
 use mlua::{AnyUserData, Lua, MetaMethod, Table, UserData, UserDataMethods};
 use procession::Pid;
 
+#[cfg(feature = "cluster")]
+pub use self::erlang::RemoteCall;
+#[cfg(feature = "cluster")]
+use self::erlang::{LuaCall, LuaTerm};
+#[cfg(feature = "cluster")]
+pub(crate) use self::erlang::{TEXT_MAX, format, items};
 use crate::account::Account;
 use crate::datagrams::Datagrams;
 use crate::net::{Connection, Listener};
@@ -58,7 +67,7 @@ pub enum Value {
     /// A call of a process of another node, which is shared and not copied.
     #[cfg(feature = "cluster")]
     #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
-    RemoteCall(crate::cluster::RemoteCall),
+    RemoteCall(RemoteCall),
 }
 
 /// What a guest returns is data. A guest fails by an error.
@@ -87,6 +96,24 @@ impl PartialEq for Socket {
     }
 }
 
+impl fmt::Display for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, address) = match self {
+            Self::Connection(connection) => {
+                let secure = connection.is_secure();
+                let kind = if secure { "TLS connection" } else { "connection" };
+                (kind, connection.address())
+            }
+            Self::Listener(listener) => ("listener", listener.address()),
+            Self::Datagrams(socket) => ("UDP socket", socket.address()),
+        };
+        match address {
+            Ok(address) => write!(f, "{kind} {address}"),
+            Err(_) => f.write_str(kind),
+        }
+    }
+}
+
 impl Value {
     /// Creates a string.
     pub fn string(bytes: impl AsRef<[u8]>) -> Self {
@@ -97,6 +124,11 @@ impl Value {
     pub(crate) fn list<T: Into<Self>>(items: impl IntoIterator<Item = T>) -> Self {
         let numbered = (1..).zip(items);
         Self::Table(numbered.map(|(index, item)| (Self::Integer(index), item.into())).collect())
+    }
+
+    /// Creates a table with texts as keys.
+    pub(crate) fn record<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
+        Self::Table(fields.into_iter().map(|(key, value)| (Self::string(key), value)).collect())
     }
 
     /// Returns the number of bytes that this value takes.
@@ -161,6 +193,24 @@ impl From<&str> for Value {
 impl From<Pid> for Value {
     fn from(pid: Pid) -> Self {
         Self::Pid(pid)
+    }
+}
+
+impl From<Connection> for Value {
+    fn from(connection: Connection) -> Self {
+        Self::Socket(Socket::Connection(Arc::new(connection)))
+    }
+}
+
+impl From<Listener> for Value {
+    fn from(listener: Listener) -> Self {
+        Self::Socket(Socket::Listener(Arc::new(listener)))
+    }
+}
+
+impl From<Datagrams> for Value {
+    fn from(datagrams: Datagrams) -> Self {
+        Self::Socket(Socket::Datagrams(Arc::new(datagrams)))
     }
 }
 
@@ -260,7 +310,7 @@ impl Copying {
                     return Ok(Value::Pid(pid));
                 }
                 #[cfg(feature = "cluster")]
-                if let Ok(term) = data.borrow::<crate::cluster::LuaTerm>() {
+                if let Ok(term) = data.borrow::<LuaTerm>() {
                     self.charge(term.0.memory_bytes())?;
                 }
                 match from_userdata(data) {
@@ -293,8 +343,8 @@ impl Copying {
         }
         self.tables.pop();
         #[cfg(feature = "cluster")]
-        if let Some(kind) = crate::cluster::kind(table) {
-            let typed = crate::cluster::typed(kind, entries);
+        if let Some(kind) = erlang::kind(table) {
+            let typed = erlang::typed(kind, entries);
             return typed.map_or_else(|| refuse("a tuple with other keys than 1 to n"), Ok);
         }
         Ok(Value::Table(entries))
@@ -326,11 +376,11 @@ pub(crate) fn as_pid(data: &AnyUserData) -> Option<Pid> {
 
 fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
     #[cfg(feature = "cluster")]
-    if let Ok(term) = data.borrow::<crate::cluster::LuaTerm>() {
+    if let Ok(term) = data.borrow::<LuaTerm>() {
         return Ok(Value::Term(term.0.clone()));
     }
     #[cfg(feature = "cluster")]
-    if let Ok(call) = data.borrow::<crate::cluster::LuaCall>() {
+    if let Ok(call) = data.borrow::<LuaCall>() {
         return Ok(Value::RemoteCall(call.0.clone()));
     }
     let Ok(socket) = data.borrow::<LuaSocket>() else { return Err("a userdata") };
@@ -400,7 +450,7 @@ pub(crate) fn give_watched(
             mlua::Value::UserData(lua.create_userdata(LuaSocket(Some(socket.clone())))?)
         }
         #[cfg(feature = "cluster")]
-        erlang => return crate::cluster::give_value(lua, erlang, watch),
+        erlang => return erlang::give_value(lua, erlang, watch),
     })
 }
 

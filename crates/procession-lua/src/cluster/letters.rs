@@ -1,69 +1,15 @@
 //! Letters of the cluster as messages of guests.
 
-use std::sync::Arc;
-
 use procession::Pid;
-use procession_cluster::{Atom, Letter, Node, NodePid, Remote, RemoteDown, Term, TermReply};
-use procession_sync::Mutex;
+use procession_cluster::{Atom, Letter, Node, NodePid, Remote, RemoteDown, Term};
 
-use super::terms::{Measure, to_value};
-use crate::account::{self, Account, Charge, Held};
+use super::arrival::{Measure, to_value};
+use crate::account::{self, Account, Charge};
 use crate::message::{Content, Message};
-use crate::value::Value;
+use crate::value::{RemoteCall, Value};
 
 /// The bytes of a report of the end of a process or of news of a node, beside its texts.
 const NEWS_BYTES: usize = 8 * size_of::<Value>();
-
-/// A call of a process of another node that was received and not answered yet. Copies are the same
-/// call.
-#[derive(Clone, Debug)]
-pub struct RemoteCall(Arc<Mutex<Option<Unanswered>>>);
-
-/// What answers a call.
-#[derive(Debug)]
-pub(super) struct Unanswered {
-    pub(super) reply: TermReply,
-    /// The charge of the process that has received the call last. It ends with the answer, because
-    /// Lua may collect the call much later.
-    held: Option<Held>,
-}
-
-impl RemoteCall {
-    fn new(reply: TermReply) -> Self {
-        Self(Arc::new(Mutex::new(Some(Unanswered { reply, held: None }))))
-    }
-
-    /// Charges a process for the call until the call is answered. A call comes whatever the process
-    /// does, so the charge may exceed the limits. Then the next call is refused, and this returns
-    /// `false`.
-    pub(super) fn hold(&self, account: &Arc<Account>) -> bool {
-        let mut held = account.hold();
-        let mut unanswered = self.0.lock();
-        let Some(Unanswered { reply, held: before }) = &mut *unanswered else { return true };
-        held.set(reply.memory_bytes());
-        let fits = held.fits();
-        let before = before.replace(held);
-        drop(unanswered);
-        drop(before);
-        fits
-    }
-
-    /// Takes what answers the call. `None` if it was taken before.
-    pub(super) fn take(&self) -> Option<Unanswered> {
-        self.0.lock().take()
-    }
-
-    /// Puts a reply back that was not sent.
-    pub(super) fn put_back(&self, unanswered: Unanswered) {
-        *self.0.lock() = Some(unanswered);
-    }
-}
-
-impl PartialEq for RemoteCall {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
 
 /// The room that a letter takes in the mailbox of a process. A process of the host has none to
 /// charge.
@@ -121,24 +67,24 @@ pub(super) fn message(node: &Node, letter: Letter, room: Room) -> Message {
         Letter::Call { request, reply } => {
             let from = value(reply.caller().clone().into());
             let reply = Value::RemoteCall(RemoteCall::new(reply));
-            let call = table([("from", from), ("reply", reply)]);
+            let call = Value::record([("from", from), ("reply", reply)]);
             Content::RemoteCall { call, value: value(request) }
         }
         Letter::Down(RemoteDown { process, exit, .. }) => {
             let reason = ("reason", Value::string(exit.to_string()));
             let value = match process {
                 Remote::Name { name, node } => {
-                    table([("down", text(&name)), ("node", text(&node)), reason])
+                    Value::record([("down", text(&name)), ("node", text(&node)), reason])
                 }
-                Remote::Pid(pid) => table([("down", value(NodePid::into(pid))), reason]),
+                Remote::Pid(pid) => Value::record([("down", value(NodePid::into(pid))), reason]),
             };
             Content::News { kind: "down", value }
         }
         Letter::NodeUp { node, .. } => {
-            Content::News { kind: "node_up", value: table([("node_up", text(&node))]) }
+            Content::News { kind: "node_up", value: Value::record([("node_up", text(&node))]) }
         }
         Letter::NodeDown { node, why, .. } => {
-            let value = table([("node_down", text(&node)), ("reason", Value::string(why))]);
+            let value = Value::record([("node_down", text(&node)), ("reason", Value::string(why))]);
             Content::News { kind: "node_down", value }
         }
         _ => Content::Answer { tag: 0, value: Value::Nil },
@@ -151,8 +97,4 @@ pub(super) fn message(node: &Node, letter: Letter, room: Room) -> Message {
 
 fn text(atom: &Atom) -> Value {
     Value::string(atom.as_str())
-}
-
-fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    Value::Table(entries.map(|(key, value)| (Value::string(key), value)).into())
 }

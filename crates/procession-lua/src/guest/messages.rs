@@ -64,7 +64,8 @@ impl Running {
                     return Ok(Served::Done(Value::Nil));
                 }
                 let ends = Cancel::Ends { limited: true };
-                self.in_helper(yields, ends, String::new(), to.linger())
+                let work = async { to.linger().await.map(|()| Value::Nil) };
+                self.in_helper(yields, ends, String::new(), work)
             }
             b"request" => {
                 let most = usize::try_from(arguments.integer(2)?).unwrap_or(0).min(arguments.1);

@@ -175,16 +175,14 @@ impl Running {
         }))
     }
 
-    pub(super) fn in_helper<F>(
+    /// Waits for `work`, which another process performs.
+    pub(super) fn in_helper<T: Into<Value>>(
         &mut self,
         yields: &Yields<'_>,
         cancel: Cancel,
         act: String,
-        work: F,
-    ) -> Result<Served, String>
-    where
-        F: Future<Output = io::Result<Value>> + Send + 'static,
-    {
+        work: impl Future<Output = io::Result<T>> + Send + 'static,
+    ) -> Result<Served, String> {
         self.tag += 1;
         let helper = start_helper(yields, self.tag, act, work)?;
         Ok(Served::Waits(Awaited::Done(self.tag, cancel, Some(helper))))
@@ -202,21 +200,19 @@ fn wanted(arguments: &Arguments) -> Result<Wanted, String> {
 }
 
 /// Starts a process that performs `work`.
-pub(super) fn start_helper<F>(
+pub(super) fn start_helper<T: Into<Value>>(
     yields: &Yields<'_>,
     tag: u64,
     act: String,
-    work: F,
-) -> Result<Helper, String>
-where
-    F: Future<Output = io::Result<Value>> + Send + 'static,
-{
+    work: impl Future<Output = io::Result<T>> + Send + 'static,
+) -> Result<Helper, String> {
     let to = yields.pid();
     let started = SpawnOptions::new().try_spawn(async move {
-        let result: Result<Value, Box<str>> = work.await.map_err(|error| match act.as_str() {
-            "" => error.to_string().into(),
-            act => format!("{act}: {error}").into(),
-        });
+        let result: Result<Value, Box<str>> =
+            work.await.map(Into::into).map_err(|error| match act.as_str() {
+                "" => error.to_string().into(),
+                act => format!("{act}: {error}").into(),
+            });
         let message = match (Account::of(to), result) {
             // The guest waits for it, so it is never refused.
             (Some(account), Ok(value)) => {

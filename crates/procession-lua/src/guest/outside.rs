@@ -15,7 +15,6 @@ use crate::datagrams::{self, Datagrams};
 use crate::fs::{self, Part, Writing};
 use crate::net::{self, Connection};
 use crate::program::Program;
-use crate::stream::Secured;
 use crate::value::{Socket, Value};
 
 impl Running {
@@ -39,7 +38,7 @@ impl Running {
             }
             b"connect" => {
                 let (address, timeout) = (arguments.text(0)?, arguments.duration(1)?);
-                let (tls, secured) = (program.inner().tls.clone(), Secured::new(arguments, 2)?);
+                let (tls, secured) = (program.inner().tls.clone(), arguments.secured(2)?);
                 let account = own_account(yields)?;
                 let secured = secured.map(|secured| (secured, account.hold()));
                 let ends = Cancel::Ends { limited: timeout.is_some() };
@@ -53,7 +52,7 @@ impl Running {
             b"listen" => {
                 let address = arguments.text(0)?;
                 let act = format!("cannot listen at {address}");
-                let (tls, secured) = (program.inner().tls.clone(), Secured::new(arguments, 1)?);
+                let (tls, secured) = (program.inner().tls.clone(), arguments.secured(1)?);
                 self.check_listen(&act)?;
                 self.in_helper(
                     yields,
@@ -92,13 +91,18 @@ impl Running {
                 let (socket, address) = (datagrams(arguments)?, arguments.text(1)?);
                 let (bytes, timeout) = (arguments.bytes(2)?, arguments.duration(3)?);
                 let act = format!("cannot send to {address}");
-                let work = socket.send(self.bounds.permissions.clone(), address, bytes, timeout);
+                let sending = socket.send(self.bounds.permissions.clone(), address, bytes, timeout);
+                let work = async { sending.await.map(|()| true) };
                 self.in_helper(yields, Cancel::Ignored, act, work)?
             }
             b"receive from" => {
                 let (socket, timeout) = (datagrams(arguments)?, arguments.duration(1)?);
                 let ends = Cancel::Ends { limited: timeout.is_some() };
-                self.in_helper(yields, ends, String::new(), socket.receive(timeout))?
+                let work = async move {
+                    let (bytes, sender) = socket.receive(timeout).await?;
+                    Ok(Value::list([Value::string(bytes), Value::string(sender.to_string())]))
+                };
+                self.in_helper(yields, ends, String::new(), work)?
             }
             _ => match operation.strip_prefix(b"http.") {
                 Some(operation) => return self.serve_http(operation, arguments, yields),
@@ -203,7 +207,8 @@ impl Running {
         match connection.try_write(&bytes).map_err(|error| error.to_string())? {
             None => Ok(Served::Done(Value::Boolean(true))),
             Some(some) => {
-                let work = connection.write(bytes, some, arguments.duration(2)?);
+                let writing = connection.write(bytes, some, arguments.duration(2)?);
+                let work = async { writing.await.map(|()| true) };
                 self.in_helper(yields, Cancel::Ignored, String::new(), work)
             }
         }

@@ -67,13 +67,17 @@ impl Taken {
             Self::Kept(_) => usize::MAX,
         };
         let read = if last { connection.read_now(most) } else { connection.try_read(most) };
-        match (self, read) {
-            (Self::Kept(account), Some(Ok(Value::String(bytes)))) => {
-                connection.keep(bytes.to_vec(), 0, account.hold());
-                Some(Ok(Value::Boolean(true)))
-            }
-            (_, read) => read,
-        }
+        read.map(|read| {
+            let bytes = read?;
+            Ok(match self {
+                _ if bytes.is_empty() => Value::Nil,
+                Self::Kept(account) => {
+                    connection.keep(bytes.to_vec(), 0, account.hold());
+                    Value::Boolean(true)
+                }
+                Self::Given(_) => Value::String(bytes),
+            })
+        })
     }
 }
 
@@ -172,12 +176,9 @@ impl Running {
         };
         *tag = self.tag;
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        *helper = Some(start_helper(
-            yields,
-            *tag,
-            String::new(),
-            Arc::clone(connection).readable(timeout),
-        )?);
+        let readable = Arc::clone(connection).readable(timeout);
+        let work = async { readable.await.map(|()| Value::Nil) };
+        *helper = Some(start_helper(yields, *tag, String::new(), work)?);
         Ok(())
     }
 

@@ -1,14 +1,14 @@
 //! Values of Erlang in Lua states.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use mlua::{Lua, MetaMethod, Table, UserData, UserDataMethods};
-use procession_cluster::Term;
+use procession_cluster::{Term, TermReply};
+use procession_sync::Mutex;
 
-use super::RemoteCall;
-use super::terms::{in_order, index};
+use super::{Value, give_watched, objects};
 use crate::account::{Account, Held};
-use crate::value::{self, Value};
 use crate::watch::{VALUE_WORK, Watch};
 
 /// The field of a metatable that says which value of Erlang a table is.
@@ -46,7 +46,7 @@ pub(crate) fn typed(kind: Kind, entries: Vec<(Value, Value)>) -> Option<Value> {
 }
 
 /// The bytes of the text of a term. To make one of this length takes some 50 ms.
-pub(super) const TEXT_MAX: usize = 1 << 20;
+pub(crate) const TEXT_MAX: usize = 1 << 20;
 
 /// Returns a term in the notation of Erlang.
 ///
@@ -117,15 +117,15 @@ pub(crate) fn give_value(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::R
         Value::Tuple(items) => {
             let table = lua.create_table()?;
             for item in items {
-                table.raw_push(value::give_watched(lua, item, watch)?)?;
+                table.raw_push(give_watched(lua, item, watch)?)?;
             }
             with_kind(lua, table, Kind::Tuple)
         }
         Value::Map(entries) => {
             let table = lua.create_table()?;
             for (key, value) in entries {
-                let key = value::give_watched(lua, key, watch)?;
-                table.raw_set(key, value::give_watched(lua, value, watch)?)?;
+                let key = give_watched(lua, key, watch)?;
+                table.raw_set(key, give_watched(lua, value, watch)?)?;
             }
             with_kind(lua, table, Kind::Map)
         }
@@ -158,7 +158,7 @@ fn give_term(lua: &Lua, term: &Term, watch: &mut Watch) -> mlua::Result<mlua::Va
             return Ok(mlua::Value::UserData(lua.create_userdata(made)?));
         }
     };
-    let known = value::objects(lua)?;
+    let known = objects(lua)?;
     let found: mlua::Value = known.raw_get(key.as_str())?;
     if !found.is_nil() {
         return Ok(found);
@@ -198,6 +198,78 @@ fn metatable(lua: &Lua, kind: Kind) -> mlua::Result<Table> {
     made.raw_set(KIND, name)?;
     lua.set_named_registry_value(name, &made)?;
     Ok(made)
+}
+
+/// A call of a process of another node that was received and not answered yet. Copies are the same
+/// call.
+#[derive(Clone, Debug)]
+pub struct RemoteCall(Arc<Mutex<Option<Unanswered>>>);
+
+/// What answers a call.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) reply: TermReply,
+    /// The charge of the process that has received the call last. It ends with the answer, because
+    /// Lua may collect the call much later.
+    held: Option<Held>,
+}
+
+impl RemoteCall {
+    pub(crate) fn new(reply: TermReply) -> Self {
+        Self(Arc::new(Mutex::new(Some(Unanswered { reply, held: None }))))
+    }
+
+    /// Charges a process for the call until the call is answered. A call comes whatever the process
+    /// does, so the charge may exceed the limits. Then the next call is refused, and this returns
+    /// `false`.
+    fn hold(&self, account: &Arc<Account>) -> bool {
+        let mut held = account.hold();
+        let mut unanswered = self.0.lock();
+        let Some(Unanswered { reply, held: before }) = &mut *unanswered else { return true };
+        held.set(reply.memory_bytes());
+        let fits = held.fits();
+        let before = before.replace(held);
+        drop(unanswered);
+        drop(before);
+        fits
+    }
+
+    /// Takes what answers the call. `None` if it was taken before.
+    pub(crate) fn take(&self) -> Option<Unanswered> {
+        self.0.lock().take()
+    }
+
+    /// Puts a reply back that was not sent.
+    pub(crate) fn put_back(&self, unanswered: Unanswered) {
+        *self.0.lock() = Some(unanswered);
+    }
+}
+
+impl PartialEq for RemoteCall {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Returns the items of a table with the keys 1 to n.
+pub(crate) fn items(entries: &[(Value, Value)]) -> Option<Vec<&Value>> {
+    in_order(entries.iter().map(|(key, value)| (index(key), value)))
+}
+
+/// Returns the index of an item of a list with this key.
+fn index(key: &Value) -> Option<usize> {
+    let Value::Integer(key) = key else { return None };
+    usize::try_from(key.checked_sub(1)?).ok()
+}
+
+/// Returns items in the order of their indices, if these are 0 to n - 1.
+fn in_order<T>(numbered: impl ExactSizeIterator<Item = (Option<usize>, T)>) -> Option<Vec<T>> {
+    let mut items = Vec::new();
+    items.resize_with(numbered.len(), || None);
+    for (index, item) in numbered {
+        *items.get_mut(index?)? = Some(item);
+    }
+    items.into_iter().collect()
 }
 
 #[cfg(test)]
