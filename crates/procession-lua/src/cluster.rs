@@ -17,21 +17,47 @@ use crate::account::Account;
 use crate::arguments::{self, Arguments};
 use crate::message::OWN_FULL;
 use crate::permissions::{Permissions, resolve};
+use crate::program::{OwnNode, Program};
 use crate::value::{TEXT_MAX, Value, format, items};
 use crate::watch::Watch;
 
 /// The time limit of a call without one.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86400);
 
-/// The node of a program, if its host has given it one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OwnNode(Option<Node>);
-
 type Answer = Result<Value, String>;
+
+impl Program {
+    /// Gives the processes a node: they use processes of other nodes by the functions of `node`,
+    /// and those that have registered names are reached by these.
+    ///
+    /// A process may name processes of nodes that its [`Permissions`] include, as those to connect
+    /// to do. A PID that it was sent is itself a permission. Of a program with a node, all nodes
+    /// that can connect may send to the processes that have names.
+    ///
+    /// ```
+    /// use procession_cluster::{Cookie, Node};
+    /// use procession_lua::{Program, Value};
+    ///
+    /// let program = Program::load("named", "function main() return node.name() end")?;
+    /// procession::run(async {
+    ///     let cookie = Cookie::random()?;
+    ///     let node = Node::builder("shop@127.0.0.1").cookie(cookie).start().await?;
+    ///     let name = program.node(node).spawn("main", [])?.await?;
+    ///     assert_eq!(name, Value::string("shop@127.0.0.1"));
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
+    #[must_use]
+    pub fn node(self, node: Node) -> Self {
+        self.with(|inner| inner.node = OwnNode::new(node))
+    }
+}
 
 impl OwnNode {
     /// Makes the guests with names known to other nodes.
-    pub(crate) fn new(node: Node) -> Self {
+    fn new(node: Node) -> Self {
         let weak = node.downgrade();
         node.find_names_with(move |name| {
             recipient(&weak.upgrade()?, procession::relations::whereis(name)?)

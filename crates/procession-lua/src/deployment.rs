@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::Pid;
-use procession::sync::channel::{self, Receiver, Sender};
+use procession::sync::channel::{self, Receiver};
 use procession_sync::Mutex;
 
 use crate::failure::Error;
 use crate::message::Message;
-use crate::program::Program;
+use crate::program::{Link, Outcome, Program, Shared, State, Upgrade};
 use crate::version::Version;
 
 /// The time limit of a function `selftest`.
@@ -65,16 +65,6 @@ const SELFTEST_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Deployment(Arc<Shared>);
 
-struct Shared(Mutex<State>);
-
-struct State {
-    /// The programs have a weak reference to the deployment.
-    current: Program,
-    previous: Option<Program>,
-    /// The processes that have begun, and their versions.
-    members: BTreeMap<Pid, Version>,
-}
-
 /// The pace of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -112,121 +102,6 @@ pub struct Replaced {
     pub pending: usize,
     /// The number of processes that were not asked, after too many failures.
     pub not_asked: usize,
-}
-
-/// What has become of the upgrade of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Upgraded,
-    Kept,
-    Failed(String),
-    Ended,
-}
-
-/// The request to a process to continue with another version of its program.
-#[derive(Clone)]
-pub struct Upgrade(Arc<Request>);
-
-struct Request {
-    pid: Pid,
-    program: Program,
-    /// Takes the outcome, once.
-    outcomes: Mutex<Option<Sender<(Pid, Outcome)>>>,
-}
-
-impl Upgrade {
-    fn new(pid: Pid, program: Program, outcomes: Option<Sender<(Pid, Outcome)>>) -> Self {
-        Self(Arc::new(Request { pid, program, outcomes: Mutex::new(outcomes) }))
-    }
-
-    pub(crate) fn program(&self) -> &Program {
-        &self.0.program
-    }
-
-    pub(crate) fn report(&self, outcome: Outcome) {
-        self.0.report(outcome);
-    }
-}
-
-impl Request {
-    fn report(&self, outcome: Outcome) {
-        let sender = self.outcomes.lock().take();
-        if let Some(sender) = sender {
-            // Ignored: the replacement may have been abandoned.
-            drop(sender.try_send((self.pid, outcome)));
-        }
-    }
-}
-
-impl Drop for Request {
-    /// A request that is dropped without an outcome was in a process that ended.
-    fn drop(&mut self) {
-        self.report(Outcome::Ended);
-    }
-}
-
-impl PartialEq for Upgrade {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl fmt::Debug for Upgrade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Upgrade").field(&self.0.program.version()).finish()
-    }
-}
-
-/// A weak reference from a program to its deployment.
-#[derive(Clone)]
-pub(crate) struct Link(Weak<Shared>);
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link")
-    }
-}
-
-impl Link {
-    /// Returns the program that new processes run.
-    pub(crate) fn current(&self) -> Option<Program> {
-        Some(self.0.upgrade()?.0.lock().current.clone())
-    }
-
-    /// Adds a process that has begun. If its program has been replaced meanwhile, also returns the
-    /// request to upgrade.
-    pub(crate) fn join(&self, pid: Pid, version: Version) -> (Member, Option<Upgrade>) {
-        let behind = self.0.upgrade().and_then(|shared| {
-            let mut state = shared.0.lock();
-            state.members.insert(pid, version);
-            (state.current.version() != version).then(|| state.current.clone())
-        });
-        let upgrade = behind.map(|program| Upgrade::new(pid, program, None));
-        (Member { pid, link: self.clone() }, upgrade)
-    }
-}
-
-/// A process that belongs to a deployment, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pid: Pid,
-    link: Link,
-}
-
-impl Member {
-    pub(crate) fn set_version(&self, version: Version) {
-        if let Some(shared) = self.link.0.upgrade() {
-            shared.0.lock().members.insert(self.pid, version);
-        }
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        if let Some(shared) = self.link.0.upgrade() {
-            shared.0.lock().members.remove(&self.pid);
-        }
-    }
 }
 
 impl Deployment {

@@ -4,6 +4,7 @@ mod messages;
 mod operations;
 mod outside;
 mod running;
+mod start;
 mod timers;
 mod upgrade;
 mod waits;
@@ -15,18 +16,18 @@ use mlua::MultiValue;
 use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
 
 use self::running::{Ending, Ran, Running};
+pub(crate) use self::start::Guests;
 use self::timers::Timers;
 use self::upgrade::Attempt;
 use self::waits::Awaited;
 use crate::account::Account;
 use crate::budget::Budget;
-use crate::deployment::Member;
 use crate::failure::{Failure, cleaned, label};
 use crate::library;
 use crate::limits::{Hold, Resource};
 use crate::message::Message;
 use crate::permissions::Bounds;
-use crate::program::Program;
+use crate::program::{Member, Program};
 use crate::protect;
 use crate::value::{self, Value};
 
@@ -95,7 +96,8 @@ impl Guest {
         most: usize,
     ) -> Result<Running, InitError> {
         let refused = |error: mlua::Error| InitError::Refused(cleaned(&error.to_string()).into());
-        let lua = library::open(&self.program, &self.bounds, most, &budget).map_err(refused)?;
+        let lua =
+            library::open(&Guests, &self.program, &self.bounds, most, &budget).map_err(refused)?;
         let mut found = mlua::Value::Table(lua.globals());
         // A name with a dot refers to a function in a global table.
         for part in method.splitn(2, '.') {

@@ -475,13 +475,8 @@ pub(crate) fn open(lua: &Lua, name: &str) -> mlua::Result<Table> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use mlua::MultiValue;
 
-    use crate::budget::Budget;
-    use crate::library;
-    use crate::permissions::Permissions;
     use crate::program::Program;
 
     /// A function that a process does not use takes no memory in it.
@@ -490,8 +485,9 @@ mod tests {
         let source = "function main() process.receive() end";
         let program = Program::load("test", source).expect("the source is valid Lua");
         let budget = Arc::new(Budget::new(10_000));
-        let lua = library::open(&program, &Permissions::none().into(), usize::MAX, &budget)
-            .expect("the program runs");
+        let lua =
+            library::open(&Guests, &program, &Permissions::none().into(), usize::MAX, &budget)
+                .expect("the program runs");
         let main = lua.globals().raw_get("main").expect("the program has it");
         let thread = lua.create_thread(main).expect("there is memory");
         let mut waits = MultiValue::new();

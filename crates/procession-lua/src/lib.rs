@@ -43,6 +43,7 @@ mod fs;
 mod fuzz;
 mod groups;
 mod guest;
+mod host;
 mod http;
 mod inbox;
 mod information;
@@ -86,13 +87,13 @@ mod watch;
 struct Readme;
 
 pub use check::{Finding, check};
-pub use deployment::{Deployment, Replaced, Rolling, Upgrade};
+pub use deployment::{Deployment, Replaced, Rolling};
 pub use failure::Error;
 pub use guest::Guest;
 pub use message::{Charged, Message};
 pub use output::Output;
 pub use permissions::{PermissionError, Permissions};
-pub use program::Program;
+pub use program::{Program, Upgrade};
 pub use reference::annotations;
 pub use testing::{TestReport, Tests};
 #[cfg(feature = "tls")]

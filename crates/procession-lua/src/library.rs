@@ -18,6 +18,7 @@ use crate::ends;
 use crate::entry::Entry;
 use crate::failure::NOWHERE;
 use crate::groups;
+use crate::host::Host;
 use crate::information;
 use crate::interrupt;
 use crate::json;
@@ -38,6 +39,7 @@ const START_BYTES: usize = 256 * 1024;
 /// Opens a new state, and runs the program in it, so that its functions are defined. The limits of
 /// the processes around leave `most` bytes for it.
 pub(crate) fn open(
+    host: &'static dyn Host,
     program: &Program,
     bounds: &Bounds,
     most: usize,
@@ -50,7 +52,7 @@ pub(crate) fn open(
     // All of this stays until the end, or is collected below.
     lua.gc_stop();
     let lazy = Arc::new(Lazy::default());
-    let native = native(&lua, program, bounds, budget, &lazy)?;
+    let native = native(&lua, host, program, bounds, budget, &lazy)?;
     let prelude = lua.load(&*inner.prelude).set_mode(ChunkMode::Binary).into_function()?;
     let own: Table = prelude.call(native)?;
     lua.set_named_registry_value(lazy::OWN, &own)?;
@@ -108,13 +110,15 @@ fn give_sent(lua: &Lua, sent: Result<bool, &'static str>) -> Answer {
 /// prelude raises as an error.
 fn native(
     lua: &Lua,
+    host: &'static dyn Host,
     program: &Program,
     bounds: &Bounds,
     budget: &Arc<Budget>,
     lazy: &Arc<Lazy>,
 ) -> mlua::Result<Function> {
     let lazy = Arc::clone(lazy);
-    let host = Host {
+    let own = Own {
+        host,
         program: program.clone(),
         bounds: bounds.clone(),
         budget: Arc::clone(budget),
@@ -124,12 +128,12 @@ fn native(
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
         };
-        let arguments = Arguments(arguments, host.budget.allowance(lua));
+        let arguments = Arguments(arguments, own.budget.allowance(lua));
         let served = match &*name.as_bytes() {
-            b"lazy" => access(lua, &arguments, &host, &lazy),
+            b"lazy" => access(lua, &arguments, &own, &lazy),
             b"part" => add_table(lua, &arguments, &lazy),
             b"library" => library(lua, &arguments, &lazy),
-            name => serve(lua, name, &arguments, &host).map(|value| match value {
+            name => serve(lua, name, &arguments, &own).map(|value| match value {
                 // The cause why a message was refused.
                 mlua::Value::String(_) if name == b"reply" => {
                     MultiValue::from_iter([mlua::Value::Boolean(false), value])
@@ -144,23 +148,18 @@ fn native(
                 (false, MultiValue::from_iter([cause]))
             }
         };
-        host.budget.note_work(lua);
+        own.budget.note_work(lua);
         Ok(result)
     })
 }
 
 /// Serves an access to a table of the library.
-fn access(
-    lua: &Lua,
-    arguments: &Arguments,
-    host: &Host,
-    lazy: &Lazy,
-) -> Result<MultiValue, String> {
+fn access(lua: &Lua, arguments: &Arguments, own: &Own, lazy: &Lazy) -> Result<MultiValue, String> {
     let Some(mlua::Value::Table(table)) = arguments.0.front() else {
         return Err(arguments.wrong(0, "a table"));
     };
     let rest: Vec<mlua::Value> = arguments.0.iter().skip(1).cloned().collect();
-    lazy.access(lua, &host.program.inner().parts, table, &rest).map_err(|error| error.to_string())
+    lazy.access(lua, &own.program.inner().parts, table, &rest).map_err(|error| error.to_string())
 }
 
 /// Adds a table to the library, and returns it.
@@ -188,8 +187,9 @@ fn commands(lua: &Lua, program: &Program) -> Answer {
     table.map(mlua::Value::Table).map_err(|error| error.to_string())
 }
 
-/// The host of a state, as the functions that never wait see it.
-struct Host {
+/// The process of a state, as the functions that never wait see it.
+struct Own {
+    host: &'static dyn Host,
     program: Program,
     bounds: Bounds,
     budget: Arc<Budget>,
@@ -197,7 +197,7 @@ struct Host {
     start: Instant,
 }
 
-impl Host {
+impl Own {
     /// Returns the milliseconds since 1970. In a run that can be repeated, the run began at that
     /// time.
     #[expect(clippy::disallowed_methods, reason = "a run that can be repeated never reads it")]
@@ -210,13 +210,8 @@ impl Host {
     }
 }
 
-fn serve(
-    lua: &Lua,
-    name: &[u8],
-    arguments: &Arguments,
-    host: &Host,
-) -> Result<mlua::Value, String> {
-    let Host { program, bounds, budget, start } = host;
+fn serve(lua: &Lua, name: &[u8], arguments: &Arguments, own: &Own) -> Result<mlua::Value, String> {
+    let Own { program, bounds, budget, start, .. } = own;
     let nothing = Ok(mlua::Value::Nil);
     // The program is loaded in its spawner's step: what names the current process would name the
     // spawner. A process spawned here would load the program, and spawn the next one.
@@ -243,7 +238,7 @@ fn serve(
         b"reply" => reply(lua, arguments, program),
         b"self" => give(lua, arguments::own_pid()?),
         b"spawn" | b"spawn linked" | b"spawn scoped" => {
-            let pid = spawn(name, arguments, program, bounds)?;
+            let pid = spawn(name, arguments, own)?;
             // The program was loaded for the new process in the step of this one.
             budget.spend(lua, SPAWN_WORK, true)?;
             give(lua, pid)
@@ -288,7 +283,7 @@ fn serve(
             let value = std::env::var_os(OsStr::from_bytes(&name));
             value.map_or(nothing, |value| give(lua, Value::string(value.as_bytes())))
         }
-        b"wall clock" => give(lua, host.wall_clock()),
+        b"wall clock" => give(lua, own.wall_clock()),
         b"info" => give(lua, information::of(arguments.pid_or_own(0)?)),
         b"join" | b"leave" => {
             let (group, pid) = (arguments.bounded(0, groups::NAME_MAX)?, arguments.pid_or_own(1)?);
@@ -439,12 +434,7 @@ fn search(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
 }
 
 /// Spawns a process of the program. It may be linked to this one, or cancelled at its end.
-fn spawn(
-    operation: &[u8],
-    arguments: &Arguments,
-    program: &Program,
-    bounds: &Bounds,
-) -> Result<Pid, String> {
+fn spawn(operation: &[u8], arguments: &Arguments, own: &Own) -> Result<Pid, String> {
     let options = SpawnOptions::new();
     let options = match operation {
         b"spawn linked" => {
@@ -454,10 +444,8 @@ fn spawn(
         b"spawn scoped" => options.scoped(),
         _ => options,
     };
-    let entry = Entry::new(&arguments.value(0)?, bounds)?;
-    let program = program.current();
-    let child = program.spawn_bounded(entry.bounds(), options, &entry.function, arguments.rest(1)?);
-    Ok(child.map_err(|error| error.to_string())?.detach().pid())
+    let entry = Entry::new(&arguments.value(0)?, &own.bounds)?;
+    own.host.spawn(&own.program.current(), &entry, options, arguments.rest(1)?)
 }
 
 /// Returns the function that runs a module.

@@ -8,7 +8,7 @@ use procession::{Exit, Pid, SendError};
 
 use crate::account::{self, Account, Charge};
 use crate::arguments;
-use crate::deployment::Upgrade;
+use crate::program::Upgrade;
 use crate::value::Value;
 
 /// A message to a guest.

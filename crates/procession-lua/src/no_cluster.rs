@@ -8,11 +8,8 @@ use procession::Pid;
 
 use crate::arguments::Arguments;
 use crate::permissions::Permissions;
+use crate::program::OwnNode;
 use crate::value::Value;
-
-/// The node that no program has.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OwnNode(());
 
 type Work = Ready<io::Result<Value>>;
 

@@ -1,21 +1,18 @@
-//! Programs, of which guests are the processes.
+//! Programs, of which guests are the processes: what each of their processes has in common.
+
+mod versions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use procession::command::CommandId;
-use procession::{Child, SpawnError, SpawnOptions};
 
+pub use self::versions::Upgrade;
+pub(crate) use self::versions::{Link, Member, Outcome, Shared, State};
 use crate::account;
-use crate::budget::Budget;
-use crate::cluster::OwnNode;
-use crate::deployment::Link;
-use crate::failure::{Error, cleaned, label};
-use crate::guest::Guest;
-use crate::library;
+use crate::failure::Error;
 use crate::limits::Limits;
-use crate::message::Message;
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::owner::{Owner, ProgramId};
@@ -23,7 +20,6 @@ use crate::permissions::{Bounds, Permissions};
 use crate::repeatable::RepeatableRun;
 use crate::source::{PARTS, Part, compile, load_error, lua_text};
 use crate::tls::Tls;
-use crate::value::Value;
 use crate::version::Version;
 
 /// The default limit of the memory that a process may allocate in its Lua state, in bytes.
@@ -73,6 +69,16 @@ pub(crate) struct Inner {
     pub(crate) tls: Tls,
 }
 
+/// The node of a program, if its host has given it one.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnNode(pub(crate) Option<procession_cluster::Node>);
+
+/// The node that no program has.
+#[cfg(not(feature = "cluster"))]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnNode;
+
 impl Program {
     /// Loads a program from source, and checks that it compiles. `name` is the name of the program
     /// in errors.
@@ -114,6 +120,11 @@ impl Program {
             node: OwnNode::default(),
             tls: Tls::default(),
         })))
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
     }
 
     /// Returns the version of the program: a hash of its source and of its modules, as 16
@@ -186,9 +197,8 @@ impl Program {
     /// Sets the number of bytes that each process may allocate in its Lua state. An allocation
     /// beyond that raises an error in Lua.
     #[must_use]
-    pub fn memory_limit(mut self, bytes: usize) -> Self {
-        Arc::make_mut(&mut self.0).memory_bytes = bytes;
-        self
+    pub fn memory_limit(self, bytes: usize) -> Self {
+        self.with(|inner| inner.memory_bytes = bytes)
     }
 
     /// Sets the number of messages that may wait for each process. Default: 1 048 576.
@@ -202,24 +212,21 @@ impl Program {
     /// bounds it further. With [`WhenFull::Kill`](procession::mailbox::WhenFull::Kill), guests can
     /// end the process: any of them may fill its mailbox.
     #[must_use]
-    pub fn mailbox_limit(mut self, messages: usize) -> Self {
-        Arc::make_mut(&mut self.0).mailbox_messages = messages;
-        self
+    pub fn mailbox_limit(self, messages: usize) -> Self {
+        self.with(|inner| inner.mailbox_messages = messages)
     }
 
     /// Sets the number of Lua instructions after which a process yields to others.
     #[must_use]
-    pub fn instructions_per_step(mut self, count: u32) -> Self {
-        Arc::make_mut(&mut self.0).instructions = count.max(100);
-        self
+    pub fn instructions_per_step(self, count: u32) -> Self {
+        self.with(|inner| inner.instructions = count.max(100))
     }
 
     /// Sets the permissions of the processes that are spawned from Rust. Those that they spawn have
     /// the same, or fewer. Default: [`Permissions::none`].
     #[must_use]
-    pub fn permissions(mut self, permissions: Permissions) -> Self {
-        Arc::make_mut(&mut self.0).permissions = permissions;
-        self
+    pub fn permissions(self, permissions: Permissions) -> Self {
+        self.with(|inner| inner.permissions = permissions)
     }
 
     /// Keeps a name for the host: no process of the program may register it. Otherwise a process
@@ -228,47 +235,16 @@ impl Program {
     /// A program that replaces this one in a [`Deployment`](crate::Deployment) must keep the name
     /// itself.
     #[must_use]
-    pub fn reserve_name(mut self, name: impl Into<String>) -> Self {
-        Arc::make_mut(&mut self.0).reserved.push(name.into());
-        self
-    }
-
-    /// Gives the processes a node: they use processes of other nodes by the functions of `node`,
-    /// and those that have registered names are reached by these.
-    ///
-    /// A process may name processes of nodes that its [`Permissions`] include, as those to connect
-    /// to do. A PID that it was sent is itself a permission. Of a program with a node, all nodes
-    /// that can connect may send to the processes that have names.
-    ///
-    /// ```
-    /// use procession_cluster::{Cookie, Node};
-    /// use procession_lua::{Program, Value};
-    ///
-    /// let program = Program::load("named", "function main() return node.name() end")?;
-    /// procession::run(async {
-    ///     let cookie = Cookie::random()?;
-    ///     let node = Node::builder("shop@127.0.0.1").cookie(cookie).start().await?;
-    ///     let name = program.node(node).spawn("main", [])?.await?;
-    ///     assert_eq!(name, Value::string("shop@127.0.0.1"));
-    ///     Ok::<(), Box<dyn std::error::Error>>(())
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[cfg(feature = "cluster")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "cluster")))]
-    #[must_use]
-    pub fn node(mut self, node: procession_cluster::Node) -> Self {
-        Arc::make_mut(&mut self.0).node = OwnNode::new(node);
-        self
+    pub fn reserve_name(self, name: impl Into<String>) -> Self {
+        self.with(|inner| inner.reserved.push(name.into()))
     }
 
     /// Sets the certificates for the connections of the processes. Default: [`Tls::new`].
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     #[must_use]
-    pub fn tls(mut self, tls: Tls) -> Self {
-        Arc::make_mut(&mut self.0).tls = tls;
-        self
+    pub fn tls(self, tls: Tls) -> Self {
+        self.with(|inner| inner.tls = tls)
     }
 
     /// Reports processes that fail on standard error, except for `main`: the host that starts
@@ -278,18 +254,16 @@ impl Program {
     /// [reports](procession::report) are not, and would repeat each line:
     /// [`Builder::on_exit`](procession::Builder::on_exit) turns them off.
     #[must_use]
-    pub fn report_failures(mut self) -> Self {
-        Arc::make_mut(&mut self.0).reports = true;
-        self
+    pub fn report_failures(self) -> Self {
+        self.with(|inner| inner.reports = true)
     }
 
     /// Lets processes read the standard input of the host. By default, `io.read` raises an error.
     ///
     /// All processes read from the same input: each line is read once.
     #[must_use]
-    pub fn standard_input(mut self) -> Self {
-        Arc::make_mut(&mut self.0).input = true;
-        self
+    pub fn standard_input(self) -> Self {
+        self.with(|inner| inner.input = true)
     }
 
     /// Sets the output to which processes print, and the one to which they log and failures are
@@ -302,10 +276,8 @@ impl Program {
     /// With this setting, a process does not wait for its output when it ends. Call
     /// [`Output::flush`] before the host exits.
     #[must_use]
-    pub fn output(mut self, out: Output, err: Output) -> Self {
-        let inner = Arc::make_mut(&mut self.0);
-        (inner.out, inner.err, inner.settles) = (out, err, false);
-        self
+    pub fn output(self, out: Output, err: Output) -> Self {
+        self.with(|inner| (inner.out, inner.err, inner.settles) = (out, err, false))
     }
 
     /// Lets processes call `command.NAME(value)`.
@@ -339,123 +311,19 @@ impl Program {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn command(mut self, name: impl Into<String>, id: CommandId) -> Self {
-        Arc::make_mut(&mut self.0).commands.push((name.into(), id));
-        self
-    }
-
-    /// Starts a process that calls the global function `function`.
-    ///
-    /// # Errors
-    /// Returns an [`Error`] if the program has no such function, if it fails before the function is
-    /// called, or if the scheduler accepts no more processes.
-    #[track_caller]
-    pub fn spawn(
-        &self,
-        function: &str,
-        arguments: impl IntoIterator<Item = Value>,
-    ) -> Result<Child<Message, Value>, Error> {
-        self.spawn_with(SpawnOptions::new(), function, arguments)
-    }
-
-    /// Starts a process like [`spawn`](Self::spawn), with options. Its label is the name of the
-    /// function.
-    ///
-    /// # Errors
-    /// Returns an [`Error`] if [`spawn`](Self::spawn) does, and also if the options bound the
-    /// mailbox.
-    #[track_caller]
-    pub fn spawn_with(
-        &self,
-        options: SpawnOptions,
-        function: &str,
-        arguments: impl IntoIterator<Item = Value>,
-    ) -> Result<Child<Message, Value>, Error> {
-        self.spawn_bounded(self.0.permissions.clone().into(), options, function, arguments)
-    }
-
-    /// Starts a process within these bounds.
-    #[track_caller]
-    pub(crate) fn spawn_bounded(
-        &self,
-        bounds: Bounds,
-        options: SpawnOptions,
-        function: &str,
-        arguments: impl IntoIterator<Item = Value>,
-    ) -> Result<Child<Message, Value>, Error> {
-        let refused = |cause| Error::Start {
-            program: self.0.name.clone(),
-            function: function.to_owned(),
-            cause,
-        };
-        if options.mailbox_capacity().is_some() {
-            return Err(refused(
-                "the mailbox of a guest cannot be bounded, since it also receives the answers that the guest waits for"
-                    .to_owned(),
-            ));
-        }
-        let arguments: Vec<Value> = arguments.into_iter().collect();
-        let guest = Guest::bounded(self.clone(), bounds);
-        let account = guest.account();
-        let started =
-            options.label(label(function)).spawn_machine(guest, function, Box::new(arguments));
-        let child = started.map_err(|error| refused(init_cause(&error)))?;
-        account.enter(child.pid());
-        Ok(child)
-    }
-
-    /// Starts a process that evaluates lines of Lua in the state of a process of this program, and
-    /// prints the results.
-    ///
-    /// The handler of the command `read` gets each line: its input is the [`Value::Boolean`] `true`
-    /// if the line continues a statement, and it completes with a [`Value::String`], or with
-    /// [`Value::Nil`] at the end of the input. The process ends then. It does not end at a cancel,
-    /// unless [`SpawnOptions::on_cancel`] says so.
-    ///
-    /// # Errors
-    /// Returns an [`Error`] if [`spawn_with`](Self::spawn_with) does.
-    #[track_caller]
-    pub fn repl(
-        &self,
-        options: SpawnOptions,
-        read: CommandId,
-    ) -> Result<Child<Message, Value>, Error> {
-        let failed = |error| load_error(&self.0.name, &error);
-        let addition =
-            compile("=procession", include_bytes!("lua/repl.lua"), true).map_err(failed)?;
-        let mut program = self.clone().command("repl read", read);
-        Arc::make_mut(&mut program.0).addition = Some(addition);
-        program.spawn_with(options, "procession repl", [])
-    }
-
-    /// Returns `true` if a process of this program finds a global function with this name.
-    ///
-    /// # Errors
-    /// Returns an [`Error`] if the program fails before one of its functions is called.
-    pub fn has_function(&self, name: &str) -> Result<bool, Error> {
-        let budget = Arc::new(Budget::new(self.0.instructions));
-        let opened = library::open(self, &self.0.permissions.clone().into(), usize::MAX, &budget);
-        let found = opened.and_then(|lua| lua.globals().raw_get::<mlua::Value>(name));
-        let is_function = found.map(|value| value.is_function());
-        is_function.map_err(|error| Error::Start {
-            program: self.0.name.clone(),
-            function: name.to_owned(),
-            cause: cleaned(&error.to_string()),
-        })
+    pub fn command(self, name: impl Into<String>, id: CommandId) -> Self {
+        self.with(|inner| inner.commands.push((name.into(), id)))
     }
 
     /// Makes the processes of this program part of a deployment that begins with it.
-    pub(crate) fn deployed(mut self, link: Link) -> Self {
-        Arc::make_mut(&mut self.0).deployment = Some(link);
-        self
+    pub(crate) fn deployed(self, link: Link) -> Self {
+        self.with(|inner| inner.deployment = Some(link))
     }
 
     /// Makes this program a version of a deployment, which has the version `before`.
     pub(crate) fn deployed_after(self, link: Link, before: &Self) -> Self {
-        let mut program = self.deployed(link);
-        let inner = Arc::make_mut(&mut program.0);
-        (inner.id, inner.later) = (before.0.id, before.0.later.clone());
-        program
+        let (id, later) = (before.0.id, before.0.later.clone());
+        self.deployed(link).with(|inner| (inner.id, inner.later) = (id, later))
     }
 
     /// Returns the program that new processes of this program run.
@@ -465,9 +333,8 @@ impl Program {
     }
 
     /// Makes the processes of this program part of a run that can be repeated.
-    pub(crate) fn repeatable(mut self, run: RepeatableRun) -> Self {
-        Arc::make_mut(&mut self.0).repeatable = Some(Arc::new(run));
-        self
+    pub(crate) fn repeatable(self, run: RepeatableRun) -> Self {
+        self.with(|inner| inner.repeatable = Some(Arc::new(run)))
     }
 
     /// # Errors
@@ -487,10 +354,4 @@ impl Program {
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
-}
-
-fn init_cause(error: &SpawnError<Guest>) -> String {
-    use std::error::Error as _;
-    let Some(init) = error.init_error() else { return error.to_string() };
-    init.source().map_or_else(|| init.to_string(), ToString::to_string)
 }

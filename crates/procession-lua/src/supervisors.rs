@@ -20,7 +20,7 @@ use crate::arguments::{Arguments, milliseconds};
 use crate::ends;
 use crate::entry::Entry;
 use crate::failure::label;
-use crate::guest::Guest;
+use crate::host::Host;
 use crate::limits::Resource;
 use crate::owner;
 use crate::permissions::Bounds;
@@ -30,6 +30,7 @@ use crate::value::Value;
 /// The process that starts a supervisor. Children run its program, within its bounds.
 #[derive(Debug)]
 pub(crate) struct Parent {
+    host: &'static dyn Host,
     program: Program,
     bounds: Bounds,
     account: Arc<Account>,
@@ -49,12 +50,6 @@ struct Described {
     _held: Held,
 }
 
-impl Described {
-    fn input(&self) -> procession::command::Value {
-        Box::new(self.arguments.clone())
-    }
-}
-
 /// The number of children that were described, for the ids of those that have none.
 static UNNAMED: AtomicU64 = AtomicU64::new(1);
 
@@ -62,8 +57,18 @@ static UNNAMED: AtomicU64 = AtomicU64::new(1);
 type Asked = Pin<Box<dyn Future<Output = io::Result<Value>> + Send>>;
 
 impl Parent {
-    pub(crate) fn new(program: &Program, bounds: &Bounds, account: &Arc<Account>) -> Self {
-        Self { program: program.clone(), bounds: bounds.clone(), account: Arc::clone(account) }
+    pub(crate) fn new(
+        host: &'static dyn Host,
+        program: &Program,
+        bounds: &Bounds,
+        account: &Arc<Account>,
+    ) -> Self {
+        Self {
+            host,
+            program: program.clone(),
+            bounds: bounds.clone(),
+            account: Arc::clone(account),
+        }
     }
 
     /// Charges for a description. One key is of descriptions that have charges of their own.
@@ -161,18 +166,16 @@ impl Parent {
     #[track_caller]
     fn guest(&self, start: &Value, given: Option<&Value>, held: Held) -> Result<ChildSpec, String> {
         let entry = Entry::new(start, &self.bounds)?;
-        let function = entry.function.clone();
         let arguments: Vec<Value> = match given {
             Some(given) => list(given, "args")?.into_iter().cloned().collect(),
             None => Vec::new(),
         };
-        let (program, shown) = (self.program.clone(), label(&function));
-        let make = move || Guest::bounded(program.current(), entry.bounds());
+        let shown = label(&entry.function);
         let described = Described { arguments, _held: held };
-        let input = move || described.input();
+        let input = Box::new(move || described.arguments.clone());
         // Relaxed: it only gives numbers. An id of its own is set later.
         let id = format!("{shown} #{}", UNNAMED.fetch_add(1, Relaxed));
-        Ok(ChildSpec::machine(id, make, function, input).label(shown).untyped())
+        Ok(self.host.child(id, self.program.clone(), entry, input).label(shown))
     }
 }
 

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use procession::{Exit, Scheduler, SpawnOptions};
 
-use crate::budget::Budget;
 use crate::failure::Error;
-use crate::library;
 use crate::output::Output;
 use crate::program::Program;
 use crate::repeatable::RepeatableRun;
@@ -176,9 +174,7 @@ pub(crate) fn outcome(
 }
 
 fn names(program: &Program) -> mlua::Result<Vec<String>> {
-    let inner = program.inner();
-    let budget = std::sync::Arc::new(Budget::new(inner.instructions));
-    let lua = library::open(program, &inner.permissions.clone().into(), usize::MAX, &budget)?;
+    let lua = program.open()?;
     let mut names = Vec::new();
     for pair in lua.globals().pairs::<mlua::Value, mlua::Value>() {
         if let (mlua::Value::String(name), mlua::Value::Function(_)) = pair?

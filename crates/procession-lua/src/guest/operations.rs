@@ -9,6 +9,7 @@ use procession::command::{BlockingWork, Command, CommandResult};
 use procession::machine::Yields;
 use procession::{Address, Pid, SpawnOptions};
 
+use super::Guests;
 use super::running::Running;
 use super::timers::Charges;
 use super::waits::{Awaited, Cancel, Helper};
@@ -145,7 +146,7 @@ impl Running {
             }
             _ => match operation.strip_prefix(b"supervisor.") {
                 Some(operation) => {
-                    let parent = Parent::new(program, &self.bounds, &self.account);
+                    let parent = Parent::new(&Guests, program, &self.bounds, &self.account);
                     let asked = supervisors::ask(operation, arguments, &parent)?;
                     self.in_helper(yields, Cancel::Ignored, String::new(), asked)?
                 }

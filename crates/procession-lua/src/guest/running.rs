@@ -14,12 +14,11 @@ use super::waits::Awaited;
 use crate::account::{Account, Charge, Figures};
 use crate::arguments::Arguments;
 use crate::budget::Budget;
-use crate::deployment::Upgrade;
 use crate::failure::Failure;
 use crate::inbox::Received;
 use crate::message::{Charged, Content, Message};
 use crate::permissions::Bounds;
-use crate::program::Program;
+use crate::program::{Program, Upgrade};
 use crate::protect;
 use crate::value::{self, Value};
 

@@ -31,10 +31,9 @@ use procession::machine::{Yields, is_terminated};
 use super::Guest;
 use super::running::Running;
 use super::waits::Awaited;
-use crate::deployment::{Outcome, Upgrade};
 use crate::failure::{Failure, label};
 use crate::interrupt::CAUSE;
-use crate::program::Program;
+use crate::program::{Outcome, Program, Upgrade};
 use crate::protect;
 use crate::value::{self, Value};
 

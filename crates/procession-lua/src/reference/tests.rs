@@ -1,9 +1,6 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::{HOST_TABLES, LUA, OBJECTS, SECTIONS, signatures, table};
-use crate::budget::Budget;
-use crate::library;
 use crate::program::Program;
 
 /// Returns the names that a process of a program finds, as in `process.send`.
@@ -21,10 +18,7 @@ fn found() -> BTreeSet<String> {
         end
       end";
     let program = Program::load("names", source).expect("the source is valid Lua");
-    let inner = program.inner();
-    let budget = Arc::new(Budget::new(inner.instructions));
-    let lua = library::open(&program, &inner.permissions.clone().into(), usize::MAX, &budget)
-        .expect("the program runs");
+    let lua = program.open().expect("the program runs");
     let names: Vec<String> = lua.globals().get("names").expect("the program made it");
     names.into_iter().collect()
 }
