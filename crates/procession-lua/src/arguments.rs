@@ -10,6 +10,8 @@ use mlua::MultiValue;
 use procession::Pid;
 use procession::time::Instant;
 
+use crate::datagrams::Datagrams;
+use crate::net::Connection;
 use crate::secured::Secured;
 use crate::value::{self, LuaSocket, Socket, Value};
 
@@ -126,6 +128,20 @@ impl Arguments {
         match self.value(index)? {
             Value::Socket(socket) => Ok(socket),
             _ => Err(self.wrong(index, "a socket")),
+        }
+    }
+
+    pub(crate) fn connection(&self, index: usize) -> Result<Arc<Connection>, String> {
+        match self.socket(index)? {
+            Socket::Connection(connection) => Ok(connection),
+            _ => Err(format!("argument {} must be a connection", index + 1)),
+        }
+    }
+
+    pub(crate) fn datagrams(&self, index: usize) -> Result<Arc<Datagrams>, String> {
+        match self.socket(index)? {
+            Socket::Datagrams(socket) => Ok(socket),
+            _ => Err(format!("argument {} must be a UDP socket", index + 1)),
         }
     }
 

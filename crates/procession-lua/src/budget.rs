@@ -15,7 +15,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use crate::inbox::Inbox;
-use crate::interrupt::{self, CAUSE, Verdict};
+use crate::interrupt::{self, Asked, CAUSE, Verdict};
 
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
@@ -235,8 +235,39 @@ impl Budget {
         is_doomed
     }
 
+    /// Adapts the period to the time that the last one took.
+    fn adapt(&self, lua: &Lua) {
+        let (now, period) = (self.now(), self.period.load(Relaxed));
+        let took = now.saturating_sub(self.looked.swap(now, Relaxed));
+        let longest = longest_period(lua.used_memory()).min(self.instructions);
+        let next = if took > 2 * AIM {
+            (u128::from(period) * u128::from(AIM) / u128::from(took)) as u64
+        } else if took < AIM / 8 {
+            period * 2
+        } else {
+            period
+        };
+        self.period.store(next.clamp(1, longest), Relaxed);
+    }
+
+    /// Calls the hook at the next instruction if the last call was long ago. This is for work in
+    /// Rust, which the hook does not count.
+    pub(crate) fn note_work(&self, lua: &Lua) {
+        let is_long = self.now().saturating_sub(self.looked.load(Relaxed)) >= 2 * AIM;
+        if is_long && !self.is_doomed() && self.period.swap(1, Relaxed) != 1 {
+            self.set_hook(lua);
+        }
+    }
+
+    /// Sets the hook of the current Lua thread, and of those that are created in it from now on.
+    pub(crate) fn set_hook(&self, lua: &Lua) {
+        interrupt::set(lua, self.period());
+    }
+}
+
+impl Asked for Budget {
     /// Looks at the process after this number of instructions.
-    pub(crate) fn look(&self, lua: &Lua, instructions: u32) -> Verdict {
+    fn look(&self, lua: &Lua, instructions: u32) -> Verdict {
         self.count(instructions.into());
         let must_end = self.is_doomed();
         if self.overruns(lua) {
@@ -253,47 +284,18 @@ impl Budget {
         Verdict::Continue
     }
 
-    /// Adapts the period to the time that the last one took.
-    fn adapt(&self, lua: &Lua) {
-        let (now, period) = (self.now(), self.period.load(Relaxed));
-        let took = now.saturating_sub(self.looked.swap(now, Relaxed));
-        let longest = longest_period(lua.used_memory()).min(self.instructions);
-        let next = if took > 2 * AIM {
-            (u128::from(period) * u128::from(AIM) / u128::from(took)) as u64
-        } else if took < AIM / 8 {
-            period * 2
-        } else {
-            period
-        };
-        self.period.store(next.clamp(1, longest), Relaxed);
-    }
-
-    /// Begins the time of a period.
-    pub(crate) fn note_look(&self) {
-        self.looked.store(self.now(), Relaxed);
-    }
-
     /// Returns the instructions between two calls of the hook. In a process that must end, each
     /// instruction fails.
-    pub(crate) fn period(&self) -> u32 {
+    fn period(&self) -> u32 {
         if self.is_doomed() {
             return 1;
         }
         u32::try_from(self.period.load(Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// Calls the hook at the next instruction if the last call was long ago. This is for work in
-    /// Rust, which the hook does not count.
-    pub(crate) fn note_work(&self, lua: &Lua) {
-        let is_long = self.now().saturating_sub(self.looked.load(Relaxed)) >= 2 * AIM;
-        if is_long && !self.is_doomed() && self.period.swap(1, Relaxed) != 1 {
-            self.set_hook(lua);
-        }
-    }
-
-    /// Sets the hook of the current Lua thread, and of those that are created in it from now on.
-    pub(crate) fn set_hook(&self, lua: &Lua) {
-        interrupt::set(lua, self.period());
+    /// Begins the time of a period.
+    fn note_look(&self) {
+        self.looked.store(self.now(), Relaxed);
     }
 }
 

@@ -5,6 +5,7 @@ mod operations;
 mod outside;
 mod running;
 mod start;
+mod state;
 mod timers;
 mod upgrade;
 mod waits;
@@ -12,14 +13,12 @@ mod waits;
 use std::error::Error;
 use std::sync::Arc;
 
-use mlua::MultiValue;
+use mlua::{MultiValue, Thread};
 use procession::machine::{Events, InitError, Process, Status, Yields, is_terminated};
 
-use self::running::{Ending, Ran, Running};
-pub(crate) use self::start::Guests;
+use self::running::Ran;
+use self::state::{Awaited, Ending, Running};
 use self::timers::Timers;
-use self::upgrade::Attempt;
-use self::waits::Awaited;
 use crate::account::Account;
 use crate::budget::Budget;
 use crate::failure::{Failure, cleaned, label};
@@ -27,7 +26,7 @@ use crate::library;
 use crate::limits::{Hold, Resource};
 use crate::message::Message;
 use crate::permissions::Bounds;
-use crate::program::{Member, Program};
+use crate::program::{Member, Program, Upgrade};
 use crate::protect;
 use crate::value::{self, Value};
 
@@ -50,6 +49,19 @@ pub struct Guest {
     member: Option<Member>,
     account: Arc<Account>,
 }
+
+/// The phase of an upgrade that has begun.
+#[derive(Debug)]
+enum Attempt {
+    /// The function `upgrade` runs.
+    Saves { upgrade: Upgrade, thread: Thread, given: MultiValue, steps: u32 },
+    /// The new function runs and has not waited yet. The old state is kept.
+    Tries { upgrade: Upgrade, old: Box<Running>, before: Program, steps: u32 },
+}
+
+/// The host of the library: it starts guests.
+#[derive(Debug)]
+pub(crate) struct Guests;
 
 impl Guest {
     /// Creates a process of `program` for [`procession::machine::spawn_machine`].
@@ -119,6 +131,7 @@ impl Guest {
             .collect::<mlua::Result<MultiValue>>();
         let waits = Awaited::Ready(given.map_err(refused)?);
         Ok(Running {
+            host: &Guests,
             lua,
             bounds: self.bounds.clone(),
             account: self.account(),

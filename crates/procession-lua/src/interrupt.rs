@@ -17,8 +17,6 @@ use mlua::ffi::{self, lua_Debug, lua_State};
 use mlua::{Lua, Table};
 use procession::report::catch_panic;
 
-use crate::budget::Budget;
-
 /// The end of the text of the errors that the hook raises. Once the process must end, it is the
 /// text.
 pub(crate) const CAUSE: &str = "the process computed for too long where it cannot be suspended";
@@ -34,6 +32,18 @@ pub(crate) enum Verdict {
     End,
 }
 
+/// What the hook asks.
+pub(crate) trait Asked: Send + Sync {
+    /// Returns what happens after `passed` instructions.
+    fn look(&self, lua: &Lua, passed: u32) -> Verdict;
+
+    /// Returns the instructions until the next call of the hook.
+    fn period(&self) -> u32;
+
+    /// Notes that the hook ends now.
+    fn note_look(&self);
+}
+
 /// The place of the error of a process that must end, in the registry. It is the metatable of
 /// itself and of the other errors.
 fn key() -> *const c_void {
@@ -41,13 +51,13 @@ fn key() -> *const c_void {
     (&raw const KEY).cast()
 }
 
-/// Lets the hook of a state ask this budget. The hook is not set yet.
+/// Lets the hook of a state ask this. The hook is not set yet.
 ///
 /// # Errors
 /// Returns an error if there is no memory.
 #[expect(unsafe_code, reason = "functions of C, and a key without a text, have no safe interface")]
-pub(crate) fn prepare(lua: &Lua, budget: &Arc<Budget>) -> mlua::Result<()> {
-    lua.set_app_data(Arc::clone(budget));
+pub(crate) fn prepare(lua: &Lua, asked: Arc<dyn Asked>) -> mlua::Result<()> {
+    lua.set_app_data(asked);
     let error = lua.create_table()?;
     error.raw_set(1, CAUSE)?;
     // SAFETY: `text` keeps the rules of functions of C.
@@ -110,20 +120,20 @@ unsafe fn set_thread(thread: *mut lua_State, period: u32) {
     unsafe { ffi::lua_sethook(thread, Some(hook), ffi::LUA_MASKCOUNT, period) };
 }
 
-/// Asks the budget of a state, and sets the next period. `passed` is the one that has passed.
+/// Asks what a state has for that, and sets the next period. `passed` is the one that has passed.
 ///
 /// # Safety
 /// `thread` is a valid thread of the state.
 #[expect(unsafe_code, reason = "a hook that raises errors itself has no safe interface")]
 unsafe fn ask(lua: &Lua, thread: *mut lua_State, passed: u32) -> Verdict {
-    let Some(budget) = lua.app_data_ref::<Arc<Budget>>() else { return Verdict::Continue };
-    let verdict = budget.look(lua, passed);
-    let period = budget.period();
+    let Some(asked) = lua.app_data_ref::<Arc<dyn Asked>>() else { return Verdict::Continue };
+    let verdict = asked.look(lua, passed);
+    let period = asked.period();
     if period != passed {
         // SAFETY: the thread is valid, and its state is one of `mlua`.
         unsafe { set_thread(thread, period) };
         // In a deep stack, this has taken longer than the code of the program that it delays.
-        budget.note_look();
+        asked.note_look();
     }
     verdict
 }

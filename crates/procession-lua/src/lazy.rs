@@ -484,10 +484,7 @@ mod tests {
     fn a_waiting_process_holds_little() {
         let source = "function main() process.receive() end";
         let program = Program::load("test", source).expect("the source is valid Lua");
-        let budget = Arc::new(Budget::new(10_000));
-        let lua =
-            library::open(&Guests, &program, &Permissions::none().into(), usize::MAX, &budget)
-                .expect("the program runs");
+        let lua = program.open().expect("the program runs");
         let main = lua.globals().raw_get("main").expect("the program has it");
         let thread = lua.create_thread(main).expect("there is memory");
         let mut waits = MultiValue::new();

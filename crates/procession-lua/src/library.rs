@@ -57,7 +57,7 @@ pub(crate) fn open(
     let own: Table = prelude.call(native)?;
     lua.set_named_registry_value(lazy::OWN, &own)?;
     lazy.begin(&lua, &own)?;
-    interrupt::prepare(&lua, budget)?;
+    interrupt::prepare(&lua, Arc::clone(budget) as _)?;
     // The prelude has taken what it needs of them. Tracebacks have the names of functions from the
     // rest of this table.
     let loaded: Table = lua.named_registry_value("_LOADED")?;

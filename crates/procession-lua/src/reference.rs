@@ -5,17 +5,8 @@ use std::fmt::Write as _;
 
 mod functions;
 
+use self::functions::Function;
 pub(crate) use self::functions::{HOST_TABLES, LUA, SECTIONS};
-
-/// A function of the library.
-#[derive(Debug)]
-pub(crate) struct Function {
-    /// Its name, parameters and results, as in `json.decode(text: string): any, string?`. A name
-    /// with a colon is a method.
-    signature: &'static str,
-    /// The description, which begins with a verb.
-    description: &'static str,
-}
 
 /// The parts of a signature.
 #[derive(Debug, PartialEq, Eq)]

@@ -41,15 +41,6 @@ const CHILD_BYTES: usize = 512;
 /// The bytes of a supervisor, beside those of its table.
 const SUPERVISOR_BYTES: usize = 4096;
 
-/// The arguments of a child, and the charge for its description. The description is kept for
-/// restarts.
-#[derive(Debug)]
-struct Described {
-    arguments: Vec<Value>,
-    /// It ends when this is dropped.
-    _held: Held,
-}
-
 /// The number of children that were described, for the ids of those that have none.
 static UNNAMED: AtomicU64 = AtomicU64::new(1);
 
@@ -171,8 +162,11 @@ impl Parent {
             None => Vec::new(),
         };
         let shown = label(&entry.function);
-        let described = Described { arguments, _held: held };
-        let input = Box::new(move || described.arguments.clone());
+        let input = Box::new(move || {
+            // The description is kept for restarts, and so is its charge.
+            let _charge = &held;
+            arguments.clone()
+        });
         // Relaxed: it only gives numbers. An id of its own is set later.
         let id = format!("{shown} #{}", UNNAMED.fetch_add(1, Relaxed));
         Ok(self.host.child(id, self.program.clone(), entry, input).label(shown))

@@ -5,23 +5,10 @@ use std::sync::Arc;
 use procession::machine::Yields;
 use procession::time::Instant;
 
-use super::operations::Served;
-use super::outside::connection;
-use super::running::Running;
-use super::waits::{Cancel, Taken};
-use crate::account::Account;
+use super::state::{Cancel, Running, Served, Taken};
 use crate::arguments::Arguments;
 use crate::http::{self, Asked, Memory};
 use crate::value::Value;
-
-/// Returns the account of the process that performs a step.
-pub(super) fn own_account(yields: &Yields<'_>) -> Result<Arc<Account>, String> {
-    Account::of(yields.pid()).ok_or_else(|| "the process has no account".to_owned())
-}
-
-fn memory(arguments: &Arguments, yields: &Yields<'_>) -> Result<Memory, String> {
-    Ok(Memory { account: own_account(yields)?, most: arguments.1 })
-}
 
 impl Running {
     pub(super) fn serve_http(
@@ -30,22 +17,22 @@ impl Running {
         arguments: &Arguments,
         yields: &Yields<'_>,
     ) -> Result<Served, String> {
-        let to = connection(arguments)?;
+        let to = arguments.connection(0)?;
         match operation {
             b"wait" => {
                 let until = match self.cancelled {
                     true => Some(Instant::now()),
                     false => arguments.deadline(1)?,
                 };
-                self.read(arguments, Taken::Kept(own_account(yields)?), until, yields)
+                self.read(arguments, Taken::Kept(Arc::clone(&self.account)), until, yields)
             }
             b"next" => {
                 let timeout = arguments.duration(1)?.unwrap_or_default();
                 // Most requests arrive as a whole. They need no process that waits.
-                match http::try_next_request(&to, memory(arguments, yields)?) {
+                match http::try_next_request(&to, self.memory(arguments)) {
                     Some(request) => Ok(Served::Done(request)),
                     None => {
-                        let memory = memory(arguments, yields)?;
+                        let memory = self.memory(arguments);
                         let work = http::next_request(to, timeout, memory);
                         self.in_helper(yields, Cancel::Ignored, String::new(), work)
                     }
@@ -75,11 +62,15 @@ impl Running {
                     Err(cause) => return Ok(Served::Done(Value::string(cause))),
                 };
                 let until = arguments.deadline(3)?.ok_or("a request needs a limit of time")?;
-                let work = http::request(to, asked, until, memory(arguments, yields)?);
+                let work = http::request(to, asked, until, self.memory(arguments));
                 self.in_helper(yields, Cancel::Ignored, String::new(), work)
             }
             _ => Err("the runtime has no such operation".to_owned()),
         }
+    }
+
+    fn memory(&self, arguments: &Arguments) -> Memory {
+        Memory { account: Arc::clone(&self.account), most: arguments.1 }
     }
 
     /// Writes an answer. The program gets `true` if the connection stays open.
@@ -90,7 +81,7 @@ impl Running {
         stays: bool,
         yields: &Yields<'_>,
     ) -> Result<Served, String> {
-        let (to, until) = (connection(arguments)?, arguments.deadline(3)?);
+        let (to, until) = (arguments.connection(0)?, arguments.deadline(3)?);
         let written = match to.try_write(&text) {
             Ok(None) => return Ok(Served::Done(stays.into())),
             Ok(Some(written)) => written,

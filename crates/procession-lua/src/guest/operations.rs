@@ -1,19 +1,15 @@
 //! The operations that a guest may have to wait for.
 
-use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::sync::LazyLock;
 
 use procession::command::{BlockingWork, Command, CommandResult};
 use procession::machine::Yields;
-use procession::{Address, Pid, SpawnOptions};
+use procession::{Address, Pid};
 
-use super::Guests;
-use super::running::Running;
+use super::state::{Awaited, Cancel, Running, Served};
 use super::timers::Charges;
-use super::waits::{Awaited, Cancel, Helper};
-use crate::account::{Account, MONITORS_MAX};
+use crate::account::MONITORS_MAX;
 use crate::arguments::Arguments;
 use crate::ends;
 use crate::input::{self, Wanted};
@@ -28,18 +24,6 @@ use crate::value::Value;
 fn call_tag(caller: Pid, number: u64) -> u64 {
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEY.hash_one((caller, number))
-}
-
-/// The result of serving an operation.
-pub(super) enum Served {
-    /// The operation is done: the process continues with this value.
-    Done(Value),
-    /// The process waits.
-    Waits(Awaited),
-    /// The process waits for something to read, and has already recorded that.
-    WaitsToRead,
-    /// The process continues after all other processes that are ready.
-    Yields,
 }
 
 impl Running {
@@ -146,7 +130,7 @@ impl Running {
             }
             _ => match operation.strip_prefix(b"supervisor.") {
                 Some(operation) => {
-                    let parent = Parent::new(&Guests, program, &self.bounds, &self.account);
+                    let parent = Parent::new(self.host, program, &self.bounds, &self.account);
                     let asked = supervisors::ask(operation, arguments, &parent)?;
                     self.in_helper(yields, Cancel::Ignored, String::new(), asked)?
                 }
@@ -175,19 +159,6 @@ impl Running {
             Served::Waits(Awaited::Output(self.tag, turn))
         }))
     }
-
-    /// Waits for `work`, which another process performs.
-    pub(super) fn in_helper<T: Into<Value>>(
-        &mut self,
-        yields: &Yields<'_>,
-        cancel: Cancel,
-        act: String,
-        work: impl Future<Output = io::Result<T>> + Send + 'static,
-    ) -> Result<Served, String> {
-        self.tag += 1;
-        let helper = start_helper(yields, self.tag, act, work)?;
-        Ok(Served::Waits(Awaited::Done(self.tag, cancel, Some(helper))))
-    }
 }
 
 /// Returns the part of the input that an operation reads.
@@ -198,35 +169,6 @@ fn wanted(arguments: &Arguments) -> Result<Wanted, String> {
         b"all" => Wanted::All,
         _ => Wanted::Count(usize::try_from(arguments.integer(1)?).unwrap_or(0)),
     })
-}
-
-/// Starts a process that performs `work`.
-pub(super) fn start_helper<T: Into<Value>>(
-    yields: &Yields<'_>,
-    tag: u64,
-    act: String,
-    work: impl Future<Output = io::Result<T>> + Send + 'static,
-) -> Result<Helper, String> {
-    let to = yields.pid();
-    let started = SpawnOptions::new().try_spawn(async move {
-        let result: Result<Value, Box<str>> =
-            work.await.map(Into::into).map_err(|error| match act.as_str() {
-                "" => error.to_string().into(),
-                act => format!("{act}: {error}").into(),
-            });
-        let message = match (Account::of(to), result) {
-            // The guest waits for it, so it is never refused.
-            (Some(account), Ok(value)) => {
-                let charge = account.charge_over(value.size());
-                Message::Charged(Content::Done { tag, value }.charged(charge))
-            }
-            (_, result) => Message::Done { tag, result },
-        };
-        // Ignored: if the guest has ended, no process needs the result.
-        drop(procession::mailbox::send(to, message));
-    });
-    let helper = started.map_err(|error| error.to_string())?;
-    Ok(Helper(helper.pid()))
 }
 
 /// Returns the result of a command: of file work, or of a handler of the program's host.

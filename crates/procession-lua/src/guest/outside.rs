@@ -1,19 +1,12 @@
 //! The operations of a guest on files and sockets.
 
-use std::io;
-use std::sync::Arc;
-
 use procession::machine::Yields;
-use procession::time::Instant;
 
-use super::messages::own_account;
-use super::operations::Served;
-use super::running::Running;
-use super::waits::{Awaited, Cancel, Taken};
+use super::state::{Cancel, Running, Served, Taken};
 use crate::arguments::Arguments;
-use crate::datagrams::{self, Datagrams};
+use crate::datagrams;
 use crate::fs::{self, Part, Writing};
-use crate::net::{self, Connection};
+use crate::net;
 use crate::program::Program;
 use crate::value::{Socket, Value};
 
@@ -39,8 +32,7 @@ impl Running {
             b"connect" => {
                 let (address, timeout) = (arguments.text(0)?, arguments.duration(1)?);
                 let (tls, secured) = (program.inner().tls.clone(), arguments.secured(2)?);
-                let account = own_account(yields)?;
-                let secured = secured.map(|secured| (secured, account.hold()));
+                let secured = secured.map(|secured| (secured, self.account.hold()));
                 let ends = Cancel::Ends { limited: timeout.is_some() };
                 self.in_helper(
                     yields,
@@ -66,7 +58,7 @@ impl Running {
                     yields,
                     Cancel::Ends { limited: false },
                     String::new(),
-                    listener.accept(self.bounds.clone(), own_account(yields)?.hold()),
+                    listener.accept(self.bounds.clone(), self.account.hold()),
                 )?,
                 _ => return Err("argument 1 must be a listener".to_owned()),
             },
@@ -88,7 +80,7 @@ impl Running {
                 )?
             }
             b"send to" => {
-                let (socket, address) = (datagrams(arguments)?, arguments.text(1)?);
+                let (socket, address) = (arguments.datagrams(0)?, arguments.text(1)?);
                 let (bytes, timeout) = (arguments.bytes(2)?, arguments.duration(3)?);
                 let act = format!("cannot send to {address}");
                 let sending = socket.send(self.bounds.permissions.clone(), address, bytes, timeout);
@@ -96,7 +88,7 @@ impl Running {
                 self.in_helper(yields, Cancel::Ignored, act, work)?
             }
             b"receive from" => {
-                let (socket, timeout) = (datagrams(arguments)?, arguments.duration(1)?);
+                let (socket, timeout) = (arguments.datagrams(0)?, arguments.duration(1)?);
                 let ends = Cancel::Ends { limited: timeout.is_some() };
                 let work = async move {
                     let (bytes, sender) = socket.receive(timeout).await?;
@@ -129,104 +121,58 @@ impl Running {
                 let from = u64::try_from(from).map_err(|_| format!("{act} from offset {from}"))?;
                 let count = u64::try_from(arguments.integer_or(2, -1)?).ok();
                 let part = Part { from, count, most: arguments.1 as u64 };
-                self.in_thread(yields, act, fs::read(permissions, path, part))?
+                self.in_helper(yields, Cancel::Ignored, act, fs::read(permissions, path, part))?
             }
             b"size" => {
                 let act = format!("cannot get the size of {shown}");
-                self.in_thread(yields, act, fs::size(permissions, path))?
+                self.in_helper(yields, Cancel::Ignored, act, fs::size(permissions, path))?
             }
             b"write" | b"append" => {
                 let bytes = arguments.bytes(1)?;
                 let how = if operation == b"write" { Writing::New } else { Writing::Appended };
                 let act = format!("cannot write {shown}");
-                self.in_thread(yields, act, fs::write(permissions, path, bytes, how))?
+                self.in_helper(
+                    yields,
+                    Cancel::Ignored,
+                    act,
+                    fs::write(permissions, path, bytes, how),
+                )?
             }
             b"list" => {
                 let act = format!("cannot list {shown}");
-                self.in_thread(yields, act, fs::list(permissions, path, arguments.1))?
+                self.in_helper(
+                    yields,
+                    Cancel::Ignored,
+                    act,
+                    fs::list(permissions, path, arguments.1),
+                )?
             }
             b"kind" => {
                 let act = format!("cannot get the kind of {shown}");
-                self.in_thread(yields, act, fs::kind(permissions, path))?
+                self.in_helper(yields, Cancel::Ignored, act, fs::kind(permissions, path))?
             }
             b"make_directory" => {
                 let act = format!("cannot make {shown}");
-                self.in_thread(yields, act, fs::make_directory(permissions, path))?
+                self.in_helper(yields, Cancel::Ignored, act, fs::make_directory(permissions, path))?
             }
             b"remove" => {
                 let act = format!("cannot remove {shown}");
-                self.in_thread(yields, act, fs::remove(permissions, path))?
+                self.in_helper(yields, Cancel::Ignored, act, fs::remove(permissions, path))?
             }
             b"rename" => {
                 let act = format!("cannot rename {shown}");
-                self.in_thread(yields, act, fs::rename(permissions, path, arguments.path(1)?))?
+                self.in_helper(
+                    yields,
+                    Cancel::Ignored,
+                    act,
+                    fs::rename(permissions, path, arguments.path(1)?),
+                )?
             }
             _ => return Err("the runtime has no such operation".to_owned()),
         })
     }
 
-    /// Performs work that a cancel does not end.
-    fn in_thread(
-        &mut self,
-        yields: &Yields<'_>,
-        act: String,
-        work: impl Future<Output = io::Result<Value>> + Send + 'static,
-    ) -> Result<Served, String> {
-        self.in_helper(yields, Cancel::Ignored, act, work)
-    }
-
     fn check_listen(&self, act: &str) -> Result<(), String> {
         self.bounds.permissions.check_listen().map_err(|error| format!("{act}: {error}"))
-    }
-
-    /// Reads from a connection. If nothing has arrived, the process waits.
-    pub(super) fn read(
-        &mut self,
-        arguments: &Arguments,
-        taken: Taken,
-        until: Option<Instant>,
-        yields: &Yields<'_>,
-    ) -> Result<Served, String> {
-        let connection = connection(arguments)?;
-        let is_over = until.is_some_and(|until| until <= Instant::now());
-        // Without time to wait, this is the last look.
-        match taken.take(&connection, is_over) {
-            Some(read) => Ok(Served::Done(read.map_err(|error| error.to_string())?)),
-            None if is_over => Err("timeout".to_owned()),
-            None => {
-                self.waits = Awaited::Read { tag: 0, connection, taken, until, helper: None };
-                self.watch(yields)?;
-                Ok(Served::WaitsToRead)
-            }
-        }
-    }
-
-    /// Writes to a connection. If it does not take everything, the process waits.
-    fn write(&mut self, arguments: &Arguments, yields: &Yields<'_>) -> Result<Served, String> {
-        let (connection, bytes) = (connection(arguments)?, arguments.bytes(1)?);
-        match connection.try_write(&bytes).map_err(|error| error.to_string())? {
-            None => Ok(Served::Done(Value::Boolean(true))),
-            Some(some) => {
-                let writing = connection.write(bytes, some, arguments.duration(2)?);
-                let work = async { writing.await.map(|()| true) };
-                self.in_helper(yields, Cancel::Ignored, String::new(), work)
-            }
-        }
-    }
-}
-
-/// Returns the connection in the first argument.
-pub(super) fn connection(arguments: &Arguments) -> Result<Arc<Connection>, String> {
-    match arguments.socket(0)? {
-        Socket::Connection(connection) => Ok(connection),
-        _ => Err("argument 1 must be a connection".to_owned()),
-    }
-}
-
-/// Returns the UDP socket in the first argument.
-fn datagrams(arguments: &Arguments) -> Result<Arc<Datagrams>, String> {
-    match arguments.socket(0)? {
-        Socket::Datagrams(socket) => Ok(socket),
-        _ => Err("argument 1 must be a UDP socket".to_owned()),
     }
 }

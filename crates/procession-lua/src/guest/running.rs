@@ -1,72 +1,26 @@
-//! The state machine of a guest that has started.
+//! The steps of a guest that has started.
 
-use std::sync::Arc;
-
-use mlua::{Lua, MultiValue, Thread};
+use mlua::MultiValue;
 use procession::machine::{Events, Status, WaitingFor, Yields};
 use procession::relations::MonitorRef;
-use procession::time::Instant;
 use procession::{Event, Exit};
 
-use super::operations::{Served, completed};
-use super::timers::Timers;
-use super::waits::Awaited;
-use crate::account::{Account, Charge, Figures};
+use super::operations::completed;
+use super::state::{Awaited, Running, Served};
+use crate::account::Charge;
 use crate::arguments::Arguments;
-use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::inbox::Received;
 use crate::message::{Charged, Content, Message};
-use crate::permissions::Bounds;
-use crate::program::{Program, Upgrade};
+use crate::program::Program;
 use crate::protect;
 use crate::value::{self, Value};
-
-/// The state of a guest that has started. Lua's values refer to the Lua state, which is dropped
-/// with the last of them.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub(super) lua: Lua,
-    pub(super) bounds: Bounds,
-    pub(super) account: Arc<Account>,
-    pub(super) thread: Thread,
-    pub(super) budget: Arc<Budget>,
-    pub(super) waits: Awaited,
-    /// The last tag that was given to an operation.
-    pub(super) tag: u64,
-    /// The timer that is set, and the time at which it fires. There is at most one.
-    pub(super) timer: Option<(u64, Instant)>,
-    /// The messages that are sent later.
-    pub(super) timers: Timers,
-    /// The monitor of a call that was answered. The end that it reports is still to come.
-    pub(super) answered: Option<MonitorRef>,
-    /// The number of monitors whose report was not received yet.
-    pub(super) monitors: usize,
-    pub(super) cancelled: bool,
-    /// `true` after a cancel has ended a wait.
-    pub(super) cancel_seen: bool,
-    /// `true` once its function has waited.
-    pub(super) has_waited: bool,
-    /// The upgrade that happens at the next receive.
-    pub(super) asked: Option<Upgrade>,
-    pub(super) ending: Option<Ending>,
-}
 
 /// The result of a run.
 pub(super) enum Ran {
     /// The process is in a receive, and an upgrade was asked for.
     MayUpgrade,
     Until(Status<Value>),
-}
-
-/// The end of a process: its function has ended, but it may still wait for an output.
-#[derive(Debug)]
-pub(super) struct Ending {
-    pub(super) result: Result<Value, Failure>,
-    /// The steps that are left for the outputs: first the report, then the two waits.
-    pub(super) report: Option<String>,
-    pub(super) settle_out: bool,
-    pub(super) settle_err: bool,
 }
 
 impl Running {
@@ -272,24 +226,6 @@ impl Running {
             }
         }
         Ok(Ran::Until(Status::Continue))
-    }
-
-    /// Takes over the process from another state of it: what was received, the timer, the cancel.
-    pub(super) fn take_over(&mut self, other: &mut Self) {
-        self.budget.inbox.take_over(&other.budget.inbox);
-        self.budget.take_over(&other.budget);
-        self.asked = other.asked.take();
-        (self.tag, self.timer) = (other.tag, other.timer.take());
-        (self.cancelled, self.cancel_seen) = (other.cancelled, other.cancel_seen);
-        self.monitors = other.monitors;
-        self.timers = std::mem::take(&mut other.timers);
-        if other.budget.has_printed() {
-            self.budget.note_printed();
-        }
-    }
-
-    pub(super) fn figures(&self) -> Figures {
-        Figures { inbox: self.budget.inbox.len(), memory: self.lua.used_memory() }
     }
 
     /// Performs the steps that are left at the end of the process, and ends it.

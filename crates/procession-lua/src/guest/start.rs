@@ -7,7 +7,7 @@ use procession::command::CommandId;
 use procession::supervisor::ChildSpec;
 use procession::{Child, Pid, SpawnError, SpawnOptions};
 
-use super::Guest;
+use super::{Guest, Guests};
 use crate::budget::Budget;
 use crate::entry::Entry;
 use crate::failure::{Error, cleaned, label};
@@ -131,10 +131,6 @@ fn init_cause(error: &SpawnError<Guest>) -> String {
     let Some(init) = error.init_error() else { return error.to_string() };
     init.source().map_or_else(|| init.to_string(), ToString::to_string)
 }
-
-/// The host of the library: it starts guests.
-#[derive(Debug)]
-pub(crate) struct Guests;
 
 impl Host for Guests {
     fn spawn(

@@ -28,9 +28,8 @@
 use mlua::{MultiValue, Thread};
 use procession::machine::{Yields, is_terminated};
 
-use super::Guest;
-use super::running::Running;
-use super::waits::Awaited;
+use super::state::{Awaited, Running};
+use super::{Attempt, Guest};
 use crate::failure::{Failure, label};
 use crate::interrupt::CAUSE;
 use crate::program::{Outcome, Program, Upgrade};
@@ -43,15 +42,6 @@ const STEPS_MAX: u32 = 1000;
 /// The number of digits of a version in the label of a process. They tell the versions of one
 /// program apart, and leave room on a screen.
 const LABEL_DIGITS: usize = 8;
-
-/// The phase of an upgrade that has begun.
-#[derive(Debug)]
-pub(super) enum Attempt {
-    /// The function `upgrade` runs.
-    Saves { upgrade: Upgrade, thread: Thread, given: MultiValue, steps: u32 },
-    /// The new function runs and has not waited yet. The old state is kept.
-    Tries { upgrade: Upgrade, old: Box<Running>, before: Program, steps: u32 },
-}
 
 impl Guest {
     /// Continues an upgrade, or begins one that was asked for. Returns `true` if it needs another

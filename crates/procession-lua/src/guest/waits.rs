@@ -1,106 +1,24 @@
 //! The waits of a guest, and the events that end them.
 
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
 use mlua::{Lua, MultiValue};
-use procession::Pid;
 use procession::command::CommandId;
 use procession::machine::Yields;
-use procession::relations::MonitorRef;
 use procession::time::Instant;
 
-use super::operations::start_helper;
-use super::running::Running;
+use super::state::{Awaited, Cancel, Helper, Running, Served, Taken};
 use crate::account::Account;
+use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::inbox::Received;
 use crate::message::{Message, call_proof};
-use crate::net::Connection;
-use crate::output::Turn;
 use crate::value::{self, Value};
 
 /// The bytes that a Lua state may need for a small value, beside the value.
 const SPARE: usize = 4096;
-
-/// The condition that a process waits for.
-#[derive(Debug)]
-pub(super) enum Awaited {
-    /// None: the process continues with these values.
-    Ready(MultiValue),
-    Receive(Option<Instant>),
-    Sleep(Instant),
-    Answer {
-        tag: u64,
-        monitor: MonitorRef,
-        until: Option<Instant>,
-    },
-    Done(u64, Cancel, #[expect(dead_code, reason = "its drop ends the wait")] Option<Helper>),
-    /// The output has no room, or has not written everything yet. A cancel does not end this wait.
-    Output(u64, #[expect(dead_code, reason = "its drop ends the wait")] Turn),
-    /// The connection may have something to read, or the time is over.
-    Read {
-        tag: u64,
-        connection: Arc<Connection>,
-        taken: Taken,
-        until: Option<Instant>,
-        helper: Option<Helper>,
-    },
-}
-
-/// What happens to the bytes that arrive in a connection.
-#[derive(Clone, Debug)]
-pub(super) enum Taken {
-    /// The program gets so many of them.
-    Given(usize),
-    /// The connection keeps them for the next message of HTTP. The program gets `true`.
-    /// They count in the account of the process.
-    Kept(Arc<Account>),
-}
-
-impl Taken {
-    /// Takes bytes that are known to have arrived. With `last`, it is the last look.
-    pub(super) fn take(&self, connection: &Connection, last: bool) -> Option<io::Result<Value>> {
-        let most = match self {
-            Self::Given(most) => *most,
-            Self::Kept(_) if connection.has_kept() => return Some(Ok(Value::Boolean(true))),
-            Self::Kept(_) => usize::MAX,
-        };
-        let read = if last { connection.read_now(most) } else { connection.try_read(most) };
-        read.map(|read| {
-            let bytes = read?;
-            Ok(match self {
-                _ if bytes.is_empty() => Value::Nil,
-                Self::Kept(account) => {
-                    connection.keep(bytes.to_vec(), 0, account.hold());
-                    Value::Boolean(true)
-                }
-                Self::Given(_) => Value::String(bytes),
-            })
-        })
-    }
-}
-
-/// A process that waits on behalf of a guest. It is killed when the wait ends.
-#[derive(Debug)]
-pub(super) struct Helper(pub(super) Pid);
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        // Ignored: in most cases the process has already ended.
-        procession::relations::kill(self.0);
-    }
-}
-
-/// The effect of a cancel on a wait.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cancel {
-    /// None. The wait ends by itself, and the operation should be completed.
-    Ignored,
-    /// The cancel ends every wait without a limit of time, and the first one that is `limited`. A
-    /// process may therefore still wait while it cleans up, but not forever.
-    Ends { limited: bool },
-}
 
 impl Running {
     /// Returns the values that the process continues with, or `None` if it must still wait.
@@ -178,7 +96,7 @@ impl Running {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let readable = Arc::clone(connection).readable(timeout);
         let work = async { readable.await.map(|()| Value::Nil) };
-        *helper = Some(start_helper(yields, *tag, String::new(), work)?);
+        *helper = Some(Helper::start(yields, *tag, String::new(), work)?);
         Ok(())
     }
 
@@ -201,6 +119,58 @@ impl Running {
             yields.command(CommandId::SLEEP, self.tag, delay);
         }
         None
+    }
+
+    /// Waits for `work`, which another process performs.
+    pub(super) fn in_helper<T: Into<Value>>(
+        &mut self,
+        yields: &Yields<'_>,
+        cancel: Cancel,
+        act: String,
+        work: impl Future<Output = io::Result<T>> + Send + 'static,
+    ) -> Result<Served, String> {
+        self.tag += 1;
+        let helper = Helper::start(yields, self.tag, act, work)?;
+        Ok(Served::Waits(Awaited::Done(self.tag, cancel, Some(helper))))
+    }
+
+    /// Reads from a connection. If nothing has arrived, the process waits.
+    pub(super) fn read(
+        &mut self,
+        arguments: &Arguments,
+        taken: Taken,
+        until: Option<Instant>,
+        yields: &Yields<'_>,
+    ) -> Result<Served, String> {
+        let connection = arguments.connection(0)?;
+        let is_over = until.is_some_and(|until| until <= Instant::now());
+        // Without time to wait, this is the last look.
+        match taken.take(&connection, is_over) {
+            Some(read) => Ok(Served::Done(read.map_err(|error| error.to_string())?)),
+            None if is_over => Err("timeout".to_owned()),
+            None => {
+                self.waits = Awaited::Read { tag: 0, connection, taken, until, helper: None };
+                self.watch(yields)?;
+                Ok(Served::WaitsToRead)
+            }
+        }
+    }
+
+    /// Writes to a connection. If it does not take everything, the process waits.
+    pub(super) fn write(
+        &mut self,
+        arguments: &Arguments,
+        yields: &Yields<'_>,
+    ) -> Result<Served, String> {
+        let (connection, bytes) = (arguments.connection(0)?, arguments.bytes(1)?);
+        match connection.try_write(&bytes).map_err(|error| error.to_string())? {
+            None => Ok(Served::Done(Value::Boolean(true))),
+            Some(some) => {
+                let writing = connection.write(bytes, some, arguments.duration(2)?);
+                let work = async { writing.await.map(|()| true) };
+                self.in_helper(yields, Cancel::Ignored, String::new(), work)
+            }
+        }
     }
 
     pub(super) fn nothing(&self, why: &str) -> mlua::Result<MultiValue> {

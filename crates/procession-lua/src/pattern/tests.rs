@@ -1,8 +1,13 @@
 //! The functions of programs against Lua's own: texts are too long for Lua's matcher to be used.
 
+use std::sync::Arc;
+
 use mlua::Lua;
 
 use super::{Found, search};
+use crate::budget::Budget;
+use crate::guest::Guests;
+use crate::library;
 use crate::program::Program;
 
 const CASES: u64 = 400;
@@ -66,7 +71,10 @@ fn pattern(dice: &mut Dice) -> String {
 #[test]
 fn matches_are_those_of_lua() {
     let program = Program::load("test", "").expect("the source is valid Lua");
-    let guest = program.open().expect("the program runs");
+    let budget = Arc::new(Budget::new(10_000));
+    let bounds = program.inner().permissions.clone().into();
+    let guest =
+        library::open(&Guests, &program, &bounds, usize::MAX, &budget).expect("the program runs");
     let raw = Lua::new();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut failed = 0;

@@ -1,6 +1,14 @@
 //! The entries of the reference.
 
-use super::Function;
+/// A function of the library.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// Its name, parameters and results, as in `json.decode(text: string): any, string?`. A name
+    /// with a colon is a method.
+    pub(super) signature: &'static str,
+    /// The description, which begins with a verb.
+    pub(super) description: &'static str,
+}
 
 const fn function(signature: &'static str, description: &'static str) -> Function {
     Function { signature, description }
