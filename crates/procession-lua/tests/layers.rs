@@ -1,0 +1,169 @@
+//! The floors of the crate: which rooms may import which, and that no two modules import each
+//! other, but a few.
+//!
+//! The test reads the source of the crate.
+
+#[path = "../../procession/tests/it/layers/imports.rs"]
+mod imports;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use imports::{Graph, circles, forbidden, imports};
+
+/// The floors from the lowest to the highest, each with its rooms, and the rooms that each of these
+/// may import besides itself. A room imports only rooms of its own floor and of those below.
+const FLOORS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "texts, sources, limits and accounts",
+        &[
+            ("account", "limits owner"),
+            ("check", "failure reference source"),
+            ("failure", ""),
+            ("lazy", "source"),
+            ("limits", ""),
+            ("owner", "limits"),
+            ("pattern", ""),
+            ("reference", ""),
+            ("repeatable", ""),
+            ("secured", ""),
+            ("source", "failure"),
+            ("version", ""),
+            ("watch", ""),
+        ],
+    ),
+    (
+        "permissions and streams",
+        &[
+            ("datagrams", "limits net permissions"),
+            ("net", "account limits permissions secured stream tls"),
+            ("no_tls", "account secured"),
+            ("permissions", "limits"),
+            ("stream", "tls"),
+            ("tls", "account secured"),
+        ],
+    ),
+    (
+        "values",
+        &[
+            ("arguments", "datagrams net secured value"),
+            ("budget", "inbox interrupt"),
+            ("entry", "failure limits permissions value"),
+            ("fs", "permissions value"),
+            ("groups", "arguments value"),
+            ("http", "account net value"),
+            ("inbox", "account value"),
+            ("information", "account value"),
+            ("input", "value"),
+            ("interrupt", ""),
+            ("modules", "check failure permissions source version"),
+            ("output", "value"),
+            ("protect", "interrupt"),
+            ("value", "account datagrams lazy net watch"),
+        ],
+    ),
+    (
+        "programs and their messages",
+        &[
+            ("cluster", "account arguments message permissions program value watch"),
+            ("ends", "account owner permissions program"),
+            ("json", "cluster value watch"),
+            ("message", "account arguments program value"),
+            ("messages", "account arguments budget message program value"),
+            ("no_cluster", "arguments permissions program value"),
+            (
+                "program",
+                "account failure limits modules output owner permissions repeatable source tls version",
+            ),
+        ],
+    ),
+    (
+        "the library, over a host",
+        &[
+            ("host", "entry program value"),
+            (
+                "library",
+                "account arguments budget ends entry failure groups host information interrupt json lazy message messages output pattern permissions program value watch",
+            ),
+            (
+                "supervisors",
+                "account arguments ends entry failure host limits owner permissions program value",
+            ),
+        ],
+    ),
+    (
+        "guests, tests and deployments",
+        &[
+            ("deployment", "failure message program version"),
+            ("fuzz", "account message output permissions program reference"),
+            (
+                "guest",
+                "account arguments budget datagrams ends entry failure fs host http inbox input interrupt library limits message net output permissions program protect source supervisors value",
+            ),
+            ("simulation", "output repeatable testing"),
+            ("testing", "failure output program repeatable"),
+        ],
+    ),
+];
+
+/// The modules that import each other, each with the reason.
+const CIRCLES: &[(&[&str], &str)] = &[
+    (&["http", "http::client", "http::server"], "both sides share the reader of messages"),
+    (
+        &["permissions", "permissions::addresses", "permissions::files"],
+        "permissions are lists of addresses and places, which are looked up in permissions",
+    ),
+    (&["program", "program::versions"], "a program refers to its deployment, which has programs"),
+    (&["value", "value::erlang"], "values of Lua and of Erlang contain each other"),
+];
+
+#[test]
+fn rooms_import_only_rooms_of_their_own_floor_and_below() {
+    let rooms: Vec<_> = FLOORS.iter().flat_map(|(_, rooms)| rooms.iter().copied()).collect();
+    let imports = imports();
+    assert!(imports.len() > 50, "the source was found: {} modules", imports.len());
+    let wrong = forbidden(&imports, &rooms);
+    assert!(wrong.is_empty(), "these imports are not allowed: {wrong:?}");
+
+    let floor = |room: &str| {
+        let is_there = |(_, rooms): &(_, &[(&str, &str)])| rooms.iter().any(|row| row.0 == room);
+        FLOORS.iter().position(is_there).unwrap_or_else(|| panic!("{room} is on no floor"))
+    };
+    for (room, others) in rooms {
+        for other in others.split(' ').filter(|other| !other.is_empty()) {
+            assert!(floor(other) <= floor(room), "{room} may not import {other}, which is above");
+        }
+    }
+}
+
+#[test]
+fn no_rooms_import_each_other() {
+    let rooms = FLOORS.iter().flat_map(|(_, rooms)| rooms.iter());
+    let others = |others: &str| others.split_whitespace().map(str::to_owned).collect();
+    let graph: Graph = rooms.map(|(room, all)| ((*room).to_owned(), others(all))).collect();
+    assert_eq!(circles(&graph), BTreeSet::new(), "the circles of rooms");
+}
+
+#[test]
+fn no_modules_import_each_other_but_those_that_are_listed() {
+    let graph = imports();
+    let known: BTreeSet<_> = CIRCLES.iter().map(|(circle, _)| circle.to_vec()).collect();
+    assert_eq!(circles(&graph), known, "the circles of modules, and those that are known");
+}
+
+/// A room that is gone, and an arrow that is gone, leave the list.
+#[test]
+fn the_list_of_floors_is_that_of_the_source() {
+    let room = |module: &str| module.split("::").next().map(str::to_owned);
+    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
+    for (module, others) in imports() {
+        let others = others.iter().filter_map(|other| room(other));
+        found.entry(room(&module)).or_default().extend(others);
+    }
+    for (name, others) in FLOORS.iter().flat_map(|(_, rooms)| rooms.iter()) {
+        let known = found.get(&Some((*name).to_owned()));
+        let known = known.unwrap_or_else(|| panic!("there is no room {name}"));
+        for other in others.split_whitespace() {
+            assert!(known.contains(other), "{name} does not import {other}");
+        }
+    }
+}
