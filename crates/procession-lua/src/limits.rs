@@ -102,11 +102,6 @@ impl Drop for Subtree {
 }
 
 impl Subtree {
-    /// Returns this subtree and those around it.
-    pub(crate) fn levels(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |level| level.around.as_deref())
-    }
-
     fn new(name: Option<Box<str>>, maxima: Maxima, around: Option<Arc<Self>>) -> Arc<Self> {
         let used = std::array::from_fn(|_| AtomicUsize::new(0));
         Arc::new(Self { name, maxima, used, around })
@@ -133,58 +128,6 @@ impl Subtree {
             None => format!("all processes of the program together may have {most} {text}"),
         }
     }
-
-    /// Charges for an amount of a resource.
-    ///
-    /// # Errors
-    /// If a subtree has no room for it, charges nothing and returns the refusal.
-    fn charge(&self, resource: Resource, amount: usize) -> Result<(), String> {
-        for (number, level) in self.levels().enumerate() {
-            // Relaxed, here and below: these are counts, which publish nothing. If two processes
-            // charge at the same time, both may be refused for the last room.
-            let before = level.used(resource).fetch_add(amount, Relaxed);
-            if before.saturating_add(amount) > level.most(resource) {
-                for charged in self.levels().take(number + 1) {
-                    charged.used(resource).fetch_sub(amount, Relaxed);
-                }
-                return Err(level.refusal(resource));
-            }
-        }
-        Ok(())
-    }
-
-    /// Charges for an amount of a resource, also if there is no room for it.
-    fn add(&self, resource: Resource, amount: usize) {
-        for level in self.levels() {
-            level.used(resource).fetch_add(amount, Relaxed);
-        }
-    }
-
-    fn release(&self, resource: Resource, amount: usize) {
-        for level in self.levels() {
-            level.used(resource).fetch_sub(amount, Relaxed);
-        }
-    }
-
-    /// Returns `true` if no limit is exceeded, each multiplied by `share`.
-    fn fits(&self, resource: Resource, share: usize) -> bool {
-        let fits = |level: &Self| {
-            level.used(resource).load(Relaxed) <= level.most(resource).saturating_mul(share)
-        };
-        self.levels().all(fits)
-    }
-
-    /// Returns the amount of a resource that a process may have if no other one has any.
-    fn most_of_all(&self, resource: Resource) -> usize {
-        self.levels().map(|level| level.most(resource)).min().unwrap_or(usize::MAX)
-    }
-
-    /// Returns the amount of a resource for which there is room.
-    fn left(&self, resource: Resource) -> usize {
-        let left =
-            |level: &Self| level.most(resource).saturating_sub(level.used(resource).load(Relaxed));
-        self.levels().map(left).min().unwrap_or(usize::MAX)
-    }
 }
 
 /// The limits that count a process: the subtree that it is in, and those around. `None` if none do.
@@ -199,6 +142,11 @@ impl Limits {
         Self(Some(Subtree::new(None, Maxima(maxima), None)))
     }
 
+    /// Returns the subtree of the process and those around it.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &Subtree> {
+        std::iter::successors(self.0.as_deref(), |level| level.around.as_deref())
+    }
+
     /// Checks that a process within these limits may limit another one. A table without a limit
     /// limits nothing, and is `None`.
     ///
@@ -208,7 +156,7 @@ impl Limits {
         if maxima.is_empty() {
             return Ok(None);
         }
-        match self.0.as_ref().map_or(0, |subtree| subtree.levels().count()) < LEVELS_MAX {
+        match self.levels().count() < LEVELS_MAX {
             true => Ok(Some(maxima)),
             false => Err(format!(
                 "`limits` may be inside of one another {LEVELS_MAX} times: so many already count this process"
@@ -223,7 +171,15 @@ impl Limits {
 
     /// Returns the amount of a resource that a process may have if no other one has any.
     pub(crate) fn most(&self, resource: Resource) -> usize {
-        self.0.as_ref().map_or(usize::MAX, |subtree| subtree.most_of_all(resource))
+        self.levels().map(|level| level.most(resource)).min().unwrap_or(usize::MAX)
+    }
+
+    /// Returns the amount of a resource for which there is room.
+    fn left(&self, resource: Resource) -> usize {
+        let left = |level: &Subtree| {
+            level.most(resource).saturating_sub(level.used(resource).load(Relaxed))
+        };
+        self.levels().map(left).min().unwrap_or(usize::MAX)
     }
 
     /// Charges for one unit of a resource until the result is dropped.
@@ -253,25 +209,39 @@ impl Limits {
     /// # Errors
     /// If a subtree has no room for it, charges nothing and returns the refusal.
     pub(crate) fn charge(&self, resource: Resource, amount: usize) -> Result<(), String> {
-        self.0.as_ref().map_or(Ok(()), |subtree| subtree.charge(resource, amount))
+        for (number, level) in self.levels().enumerate() {
+            // Relaxed, here and below: these are counts, which publish nothing. If two processes
+            // charge at the same time, both may be refused for the last room.
+            let before = level.used(resource).fetch_add(amount, Relaxed);
+            if before.saturating_add(amount) > level.most(resource) {
+                for charged in self.levels().take(number + 1) {
+                    charged.used(resource).fetch_sub(amount, Relaxed);
+                }
+                return Err(level.refusal(resource));
+            }
+        }
+        Ok(())
     }
 
     /// Charges for an amount of a resource, also if there is no room for it.
     pub(crate) fn add(&self, resource: Resource, amount: usize) {
-        if let Some(subtree) = &self.0 {
-            subtree.add(resource, amount);
+        for level in self.levels() {
+            level.used(resource).fetch_add(amount, Relaxed);
         }
     }
 
     pub(crate) fn release(&self, resource: Resource, amount: usize) {
-        if let Some(subtree) = &self.0 {
-            subtree.release(resource, amount);
+        for level in self.levels() {
+            level.used(resource).fetch_sub(amount, Relaxed);
         }
     }
 
     /// Returns `true` if no limit is exceeded, each multiplied by `share`.
     pub(crate) fn fits(&self, resource: Resource, share: usize) -> bool {
-        self.0.as_ref().is_none_or(|subtree| subtree.fits(resource, share))
+        let fits = |level: &Subtree| {
+            level.used(resource).load(Relaxed) <= level.most(resource).saturating_mul(share)
+        };
+        self.levels().all(fits)
     }
 
     /// Charges for steps that were performed, also if none is left.
@@ -297,8 +267,7 @@ impl Hold {
 
     /// Returns the amount that this may have at most.
     pub(crate) fn most(&self) -> usize {
-        let left = self.limits.0.as_ref().map(|subtree| subtree.left(self.resource));
-        left.unwrap_or(usize::MAX).saturating_add(self.amount)
+        self.limits.left(self.resource).saturating_add(self.amount)
     }
 
     /// # Errors

@@ -42,10 +42,8 @@ impl Owner {
 
     /// Returns `true` if a process of this owner may end one of the other.
     pub(crate) fn includes(&self, other: &Self) -> bool {
-        let is_within = |own: &Arc<Subtree>| {
-            let other = other.limits.0.as_ref();
-            other.is_some_and(|other| other.levels().any(|level| std::ptr::eq(level, &**own)))
-        };
+        let is_within =
+            |own: &Arc<Subtree>| other.limits.levels().any(|level| std::ptr::eq(level, &**own));
         self.program == other.program && self.limits.0.as_ref().is_none_or(is_within)
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct OwnNode(pub(crate) Option<procession_cluster::Node>);
 /// The node that no program has.
 #[cfg(not(feature = "cluster"))]
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnNode;
+pub(crate) struct OwnNode(());
 
 impl Program {
     /// Loads a program from source, and checks that it compiles. `name` is the name of the program
