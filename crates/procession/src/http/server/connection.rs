@@ -1,4 +1,14 @@
 //! One connection: its service, its protocol, its time limits and its end.
+//!
+//! # Rejected
+//! `server::conn::auto` and `GracefulShutdown` of hyper-util, instead of `Protocol` and
+//! `preface`:
+//! - A connection of `auto` that is told to end while it waits for the first bytes fails, so a
+//!   request that is in its socket is lost. Here it is answered.
+//! - `auto` does not tell which protocol it has found. The time limits differ for the two, and so
+//!   does what a response says at the end.
+//! - `GracefulShutdown` is a `watch` of tokio, in every program that serves. A cancel of the
+//!   process of a connection says the same, and tells a service that runs for long, too.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
