@@ -1,6 +1,7 @@
 //! Messages of HTTP/1.1: what the server and the client of guests have in common.
 //!
-//! A message is read in Rust. While a connection is idle, there is no buffer for it.
+//! A message is read in Rust: its lines here, within their limits, and what is in them by
+//! `httparse`, as in hyper. While a connection is idle, there is no buffer for it.
 
 mod client;
 mod server;
@@ -178,21 +179,21 @@ impl Reader {
 
     /// Reads the lines of a head up to the empty one, at most `most` bytes. A refusal has a status.
     async fn headers(&mut self, most: usize) -> Result<Headers, Refused> {
-        let mut headers = Headers::default();
-        let (mut count, mut bytes) = (0, 0);
+        let (mut lines, mut count, mut bytes) = (Vec::new(), 0, 0);
         loop {
             let line = match self.line(LINE_MAX).await {
                 Err(Fault::TooLong) => return Err(Refused::Status(431)),
                 other => other?,
             };
+            lines.extend(&line);
+            lines.extend(b"\r\n");
             if line.is_empty() {
-                return Ok(headers);
+                return Headers::new(&lines).ok_or(Refused::Status(400));
             }
             (count, bytes) = (count + 1, bytes + line.len());
             if count > HEADERS_MAX || bytes > most {
                 return Err(Refused::Status(431));
             }
-            headers.add(&line).ok_or(Refused::Status(400))?;
         }
     }
 
@@ -305,23 +306,24 @@ impl From<Fault> for Refused {
 struct Headers(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Headers {
-    /// Adds a line. Returns `None` if it is not valid.
-    fn add(&mut self, line: &[u8]) -> Option<()> {
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        let (name, value) =
-            (line[..colon].to_ascii_lowercase(), without_spaces(&line[colon + 1..]));
-        if !is_token(&name) {
-            return None;
-        }
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
-            Some(_) if name == b"content-length" || name == b"host" => return None,
-            Some((_, values)) => {
-                values.extend(b", ");
-                values.extend(value);
+    /// Reads lines with an empty one at their end. Returns `None` if one is not valid.
+    fn new(lines: &[u8]) -> Option<Self> {
+        let mut parsed = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let parsed = httparse::parse_headers(lines, &mut parsed).ok()?;
+        let httparse::Status::Complete((_, parsed)) = parsed else { return None };
+        let mut headers = Self::default();
+        for header in parsed {
+            let (name, value) = (header.name.to_ascii_lowercase().into_bytes(), header.value);
+            match headers.0.iter_mut().find(|(known, _)| *known == name) {
+                Some(_) if name == b"content-length" || name == b"host" => return None,
+                Some((_, values)) => {
+                    values.extend(b", ");
+                    values.extend(value);
+                }
+                None => headers.0.push((name, value.to_vec())),
             }
-            None => self.0.push((name, value.to_vec())),
         }
-        Some(())
+        Some(headers)
     }
 
     fn get(&self, name: &str) -> Option<&[u8]> {

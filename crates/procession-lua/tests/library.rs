@@ -400,6 +400,12 @@ fn the_http_server_follows_the_protocol() {
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
         ("GET nothing HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
         ("GET / HTTP/2.0\r\nHost: h\r\n\r\n", "505"),
+        ("GET /a b HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+        ("GET  / HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+        ("G\"T / HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost : h\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: h\r\nX: a\u{1}b\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: h\r\nX: a\r\n folded\r\n\r\n", "400"),
         ("GET / HTTP/1.1\r\nHost: h\r\nExpect: else\r\n\r\n", "417"),
         (
             "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",

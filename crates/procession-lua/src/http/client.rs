@@ -6,7 +6,7 @@ use std::sync::Arc;
 use procession::time::Instant;
 
 use super::{
-    Fault, HEAD_MAX, LINE_MAX, Memory, Reader, Refused, append_headers, is_token, number, write_all,
+    Fault, HEAD_MAX, LINE_MAX, Memory, Reader, Refused, append_headers, is_token, write_all,
 };
 use crate::net::Connection;
 use crate::value::Value;
@@ -111,12 +111,10 @@ async fn response(reader: &mut Reader, is_head: bool, most: usize) -> Result<Val
 
 /// Returns the status in the first line of a response, and `true` for HTTP/1.0.
 fn status_of(line: &[u8]) -> Option<(i64, bool)> {
-    let &[minor @ b'0'..=b'9', b' ', ref rest @ ..] = line.strip_prefix(b"HTTP/1.")? else {
-        return None;
-    };
-    let digits = rest.get(..3)?;
-    let status = number(digits, 10).filter(|_| digits.iter().all(u8::is_ascii_digit))?;
-    Some((i64::try_from(status).ok()?, minor == b'0'))
+    let line = [line, b"\r\n\r\n"].concat();
+    let mut response = httparse::Response::new(&mut []);
+    response.parse(&line).ok().filter(httparse::Status::is_complete)?;
+    Some((response.code?.into(), response.version? == 0))
 }
 
 /// Reads a body up to the end of the connection.

@@ -9,7 +9,7 @@ use procession::time::Instant;
 
 use super::{
     Fault, Framing, HEAD_MAX, Headers, LINE_MAX, Memory, Reader, Refused, append_headers, has,
-    is_token, write_all,
+    write_all,
 };
 use crate::net::Connection;
 use crate::value::Value;
@@ -102,22 +102,18 @@ async fn read(reader: &mut Reader, timeout: Duration) -> Result<Value, Refused> 
         Err(Fault::Closed | Fault::Failed) => return Ok(Value::Nil),
         other => other?,
     };
-    let words = first.split(|&byte| byte == b' ').collect::<Vec<_>>();
-    let &[method, target, version] = words.as_slice() else { return Err(Refused::Status(400)) };
-    let is_word = !target.is_empty() && !target.iter().any(u8::is_ascii_control);
-    let &[b'H', b'T', b'T', b'P', b'/', major @ b'0'..=b'9', b'.', minor @ b'0'..=b'9'] = version
-    else {
-        return Err(Refused::Status(400));
-    };
-    if !is_token(method) || !is_word {
-        return Err(Refused::Status(400));
+    let words = first.split(|&byte| byte == b' ').count();
+    let line = [&first, &b"\r\n\r\n"[..]].concat();
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse(&line) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(httparse::Error::Version) if words == 3 => return Err(Refused::Status(505)),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(Refused::Status(400)),
     }
-    if major != b'1' {
-        return Err(Refused::Status(505));
-    }
+    let method = request.method.unwrap_or_default().as_bytes();
+    let (target, is_old) = (request.path.unwrap_or_default(), request.version == Some(0));
     let mut headers = reader.headers(HEAD_MAX).await?;
-    let (path, host) = path_and_host(target, method).ok_or(Refused::Status(400))?;
-    let is_old = minor == b'0';
+    let (path, host) = path_and_host(target.as_bytes(), method).ok_or(Refused::Status(400))?;
     if headers.get("host").is_none() && !is_old {
         return Err(Refused::Status(400));
     }

@@ -1,5 +1,5 @@
-//! The head of an HTTP/1.1 request, parsed strictly: whatever two readers could understand in two
-//! ways is refused.
+//! The head of an HTTP/1.1 request. `httparse` reads it, as it does for hyper, and whatever two
+//! readers could understand in two ways is refused.
 
 use std::str;
 
@@ -36,13 +36,20 @@ impl HttpRequest {
     /// Parses a head, with the empty line that ends it.
     pub(super) fn parse(head: &[u8]) -> Result<Self, HttpStatus> {
         let text = str::from_utf8(head).map_err(|_| HttpStatus::BadRequest)?;
-        let text = text.strip_suffix("\r\n\r\n").ok_or(HttpStatus::BadRequest)?;
-        let mut lines = text.split("\r\n");
-        let (method, target) = request_line(lines.next().unwrap_or_default())?;
-        let fields = lines.map(field).collect::<Option<Vec<_>>>().ok_or(HttpStatus::BadRequest)?;
-        if fields.len() > FIELDS_MAX {
-            return Err(HttpStatus::HeadTooLarge);
+        // httparse also takes lines that end with a line feed alone, and empty ones at the begin.
+        if text.starts_with(['\r', '\n']) || text.split("\r\n").any(|line| line.contains('\n')) {
+            return Err(HttpStatus::BadRequest);
         }
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut request = httparse::Request::new(&mut fields);
+        match request.parse(head) {
+            Ok(httparse::Status::Complete(length)) if length == head.len() => {}
+            Err(httparse::Error::TooManyHeaders) => return Err(HttpStatus::HeadTooLarge),
+            Ok(_) | Err(_) => return Err(HttpStatus::BadRequest),
+        }
+        let (method, target) = method_and_target(&request)?;
+        let fields = request.headers.iter().map(field).collect::<Option<Vec<_>>>();
+        let fields = fields.ok_or(HttpStatus::BadRequest)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let request = Self { method, path: decode(path)?, query: pairs(query)?, fields };
         let has_body = request.all("transfer-encoding").next().is_some()
@@ -76,37 +83,28 @@ impl HttpRequest {
     }
 }
 
-fn request_line(line: &str) -> Result<(Method, &str), HttpStatus> {
-    let mut words = line.split(' ');
-    let (Some(method), Some(target), Some(version), None) =
-        (words.next(), words.next(), words.next(), words.next())
-    else {
-        return Err(HttpStatus::BadRequest);
-    };
-    if !matches!(version, "HTTP/1.1" | "HTTP/1.0") {
-        return Err(HttpStatus::BadRequest);
-    }
+fn method_and_target<'a>(
+    request: &httparse::Request<'_, 'a>,
+) -> Result<(Method, &'a str), HttpStatus> {
+    let target = request.path.unwrap_or_default();
     let is_plain = target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
     if !target.starts_with('/') || !is_plain {
         return Err(HttpStatus::BadRequest);
     }
-    let method = match method {
-        "GET" => Method::Get,
-        "HEAD" => Method::Head,
-        "POST" => Method::Post,
+    let method = match request.method {
+        Some("GET") => Method::Get,
+        Some("HEAD") => Method::Head,
+        Some("POST") => Method::Post,
         _ => return Err(HttpStatus::MethodNotAllowed),
     };
     Ok((method, target))
 }
 
-/// Splits a header field, and puts its name into lower case.
-fn field(line: &str) -> Option<(String, String)> {
-    let (name, value) = line.split_once(':')?;
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let is_named = !name.is_empty() && name.bytes().all(is_token);
-    let value = value.trim_matches([' ', '\t']);
+/// Returns a header field, with its name in lower case.
+fn field(field: &httparse::Header<'_>) -> Option<(String, String)> {
+    let value = str::from_utf8(field.value).ok()?;
     let is_clean = !value.chars().any(|c| c.is_control() && c != '\t');
-    (is_named && is_clean).then(|| (name.to_ascii_lowercase(), value.to_owned()))
+    is_clean.then(|| (field.name.to_ascii_lowercase(), value.to_owned()))
 }
 
 /// Splits a query into its parameters.
@@ -165,6 +163,14 @@ mod tests {
     fn what_is_ambiguous_is_refused() {
         for (head, status) in [
             ("GET / HTTP/1.1\nHost: a\n\n", HttpStatus::BadRequest),
+            ("GET / HTTP/1.1\nHost: a\r\n\r\n", HttpStatus::BadRequest),
+            ("GET / HTTP/1.1\r\nA: b\nHost: a\r\n\r\n", HttpStatus::BadRequest),
+            ("GET / HTTP/1.1\r\nA: b\rHost: a\r\n\r\n", HttpStatus::BadRequest),
+            ("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HttpStatus::BadRequest),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET", HttpStatus::BadRequest),
+            ("GET / HTTP/1.1\r\nHost: a\r\n", HttpStatus::BadRequest),
+            ("GET /a b HTTP/1.1\r\n\r\n", HttpStatus::BadRequest),
+            ("GET /\u{e9} HTTP/1.1\r\n\r\n", HttpStatus::BadRequest),
             ("GET  / HTTP/1.1\r\n\r\n", HttpStatus::BadRequest),
             ("GET http://a/ HTTP/1.1\r\n\r\n", HttpStatus::BadRequest),
             ("GET / HTTP/2.0\r\n\r\n", HttpStatus::BadRequest),
@@ -173,6 +179,7 @@ mod tests {
             ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", HttpStatus::BadRequest),
             ("GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n", HttpStatus::BadRequest),
             ("GET / HTTP/1.1\r\nHost: a\x01\r\n\r\n", HttpStatus::BadRequest),
+            ("GET / HTTP/1.1\r\nHost: a\u{85}\r\n\r\n", HttpStatus::BadRequest),
             ("GET / HTTP/1.1\r\nno colon\r\n\r\n", HttpStatus::BadRequest),
             ("DELETE / HTTP/1.1\r\n\r\n", HttpStatus::MethodNotAllowed),
             ("POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\n", HttpStatus::ContentTooLarge),
