@@ -19,6 +19,7 @@
 //! | [`mailbox`] | bounded mailboxes, and the answer to a call |
 //! | [`scheduler`] | who may run, who sleeps, who drives the poller, and how a scheduler ends |
 //! | [`sync`] | the lists of waiters, and channels, semaphores and tokens on top of them |
+//! | [`pool`] | which job of a pool runs next, on which worker, and who waits |
 //! | [`time`] | timers |
 //! | [`io`] | the readiness of descriptors |
 //! | [`sys`], [`signal`] | what a signal handler hands to a thread |
@@ -37,6 +38,7 @@
 
 pub mod io;
 pub mod mailbox;
+pub mod pool;
 pub mod process;
 pub mod recorder;
 pub mod relations;

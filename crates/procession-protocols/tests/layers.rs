@@ -15,6 +15,7 @@ use imports::{circles, forbidden, imports, modules};
 const ROOMS: &[(&str, &str)] = &[
     ("io", "util"),
     ("mailbox", "util"),
+    ("pool", "scheduler sync util"),
     ("process", "util"),
     ("recorder", ""),
     ("relations", "process util"),

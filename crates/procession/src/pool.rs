@@ -71,7 +71,6 @@ mod reaper;
 #[expect(unsafe_code, reason = "a scope erases the lifetime of jobs that borrow")]
 mod scope;
 mod source;
-pub(crate) mod state;
 mod stats;
 mod submit;
 mod threads;
@@ -88,5 +87,6 @@ pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::operations::{Permit, Pool, Reserve};
 pub use self::program::spawn_blocking;
 pub use self::scope::{Scope, ScopedHandle};
-pub use self::state::lane::Priority;
 pub use self::stats::PoolStats;
+#[doc(inline)]
+pub use procession_protocols::pool::state::lane::Priority;

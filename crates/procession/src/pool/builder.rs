@@ -4,11 +4,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::pool::state::picture::Limits;
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::error::PoolError;
 use super::hooks::Hooks;
-use super::state::picture::Limits;
 use crate::sys::nanoseconds;
 use crate::util::out_of_range::OutOfRange;
 

@@ -3,6 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::outcome::{Ended, Next};
+use procession_protocols::pool::state::seat::Order;
+
 use super::builder::Builder;
 use super::error::PoolError;
 use super::hooks::Hooks;
@@ -10,9 +14,6 @@ use super::job_builder::AsyncCalls;
 use super::operations::Pool;
 use super::processes::{Processes, Worker};
 use super::source::{ClosureJob, JobStack};
-use super::state::busy::Busy;
-use super::state::outcome::{Ended, Next};
-use super::state::seat::Order;
 use crate::coroutine;
 use crate::scheduler::shared::Shared;
 use crate::{Scheduler, SpawnOptions};

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::state::busy::Busy;
+use procession_protocols::pool::state::busy::Busy;
+
 use crate::coroutine::frame::{drive_depth, frame};
 use crate::coroutine::local::Local;
 

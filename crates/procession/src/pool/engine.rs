@@ -4,6 +4,14 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::core::PoolCore;
+use procession_protocols::pool::state::idle::IdleWorker;
+use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
+use procession_protocols::pool::state::picture::Limits;
+use procession_protocols::pool::state::seat::PoolSeat;
+use procession_protocols::pool::state::synced::Start;
+use procession_protocols::pool::state::wakes::{Launch, Wakes};
 use procession_protocols::util::small_vec::SmallVec;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
@@ -11,16 +19,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::current::{CoroutineMark, Marked, mark, worker_of};
 use super::hooks::Hooks;
-use super::state::busy::Busy;
-use super::state::core::PoolCore;
-use super::state::idle::IdleWorker;
-use super::state::outcome::{Ended, Expired, Next};
-use super::state::picture::Limits;
-use super::state::seat::PoolSeat;
-use super::state::synced::Start;
-use super::state::wakes::{Launch, Wakes};
 use super::stats::PoolStats;
-use crate::process::unwind::drop_guarded;
+use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
@@ -177,13 +177,13 @@ impl<J> Inner<J> {
         Ok(IdleWorker::Parked(seat))
     }
 
-    pub(super) fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
+    pub(super) fn woken<R>(&self, (result, mut wakes): (R, Wakes<J>)) -> R {
         let (leavers, starved) = (wakes.leavers, wakes.starved);
         if wakes.understaffed {
             // Before the wake-ups, as in `step`.
             self.arc().step(|core, start| ((), core.employ(start)));
         }
-        wakes.wake();
+        wakes.wakers().for_each(|waker| drop(guarded(|| waker.wake())));
         if leavers > 0 {
             self.engine.dismiss(&self.arc(), leavers);
         }

@@ -5,7 +5,8 @@ use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 
-use super::state::outcome::Ended;
+use procession_protocols::pool::state::outcome::Ended;
+
 use crate::process::exit::Exiting;
 use crate::process::unwind::{guarded, print_caught, text_of};
 use crate::util::caught;

@@ -8,13 +8,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::pool::state::lane::{JobLane, Priority};
+
 use super::builder::OnFull;
 use super::engine::Inner;
 use super::error::SubmitError;
 use super::job::{JobEnds, ResultCell};
 use super::job_handle::JobHandle;
 use super::source::{JobSource, Owning};
-use super::state::lane::{JobLane, Priority};
 use super::submit::{FullPolicy, ReservedPlace};
 use crate::scheduler::block_on::block_on;
 use crate::scheduler::budget;

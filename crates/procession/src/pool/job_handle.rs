@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
+use procession_protocols::pool::state::busy::Busy;
+
 use super::block::block;
 use super::engine::Inner;
 use super::error::JobError;
 use super::job::ResultCell;
-use super::state::busy::Busy;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::block_on;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use procession_protocols::pool::state::outcome::{Quiescence, WatchResult};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::block::block;
 use super::builder::{check_capacity, keep_alive_nanoseconds};
 use super::engine::Inner;
 use super::error::{PoolError, WaitError};
-use super::state::outcome::{Quiescence, WatchResult};
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use procession_protocols::pool::state::picture::Limits;
+
 use super::builder::{Builder, OnFull, check_capacity};
 use super::engine::{Engine, Inner};
 use super::error::{PoolError, SubmitError, SubmitErrorKind, WaitError};
@@ -15,7 +17,6 @@ use super::job_builder::{AsyncCalls, BlockingCalls, EntryWay, JobBuilder};
 use super::job_handle::JobHandle;
 use super::lifecycle::PoolOwner;
 use super::source::{ClosureJob, JobSource, Owning};
-use super::state::picture::Limits;
 use super::stats::PoolStats;
 use super::submit::{PlaceWait, ReservedPlace};
 use crate::scheduler::placed::placed;

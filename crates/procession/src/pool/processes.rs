@@ -7,17 +7,17 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::idle::IdleWorker;
+use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
+use procession_protocols::pool::state::seat::{Order, PoolSeat};
+use procession_protocols::pool::state::wakes::Launch;
 use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
 use super::engine::{Engine, Inner};
 use super::hooks::Settled;
-use super::state::busy::Busy;
-use super::state::idle::IdleWorker;
-use super::state::outcome::{Ended, Expired, Next};
-use super::state::seat::{Order, PoolSeat};
-use super::state::wakes::Launch;
 use crate::process::async_body::Beside;
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;

@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use procession_protocols::pool::state::outcome::Ended;
 use procession_sync::Mutex;
 
 use super::async_pool::{AsyncPool, FutureJob};
@@ -29,7 +30,6 @@ use super::job_builder::{AsyncCalls, BlockingCalls, EntryWay, JobBuilder};
 use super::job_handle::JobHandle;
 use super::operations::Pool;
 use super::source::{Call, ClosureJob, JobSource, JobStack, Runs, opaque};
-use super::state::outcome::Ended;
 use crate::process::async_body::{Guarded, Settle};
 use crate::scheduler::block_on::try_block_on;
 use crate::scheduler::current;

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::panic::resume_unwind;
 
+use procession_protocols::pool::state::outcome::Ended;
+
 use super::hooks::Hooks;
 use super::job::{Caught, JobEnds, Promise, caught};
 use super::job_handle::JobHandle;
-use super::state::outcome::Ended;
 use crate::coroutine;
 use crate::process::async_body::Settle;
 

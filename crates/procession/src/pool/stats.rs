@@ -1,6 +1,6 @@
 //! The numbers of a pool.
 
-use super::state::picture::Picture;
+use procession_protocols::pool::state::picture::Picture;
 
 /// The numbers of a pool, all taken at the same moment.
 ///

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::lane::JobLane;
+use procession_protocols::pool::state::outcome::{Admission, EnterError, Verdict};
 use procession_protocols::sync::wait_list::Place;
 
 use super::block::block;
 use super::builder::OnFull;
 use super::engine::Inner;
 use super::error::{SubmitError, SubmitErrorKind};
-use super::state::busy::Busy;
-use super::state::lane::JobLane;
-use super::state::outcome::{Admission, EnterError, Verdict};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::{charge_act, charge_after};
 use crate::scheduler::current;

@@ -4,6 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
+use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::idle::IdleWorker;
+use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
+use procession_protocols::pool::state::seat::{Order, PoolSeat};
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::block::{ThreadWaker, world};
@@ -13,10 +17,6 @@ use super::error::PoolError;
 use super::hooks::Hooks;
 use super::operations::Pool;
 use super::source::{ClosureJob, JobStack};
-use super::state::busy::Busy;
-use super::state::idle::IdleWorker;
-use super::state::outcome::{Ended, Expired, Next};
-use super::state::seat::{Order, PoolSeat};
 use crate::scheduler::shared::Shared;
 use crate::sys;
 

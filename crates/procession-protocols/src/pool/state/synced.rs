@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::task::Waker;
 
-use procession_protocols::scheduler::seat_id::NEVER;
-use procession_protocols::sync::wait_list::{Another, Waiter};
+use crate::scheduler::seat_id::NEVER;
+use crate::sync::wait_list::{Another, Waiter};
 use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
@@ -55,7 +55,7 @@ enum NextJob {
 
 /// Starts a worker that parks. For a worker that rests, only obtains the permission; the worker is
 /// launched outside the lock.
-pub(crate) type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<IdleWorker<J>>;
+pub type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<IdleWorker<J>>;
 
 impl<J> Synced<J> {
     pub(super) fn new(limits: Limits) -> Self {

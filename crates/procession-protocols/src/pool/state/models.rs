@@ -2,7 +2,7 @@ mod loans;
 
 use std::task::Waker;
 
-use procession_protocols::sync::wait_list::Another;
+use crate::sync::wait_list::Another;
 use procession_sync::{Arc, explore, thread};
 
 use super::core::PoolCore;

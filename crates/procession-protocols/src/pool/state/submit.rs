@@ -1,6 +1,6 @@
 //! The steps of submitters: `Enter` and `Wait`.
 
-use procession_protocols::sync::wait_list::{Another, Place};
+use crate::sync::wait_list::{Another, Place};
 
 use super::busy::Busy;
 use super::core::PoolCore;
@@ -13,7 +13,7 @@ use super::wakes::Wakes;
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Enter`. Returns the ticket of the job if it is taken. `start` starts a worker, and may
     /// refuse.
-    pub(crate) fn enter<C>(
+    pub fn enter<C>(
         &self,
         lane: JobLane,
         content: C,
@@ -51,7 +51,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// `Enter`, with a reserved place.
-    pub(crate) fn enter_reserved<C>(
+    pub fn enter_reserved<C>(
         &self,
         generation: u64,
         lane: JobLane,
@@ -71,17 +71,17 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Counts a job that was refused for good.
-    pub(crate) fn count_refused(&self) {
+    pub fn count_refused(&self) {
         self.look(|state| state.totals.refused += 1);
     }
 
     /// Returns `true` if a submitter would have to wait for a place.
-    pub(crate) fn must_wait(&self) -> bool {
+    pub fn must_wait(&self) -> bool {
         self.look(|state| state.places.open && !state.has_free_place())
     }
 
     /// Reserves a place without waiting.
-    pub(crate) fn try_reserve(&self) -> Result<u64, EnterError> {
+    pub fn try_reserve(&self) -> Result<u64, EnterError> {
         self.look(|state| {
             if !state.places.open {
                 return Err(EnterError::Closed);
@@ -95,7 +95,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// `Wait`, with a prepared waker. `own` is the worker of the calling job, if the caller is a
     /// job of this pool and waits without a timeout.
-    pub(crate) fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Admission {
+    pub fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Admission {
         self.look(|state| {
             if state.places.open && state.has_free_place() {
                 return Admission::Granted(state.places.reserve());
@@ -105,7 +105,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// `Enter` or `Wait`, in one step. Takes the content only if it takes the job.
-    pub(crate) fn enter_or_wait<C>(
+    pub fn enter_or_wait<C>(
         &self,
         lane: JobLane,
         content: &mut Option<C>,
@@ -125,7 +125,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// If the waiter was served, frees its place in the list and enters the job, in one step. Takes
     /// the content only if it takes the job.
-    pub(crate) fn enter_served<C>(
+    pub fn enter_served<C>(
         &self,
         place: &mut Option<Place>,
         lane: JobLane,
@@ -148,7 +148,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Returns the verdict on a waiter that was served, and frees its place in the list.
-    pub(crate) fn poll_wait(
+    pub fn poll_wait(
         &self,
         place: &mut Option<Place>,
         another: &mut Another<'_>,
@@ -157,7 +157,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Removes a waiter that gives up.
-    pub(crate) fn leave_wait(&self, place: Place) -> Wakes<J> {
+    pub fn leave_wait(&self, place: Place) -> Wakes<J> {
         let (own_waker, wakes) = self.change(|state, wakes| {
             let (wish, waiter) = state.places.remove(place);
             match wish.verdict {
@@ -179,7 +179,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Gives a reserved place back.
-    pub(crate) fn release(&self, generation: u64) -> Wakes<J> {
+    pub fn release(&self, generation: u64) -> Wakes<J> {
         self.change(|state, wakes| {
             state.places.unreserve(generation);
             state.settle(wakes);

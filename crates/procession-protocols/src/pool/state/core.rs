@@ -11,14 +11,15 @@ use super::wakes::Wakes;
 /// are the reference counts of the pool, which every starting worker changes.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct PoolCore<J, const MUTATION: u8 = { mutation::BUILT }> {
+pub struct PoolCore<J, const MUTATION: u8 = { mutation::BUILT }> {
     state: Mutex<Synced<J>>,
     /// `true` if a thread that finds the lock held backs off.
     backs_off: bool,
 }
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// Creates an open pool without workers.
+    pub fn new(limits: Limits) -> Self {
         Self { state: Mutex::new(Synced::new(limits)), backs_off: limits.threads }
     }
 

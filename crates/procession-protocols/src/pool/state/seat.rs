@@ -7,9 +7,10 @@ use procession_sync::{Arc, Mutex};
 
 /// The order to a worker.
 #[derive(Debug)]
-pub(crate) enum Order<J> {
+pub enum Order<J> {
     /// Run the job of this ticket.
     Run(u64, J),
+    /// Leave the pool.
     Leave,
 }
 
@@ -21,14 +22,15 @@ pub(super) struct Mail<J> {
 
 /// A worker that parks, as the pool sees it.
 #[derive(Debug)]
-pub(crate) struct PoolSeat<J> {
+pub struct PoolSeat<J> {
     mail: Mutex<Mail<J>>,
     /// The stage of the start of the worker. Its engine defines the values.
-    pub(crate) launch: AtomicU8,
+    pub launch: AtomicU8,
 }
 
 impl<J> PoolSeat<J> {
-    pub(crate) fn new() -> Arc<Self> {
+    /// Creates the seat of a worker that has no order.
+    pub fn new() -> Arc<Self> {
         Arc::new(Self {
             mail: Mutex::new(Mail { order: None, waker: None }),
             launch: AtomicU8::new(0),
@@ -40,7 +42,7 @@ impl<J> PoolSeat<J> {
     }
 
     /// Takes the order, or leaves a waker.
-    pub(crate) fn take_order(&self, waker: &Waker) -> Option<Order<J>> {
+    pub fn take_order(&self, waker: &Waker) -> Option<Order<J>> {
         if let Some(order) = self.change(|mail| mail.order.take()) {
             return Some(order);
         }

@@ -1,35 +1,36 @@
 //! The defects that canary models plant, one at a time.
 
-pub(crate) use procession_protocols::util::mutant::is;
+pub use crate::util::mutant::is;
 
-pub(crate) const SOUND: u8 = 0;
+/// No defect.
+pub const SOUND: u8 = 0;
 /// What is built: sound, unless the build has mutants.
-pub(crate) const BUILT: u8 = procession_protocols::util::mutant::planted("pool", SOUND);
+pub const BUILT: u8 = crate::util::mutant::planted("pool", SOUND);
 /// `Finish` checks the queue, and parks in a second step.
-pub(crate) const PARK_IN_TWO: u8 = 1;
+pub const PARK_IN_TWO: u8 = 1;
 /// `Expire` leaves without checking whether the worker was claimed.
-pub(crate) const EXPIRE_BLINDLY: u8 = 2;
+pub const EXPIRE_BLINDLY: u8 = 2;
 /// `Enter` checks in a separate first step if the pool is open.
-pub(crate) const ENTER_IN_TWO: u8 = 3;
+pub const ENTER_IN_TWO: u8 = 3;
 /// A larger capacity serves no waiter.
-pub(crate) const RESIZE_SILENTLY: u8 = 4;
+pub const RESIZE_SILENTLY: u8 = 4;
 /// `Withdraw` finds the job and counts its end, and removes it in a second step.
-pub(crate) const WITHDRAW_IN_TWO: u8 = 5;
+pub const WITHDRAW_IN_TWO: u8 = 5;
 /// `Enter` compares the capacity, and starts a worker in a second step.
-pub(crate) const START_IN_TWO: u8 = 6;
+pub const START_IN_TWO: u8 = 6;
 /// `Reap` finds the workers that have rested too long, and removes them in a second step.
-pub(crate) const REAP_IN_TWO: u8 = 7;
+pub const REAP_IN_TWO: u8 = 7;
 /// A job is queued although its worker is refused and no other worker will come to it. No model
 /// plants this: no worker is refused there.
-pub(crate) const QUEUE_BEHIND_REFUSAL: u8 = 8;
+pub const QUEUE_BEHIND_REFUSAL: u8 = 8;
 /// `Enter` finds the key of the job busy, and holds the job in a second step.
-pub(crate) const HOLD_IN_TWO: u8 = 9;
+pub const HOLD_IN_TWO: u8 = 9;
 /// `Die` starts no worker in the place of the one that was killed.
-pub(crate) const DIE_SILENTLY: u8 = 10;
+pub const DIE_SILENTLY: u8 = 10;
 /// A waiter for a quiescent pool that was woken looks at the pool, and not for its own entry.
-pub(crate) const WATCH_THE_STATE: u8 = 11;
+pub const WATCH_THE_STATE: u8 = 11;
 /// `Lend` finds the job queued, and starts a worker for it in a second step.
-pub(crate) const LEND_IN_TWO: u8 = 12;
+pub const LEND_IN_TWO: u8 = 12;
 /// The end of a wait finds that the job waits for no other one, and forgets its waits in a second
 /// step.
-pub(crate) const TAKE_BACK_IN_TWO: u8 = 13;
+pub const TAKE_BACK_IN_TWO: u8 = 13;

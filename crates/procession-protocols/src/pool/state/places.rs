@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use procession_protocols::sync::wait_list::{Another, Place, WaitList, Waiter};
+use crate::sync::wait_list::{Another, Place, WaitList, Waiter};
 
 use super::busy::Busy;
 use super::outcome::Verdict;
@@ -31,29 +31,34 @@ impl Places {
     }
 
     /// Returns `true` if a submitter waits, so that the next place is not for a newcomer.
+    #[inline]
     pub(super) fn are_awaited(&self) -> bool {
         !self.waiters.is_empty()
     }
 
     /// Reserves a place, and returns its generation.
+    #[inline]
     pub(super) fn reserve(&mut self) -> u64 {
         self.reserved += 1;
         self.generation
     }
 
     /// Uses or gives back a reserved place. Returns `false` if the reservation was void.
+    #[inline]
     pub(super) fn unreserve(&mut self, generation: u64) -> bool {
         let valid = self.open && generation == self.generation;
         self.reserved -= usize::from(valid);
         valid
     }
 
+    #[inline]
     pub(super) fn enlist(&mut self, waker: Waker, own: Option<Busy>) -> Place {
         self.waiting += 1;
         self.waiters.push(Waiter::Alone(waker), Wish { verdict: None, own })
     }
 
     /// Returns the verdict on a waiter that was served, and frees its place in the list.
+    #[inline]
     pub(super) fn served(
         &mut self,
         place: &mut Option<Place>,
@@ -69,6 +74,7 @@ impl Places {
     }
 
     /// Serves the first waiter. Returns it, and the worker of the job that waited.
+    #[inline]
     pub(super) fn serve(&mut self, verdict: Verdict) -> Option<(Waiter, Option<Busy>)> {
         let served = self.waiters.serve(|wish| {
             wish.verdict = Some(verdict);
@@ -96,6 +102,7 @@ impl Places {
     }
 
     /// Removes a waiter from the list.
+    #[inline]
     pub(super) fn remove(&mut self, place: Place) -> (Wish, Option<Waiter>) {
         let (wish, waiter) = self.waiters.remove(place);
         self.waiting -= usize::from(wish.verdict.is_none());

@@ -12,19 +12,20 @@ use super::seat::PoolSeat;
 /// same address. Waits that its jobs have left behind elsewhere then count for the later worker, as
 /// they counted for this one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Busy(u64);
+pub struct Busy(u64);
 
 impl Busy {
     const FIRST: Self = Self(0);
     const LAST: Self = Self(u64::MAX);
 
     /// The busy worker of this seat, if workers are threads.
-    pub(crate) fn in_seat<J>(seat: &Arc<PoolSeat<J>>) -> Self {
+    pub fn in_seat<J>(seat: &Arc<PoolSeat<J>>) -> Self {
         Self(Arc::as_ptr(seat).addr() as u64)
     }
 
     /// The busy worker that runs the job of this ticket, if workers are processes.
-    pub(crate) fn with_job(ticket: u64) -> Self {
+    #[inline]
+    pub fn with_job(ticket: u64) -> Self {
         Self(ticket)
     }
 }
@@ -45,11 +46,13 @@ impl Blocked {
         Self { workers: BTreeMap::new(), joins: BTreeSet::new() }
     }
 
+    #[inline]
     pub(super) fn block(&mut self, busy: Busy) {
         *self.workers.entry(busy).or_default() += 1;
     }
 
     /// Removes one wait of a worker. Does nothing if workers are processes and the job has ended.
+    #[inline]
     pub(super) fn unblock(&mut self, busy: Busy) {
         if let Some(waits) = self.workers.get_mut(&busy) {
             *waits -= 1;
@@ -67,6 +70,7 @@ impl Blocked {
     }
 
     /// Notes that the job of this worker does not wait for the job of this ticket any more.
+    #[inline]
     pub(super) fn leave(&mut self, ticket: u64, busy: Busy) {
         if self.joins.remove(&(ticket, busy)) {
             self.unblock(busy);
@@ -74,6 +78,7 @@ impl Blocked {
     }
 
     /// Removes the waits for the job of this ticket, which has ended.
+    #[inline]
     pub(super) fn end_joins(&mut self, ticket: u64) {
         while let Some(&(_, busy)) =
             self.joins.range((ticket, Busy::FIRST)..=(ticket, Busy::LAST)).next()
@@ -84,20 +89,24 @@ impl Blocked {
 
     /// Removes all waits of a worker that has left its job. What the job made may still wait
     /// elsewhere.
+    #[inline]
     pub(super) fn forget(&mut self, busy: Busy) {
         self.workers.remove(&busy);
     }
 
+    #[inline]
     pub(super) fn contains(&self, busy: Busy) -> bool {
         self.workers.contains_key(&busy)
     }
 
     /// Returns how many workers are blocked.
+    #[inline]
     pub(super) fn count(&self) -> usize {
         self.workers.len()
     }
 
     /// Returns how many workers are blocked once the job of this one waits as well.
+    #[inline]
     pub(super) fn count_with(&self, busy: Busy) -> usize {
         self.count() + usize::from(!self.contains(busy))
     }

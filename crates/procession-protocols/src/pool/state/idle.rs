@@ -2,24 +2,28 @@
 
 use std::collections::VecDeque;
 
-use procession_protocols::scheduler::seat_id::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use procession_sync::Arc;
 
 use super::seat::PoolSeat;
 
 /// A worker that has no job.
 #[derive(Debug)]
-pub(crate) enum IdleWorker<J> {
+pub enum IdleWorker<J> {
     /// It waits in its seat for an order.
     Parked(Arc<PoolSeat<J>>),
-    /// It has no process, and leaves at the time `until`. `has_begun` is set once its start hook
-    /// was called.
-    Rests { until: u64, has_begun: bool },
+    /// It has no process.
+    Rests {
+        /// The time at which it leaves.
+        until: u64,
+        /// `true` once its start hook was called.
+        has_begun: bool,
+    },
 }
 
 impl<J> IdleWorker<J> {
     /// Returns a resting worker that has not begun.
-    pub(crate) fn new_resting() -> Self {
+    pub fn new_resting() -> Self {
         Self::Rests { until: NEVER, has_begun: false }
     }
 

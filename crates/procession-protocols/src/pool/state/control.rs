@@ -15,7 +15,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// Starts idle workers while fewer than `wanted` are live and the capacity allows it. Workers
     /// that rest do so until `until`. Returns the time of a reap that the caller must arrange, if
     /// none is arranged before that time.
-    pub(crate) fn prestart(
+    pub fn prestart(
         &self,
         wanted: usize,
         until: u64,
@@ -36,7 +36,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Changes the capacity, and returns the old one.
-    pub(crate) fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes<J>) {
+    pub fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes<J>) {
         self.change(|state, wakes| {
             let before = std::mem::replace(&mut state.limits.capacity, capacity);
             if !mutation::is(MUTATION, mutation::RESIZE_SILENTLY) {
@@ -49,7 +49,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Closes the pool. Returns `true` if it was open.
-    pub(crate) fn close(&self) -> (bool, Wakes<J>) {
+    pub fn close(&self) -> (bool, Wakes<J>) {
         self.change(|state, wakes| {
             let was_open = state.close(wakes);
             state.settle(wakes);
@@ -58,7 +58,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Closes the pool, and removes the queued jobs.
-    pub(crate) fn clear(&self) -> (Vec<J>, Wakes<J>) {
+    pub fn clear(&self) -> (Vec<J>, Wakes<J>) {
         self.change(|state, wakes| {
             state.close(wakes);
             let mut jobs = Vec::with_capacity(state.queue.jobs);
@@ -76,7 +76,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Opens a closed pool that has no worker left. Returns `false` for any other.
-    pub(crate) fn reopen(&self) -> bool {
+    pub fn reopen(&self) -> bool {
         self.look(|state| {
             let drained = state.is(Quiescence::Drained);
             state.places.open |= drained;
@@ -89,7 +89,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     ///
     /// A waiter that is no longer in the list has been served, even if the pool is not quiescent
     /// any more.
-    pub(crate) fn watch(
+    pub fn watch(
         &self,
         number: u64,
         quiescence: Quiescence,
@@ -111,11 +111,13 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    pub(crate) fn unwatch(&self, number: u64) -> Option<Waker> {
+    /// Removes a waiter for a quiescent pool. Returns its waker, to be dropped outside the lock.
+    pub fn unwatch(&self, number: u64) -> Option<Waker> {
         self.look(|state| state.watchers.remove(&number).map(|watcher| watcher.1))
     }
 
-    pub(crate) fn picture(&self) -> Picture {
+    /// Returns the state of the pool at this moment.
+    pub fn picture(&self) -> Picture {
         self.look(|state| Picture {
             capacity: state.limits.capacity,
             live: state.live,

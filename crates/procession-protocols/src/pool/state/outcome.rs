@@ -2,33 +2,39 @@
 
 use std::io;
 
-use procession_protocols::sync::wait_list::Place;
+use crate::sync::wait_list::Place;
 
 /// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
+    /// The job returned.
     Completed,
+    /// The job panicked, or ended itself.
     Panicked,
+    /// The job never ran, or was terminated.
     Cancelled,
 }
 
 /// The next action of a worker after a job.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Next<J> {
+pub enum Next<J> {
+    /// Run the job with this ticket.
     Run(u64, J),
     /// Wait for an order.
     Park,
     /// End its process. The next job launches the worker again. If a time is given, the caller must
     /// arrange a [reap](super::core::PoolCore::reap) at that time.
     Rest(Option<u64>),
+    /// Leave the pool.
     Leave,
 }
 
 /// The fate of a worker at the end of its keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Expired {
+pub enum Expired {
+    /// The worker leaves the pool.
     Leave,
     /// It is one of the workers that the pool keeps, and waits for an order without a timeout.
     Kept,
@@ -38,9 +44,12 @@ pub(crate) enum Expired {
 
 /// Why a job was not taken.
 #[derive(Debug)]
-pub(crate) enum EnterError {
+pub enum EnterError {
+    /// No place is free, and the queue is full.
     Full,
+    /// The pool is closed.
     Closed,
+    /// All jobs would wait for one another.
     WouldDeadlock,
     /// The system refused to start a worker, and no other will come to the queue.
     Worker(io::Error),
@@ -48,7 +57,7 @@ pub(crate) enum EnterError {
 
 /// A state of the pool that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quiescence {
+pub enum Quiescence {
     /// No job runs, and none is queued.
     Idle,
     /// The pool is closed, and its last worker has left.
@@ -58,8 +67,10 @@ pub(crate) enum Quiescence {
 /// What a waiter for a quiescent pool learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum WatchResult {
+pub enum WatchResult {
+    /// The pool is in the state.
     Reached,
+    /// The waiter waits.
     Waits,
     /// The pool is open, so it does not drain.
     Open,
@@ -67,22 +78,27 @@ pub(crate) enum WatchResult {
 
 /// How an attempt to get a place began.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub enum Admission {
     /// A place was free. It is reserved now, in this generation.
     Granted(u64),
     /// A place was free. The job was taken, with this ticket.
     Taken(u64),
+    /// The submitter waits at this place.
     Waits(Place),
+    /// The pool is closed.
     Closed,
+    /// As many submitters wait as may.
     TooManyWaiting,
+    /// All jobs would wait for one another.
     WouldDeadlock,
 }
 
 /// The result of a wait for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// A place is reserved, in this generation.
     Granted(u64),
+    /// The pool is closed.
     Closed,
     /// All jobs wait for one another, and the waiter is one of them.
     WouldDeadlock,

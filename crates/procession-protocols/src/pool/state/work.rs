@@ -1,7 +1,7 @@
 //! The steps of workers, and those that are taken on their behalf: `Finish`, `Expire`, `Die`,
 //! `Reap`, `Retry`.
 
-use procession_protocols::scheduler::seat_id::NEVER;
+use crate::scheduler::seat_id::NEVER;
 use procession_sync::Arc;
 
 use super::core::PoolCore;
@@ -14,7 +14,7 @@ use super::wakes::Wakes;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Finish`. Calls `idle` only if the worker parks or rests now.
-    pub(crate) fn finish(
+    pub fn finish(
         &self,
         idle: impl FnOnce() -> IdleWorker<J>,
         ticket: u64,
@@ -57,7 +57,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// `Reap`: removes the workers that were to rest until `now` at most. Returns the time of the
     /// next reap that the caller must arrange.
-    pub(crate) fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
+    pub fn reap(&self, now: u64) -> (Option<u64>, Wakes<J>) {
         if mutation::is(MUTATION, mutation::REAP_IN_TWO) {
             let due = self
                 .look(|state| state.idle.workers.iter().filter(|idle| idle.until() <= now).count());
@@ -88,23 +88,23 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Notes that the arranged reap will not happen.
-    pub(crate) fn forget_reaper(&self) {
+    pub fn forget_reaper(&self) {
         self.look(|state| state.reap_at = NEVER);
     }
 
     /// Notes that the keep-alive was changed.
-    pub(crate) fn expect_uneven(&self) {
+    pub fn expect_uneven(&self) {
         self.look(|state| state.idle.uneven = true);
     }
 
     /// Notes that the arranged retry will not happen. The next job without a worker asks for
     /// another one.
-    pub(crate) fn forget_retry(&self) {
+    pub fn forget_retry(&self) {
         self.look(|state| state.retries = false);
     }
 
     /// Starts workers for queued jobs, now that it may be possible.
-    pub(crate) fn retry(&self, start: Start<'_, J>) -> Wakes<J> {
+    pub fn retry(&self, start: Start<'_, J>) -> Wakes<J> {
         self.change(|state, wakes| {
             state.retries = false;
             state.employ(start, wakes);
@@ -113,12 +113,12 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// `Employ`: starts workers for queued jobs, after a step that could start none.
-    pub(crate) fn employ(&self, start: Start<'_, J>) -> Wakes<J> {
+    pub fn employ(&self, start: Start<'_, J>) -> Wakes<J> {
         self.change(|state, wakes| state.employ(start, wakes)).1
     }
 
     /// `Expire`.
-    pub(crate) fn expire(&self, seat: &Arc<PoolSeat<J>>) -> (Expired, Wakes<J>) {
+    pub fn expire(&self, seat: &Arc<PoolSeat<J>>) -> (Expired, Wakes<J>) {
         self.change(|state, wakes| {
             // Searches from the bottom, where the workers are that have been idle the longest.
             let place = state.idle.position(seat);
@@ -143,7 +143,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Notes that a worker that left has run its hook.
-    pub(crate) fn left(&self) -> Wakes<J> {
+    pub fn left(&self) -> Wakes<J> {
         self.change(|state, wakes| {
             state.leaving -= 1;
             state.settle(wakes);
@@ -154,7 +154,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Die`: notes that a worker was killed. With a `ticket`, it was running that job. Without
     /// one, it was parked, or had an order that it did not take. Its place is free, so queued jobs
     /// get another worker. Returns the jobs that no worker is left to run.
-    pub(crate) fn died(
+    pub fn died(
         &self,
         seat: Option<&Arc<PoolSeat<J>>>,
         ticket: Option<u64>,

@@ -23,15 +23,16 @@ pub enum Priority {
 
 /// The priority of a job, and its key, if the jobs of that key run one after another.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct JobLane {
-    pub(crate) priority: Priority,
+pub struct JobLane {
+    /// The priority of the job.
+    pub priority: Priority,
     /// The hash of the key. Two keys of one hash share an order, which costs only concurrency.
-    pub(crate) key: Option<u64>,
+    pub key: Option<u64>,
 }
 
 impl JobLane {
     /// Returns this lane with a key. The hash is the same in every run of the program.
-    pub(crate) fn with_key(self, key: &(impl Hash + ?Sized)) -> Self {
+    pub fn with_key(self, key: &(impl Hash + ?Sized)) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         Self { key: Some(hasher.finish()), ..self }

@@ -1,7 +1,7 @@
 use std::io;
 use std::sync::Arc;
 
-use procession_protocols::sync::wait_list::Another;
+use crate::sync::wait_list::Another;
 
 use super::busy::Busy;
 use super::core::PoolCore;

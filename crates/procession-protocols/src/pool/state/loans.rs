@@ -31,6 +31,7 @@ impl Loans {
     }
 
     /// Returns the number of places that are lent.
+    #[inline]
     pub(super) fn lent(&self) -> usize {
         self.borrowers.len()
     }
@@ -58,6 +59,7 @@ impl Loans {
     }
 
     /// Notes that a job begins in a lent place.
+    #[inline]
     pub(super) fn begin(&mut self, lender: Busy, ticket: u64) {
         if let Some(waits) = self.lenders.get_mut(&lender) {
             waits.borrower = Some(ticket);
@@ -67,6 +69,7 @@ impl Loans {
     }
 
     /// Notes that a job has ended.
+    #[inline]
     pub(super) fn end(&mut self, ticket: u64) {
         // Most jobs wait for no other.
         if self.lenders.is_empty() {
@@ -101,6 +104,7 @@ impl Loans {
     }
 
     /// Returns `true` if a job waits for this one and for no other.
+    #[inline]
     pub(super) fn awaits_only(&self, lender: Busy, ticket: u64) -> bool {
         self.lenders
             .get(&lender)

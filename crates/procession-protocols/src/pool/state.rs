@@ -182,21 +182,21 @@
 //! keys at random. `tests/it/pool/model.rs` compares the whole interface of every kind of pool with
 //! a sequential model, and `nested.rs` there has the loans.
 
-pub(crate) mod busy;
+pub mod busy;
 mod control;
-pub(crate) mod core;
-pub(crate) mod idle;
-pub(crate) mod lane;
+pub mod core;
+pub mod idle;
+pub mod lane;
 mod loans;
-mod mutation;
-pub(crate) mod outcome;
-pub(crate) mod picture;
+pub mod mutation;
+pub mod outcome;
+pub mod picture;
 mod places;
 mod queue;
-pub(crate) mod seat;
+pub mod seat;
 mod submit;
-pub(crate) mod synced;
-pub(crate) mod wakes;
+pub mod synced;
+pub mod wakes;
 mod withdraw;
 mod work;
 

@@ -9,7 +9,7 @@ use super::wakes::Wakes;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Withdraw`. Returns the job if it was still queued.
-    pub(crate) fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
+    pub fn withdraw(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         if mutation::is(MUTATION, mutation::WITHDRAW_IN_TWO) {
             self.look(|state| {
                 if state.queue.has_ready(ticket) {
@@ -29,7 +29,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// `Withdraw`, to run the job on the calling thread. A job that is held behind an earlier one
     /// of its key stays.
-    pub(crate) fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
+    pub fn take_inline(&self, ticket: u64) -> (Option<J>, Wakes<J>) {
         self.change(|state, wakes| {
             let job = state.queue.withdraw_ready(ticket)?;
             state.inline += 1;
@@ -39,7 +39,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Begins a job that its submitter runs. Returns its ticket, or `None` if the pool is closed.
-    pub(crate) fn begin_inline(&self) -> Option<u64> {
+    pub fn begin_inline(&self) -> Option<u64> {
         self.look(|state| {
             if !state.places.open {
                 return None;
@@ -50,12 +50,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Counts the end of a job that no worker ran. The next job of its key may be ready then.
-    pub(crate) fn finish_inline(
-        &self,
-        ticket: u64,
-        ended: Ended,
-        start: Start<'_, J>,
-    ) -> ((), Wakes<J>) {
+    pub fn finish_inline(&self, ticket: u64, ended: Ended, start: Start<'_, J>) -> ((), Wakes<J>) {
         self.change(|state, wakes| {
             state.inline -= 1;
             state.count_end(ticket, ended);
@@ -66,7 +61,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// `Lend`: notes that the job of this worker waits for another one of the same pool. If the
     /// other one is queued, it begins in the place of the worker. Returns `false` if it has ended.
-    pub(crate) fn lend(
+    pub fn lend(
         &self,
         lender: Busy,
         ticket: u64,
@@ -104,7 +99,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// Notes that the job of this worker does not wait for the other one any more.
-    pub(crate) fn take_back(&self, lender: Busy, ticket: u64) {
+    pub fn take_back(&self, lender: Busy, ticket: u64) {
         if mutation::is(MUTATION, mutation::TAKE_BACK_IN_TWO) {
             let is_last = self.look(|state| state.loans.awaits_only(lender, ticket));
             self.look(|state| {
@@ -122,7 +117,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// Notes that the job of this worker waits for another one of the same pool, without a timeout.
     /// Returns `false` if it could only wait forever.
-    pub(crate) fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+    pub fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
         self.look(|state| {
             // A job publishes its result before its end is counted. So a job without a result has
             // not been counted yet.
