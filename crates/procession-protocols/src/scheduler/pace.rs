@@ -43,7 +43,7 @@
 //!   system wakes the watchdog.
 //! - Without a watchdog (`Builder::watchdog(false)`, `Builder::max_threads(1)`, the test clock) the
 //!   beacon never changes. The worker then looks, with a read of the clock, after at most
-//!   [`UNWATCHED`] dispatches.
+//!   `UNWATCHED` dispatches.
 //!
 //! ## Rejected
 //! - A clock read before each dispatch: `yield` 14 ns to 38 ns.
@@ -65,7 +65,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 /// does not resonate with the periods of a program.
 pub const FAIRNESS: u32 = 61;
 
-/// Nanoseconds between two services while the worker knows the time. With [`READ_EVERY`] it is 1
+/// Nanoseconds between two services while the worker knows the time. With `READ_EVERY` it is 1
 /// ms.
 pub const SERVE_EVERY: u64 = 750_000;
 

@@ -53,7 +53,7 @@
 //! ## Allowed
 //! - A root may be woken by something from outside at any moment. A wait is refused nevertheless if
 //!   all threads stand still.
-//! - After [`LOOKS`] looks at a root with a long poll, its thread counts as one that runs. If it
+//! - After `LOOKS` looks at a root with a long poll, its thread counts as one that runs. If it
 //!   then waits after all, the cycle is not found. A thread that has asked has not polled its own
 //!   future yet, which may be complete, so it must not ask for as long as another one polls.
 //! - Two threads of one scheduler that begin to wait for it at the same moment may both be

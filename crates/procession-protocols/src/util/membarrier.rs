@@ -81,8 +81,8 @@ mod real {
         system::pass()
     }
 
-    /// Passes the heavy fence for a caller that has time. If the system refuses, waits for
-    /// [`DRAIN`].
+    /// Passes the heavy fence for a caller that has time. If the system refuses, waits for a
+    /// millisecond.
     #[cold]
     #[expect(
         clippy::disallowed_methods,

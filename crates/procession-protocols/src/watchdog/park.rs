@@ -31,7 +31,7 @@
 //!
 //! Worker that parks, after its announcement: `PutOff`, if the word is set: under the lock, if it
 //! still is and the alarm is early, look whether a worker is awake. If none is, the alarm gets the
-//! time that the sleep has without it, at most [`LATEST_LOOK`] ahead. After [`PUT_OFFS`] times, the
+//! time that the sleep has without it, at most `LATEST_LOOK` ahead. After `PUT_OFFS` times, the
 //! alarm is left as it is.
 //!
 //! Thread that ends the scheduler, `Dismiss`: under the lock, note it and set the alarm to now.

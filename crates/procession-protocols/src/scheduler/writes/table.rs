@@ -59,7 +59,7 @@
 //!
 //! ## Checked by
 //! `models::*`: the last write against a wait; a failed write against the end of a shutdown. The
-//! tests of [`writes`](super), and `tests/it/files/ends.rs`.
+//! tests of `scheduler/writes.rs`, and `tests/it/files/ends.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -15,7 +15,7 @@
 //! - Send: if there is no receiver, give the message back. If there is no room, drop the first
 //!   message. Append the message, due to all receivers, and `Ring`, in one critical section.
 //! - Receive: if the next position lies before the first message, `Skip` to it, and return the
-//!   number of messages in between. Else `Take` a share of up to [`AT_ONCE`] messages from there.
+//!   number of messages in between. Else `Take` a share of up to `AT_ONCE` messages from there.
 //!   With its last share a message leaves the channel. If there is no message, enlist in the same
 //!   critical section.
 //! - Return a message that was taken: if more messages than the capacity were sent since, `Skip` it

@@ -138,7 +138,7 @@ struct ChannelState<T> {
 }
 
 /// The state of a channel, without its public types. Aligned to a cache line for the field order of
-/// [`ChannelState`].
+/// `ChannelState`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ChannelCore<T, const MUTATION: u8 = { mutation::SOUND }> {
