@@ -125,7 +125,7 @@
 //! its thread-locals. Do not rely on that, since it does not cover every case, see [the second
 //! rule](#2-no-frame-refers-to-a-thread-local-that-is-destroyed-first).
 // Models build no coroutines: loom's types cannot be used in a signal handler.
-#![cfg(all(unix, not(procession_loom)))]
+#![cfg(unix)]
 
 mod coroutine;
 mod guard;

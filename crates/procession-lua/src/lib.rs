@@ -20,7 +20,6 @@
 //!
 //! Programs print through an [`Output`]. A slow reader suspends the processes that print, but it
 //! blocks no worker.
-#![cfg(not(procession_loom))]
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,6 +1,5 @@
 //! Functions of Lua's libraries that loop in C, where nothing can end them: each call is bounded,
 //! or its process can be terminated.
-#![cfg(not(procession_loom))]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! Programs with nodes: two of them in one test, and a process in Rust.
-#![cfg(not(procession_loom))]
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

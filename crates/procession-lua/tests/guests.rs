@@ -1,5 +1,4 @@
 //! Tests of guests through the public interface, and of the examples in `docs/LUA.md`.
-#![cfg(not(procession_loom))]
 
 use std::time::Duration;
 

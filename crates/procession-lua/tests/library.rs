@@ -1,5 +1,4 @@
 //! Supervisors, groups, timers, dates, folders and datagrams of guests.
-#![cfg(not(procession_loom))]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,4 @@
 //! Tests of messages that are received while others are there.
-#![cfg(not(procession_loom))]
 
 use std::time::Duration;
 

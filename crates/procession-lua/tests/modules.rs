@@ -1,5 +1,4 @@
 //! Programs of several files.
-#![cfg(not(procession_loom))]
 
 use std::fs;
 use std::io;

@@ -1,7 +1,6 @@
 //! Tests of the output of guests with readers that are slow, never read, or go away.
 //!
 //! Method: the sink is a pipe, and the test controls its reader.
-#![cfg(not(procession_loom))]
 
 use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, Read, Write, pipe};
 use std::process::{Command, Stdio};

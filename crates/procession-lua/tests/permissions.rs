@@ -1,5 +1,4 @@
 //! The permissions of programs.
-#![cfg(not(procession_loom))]
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,5 +1,4 @@
 //! Tests in Lua on a simulated system.
-#![cfg(not(procession_loom))]
 
 use std::thread;
 

@@ -1,5 +1,4 @@
 //! Tests of the test runner for programs.
-#![cfg(not(procession_loom))]
 
 use std::thread;
 use std::time::Duration;

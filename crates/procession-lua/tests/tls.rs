@@ -1,5 +1,4 @@
 //! TLS by the host. The certificates are made here.
-#![cfg(not(procession_loom))]
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

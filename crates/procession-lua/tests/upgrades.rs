@@ -1,5 +1,4 @@
 //! Tests of programs that are replaced while their processes live.
-#![cfg(not(procession_loom))]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! Programs that would harm their host: each ends one process, or is refused.
-#![cfg(not(procession_loom))]
 
 use std::time::Duration;
 
