@@ -222,13 +222,13 @@ impl<J> JobQueue<J> {
     }
 
     /// Returns `true` if nothing is remembered of any key.
-    #[cfg(test)]
+    #[cfg(all(test, not(procession_loom)))]
     pub(super) fn has_no_keys(&self) -> bool {
         self.turns.is_empty() && self.keys.is_empty()
     }
 
     /// Returns the number of entries, holes included.
-    #[cfg(test)]
+    #[cfg(all(test, not(procession_loom)))]
     pub(super) fn entries(&self) -> usize {
         self.levels.iter().map(|level| level.entries.len()).sum()
     }
