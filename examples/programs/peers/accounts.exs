@@ -53,7 +53,7 @@ defmodule Accounts.Account do
   defp via(name), do: {:via, Registry, {Accounts.Registry, name}}
 
   defp call(name, request) do
-    GenServer.call(via(name), request, 5_000)
+    GenServer.call(via(name), request, 20_000)
   catch
     :exit, _ -> {:error, "the account does not answer"}
   end

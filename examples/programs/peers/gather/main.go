@@ -33,7 +33,7 @@ type count struct {
 }
 
 func fetch(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func countAll(pages <-chan page, counts chan<- count) {
 func run(site string, total int) error {
 	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	ctx, cancelAll := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancelAll := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancelAll()
 
 	pages, counts := make(chan page), make(chan count)

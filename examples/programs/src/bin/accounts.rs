@@ -15,7 +15,7 @@ use procession::relations::Named;
 use procession::supervisor::{ChildSpec, Restart, Started, Supervisor, SupervisorRef, Template};
 use procession::{Context, Exit, Pid, Reply, mailbox, report, until_cancelled};
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const IDLE: Duration = Duration::from_secs(60);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -173,7 +173,7 @@ async fn listen(_: Context<()>, accounts: Accounts) -> Result<(), Error> {
 }
 
 /// The tree: what depends on a part is started again with it.
-#[procession::main(run_until_signal = Duration::from_secs(10))]
+#[procession::main(run_until_signal = Duration::from_secs(30))]
 async fn main() -> Result<(), Error> {
     report::install_panic_hook();
     let path = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: accounts FILE")?);

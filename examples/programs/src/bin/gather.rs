@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 async fn fetch(client: Client, url: String) -> reqwest::Result<String> {
-    let response = client.get(url).timeout(10 * SECOND).send().await?;
+    let response = client.get(url).timeout(30 * SECOND).send().await?;
     response.error_for_status()?.text().await
 }
 
@@ -45,7 +45,7 @@ async fn fetch_all(
         }
         Ok(())
     });
-    timeout(60 * SECOND, all).await?.map_err(ScopeError::into_boxed)
+    timeout(600 * SECOND, all).await?.map_err(ScopeError::into_boxed)
 }
 
 #[procession::main]

@@ -58,7 +58,7 @@ async fn count(State(service): State<Service>) -> Json<usize> {
     Json(service.index.read().unwrap_or_else(PoisonError::into_inner).documents())
 }
 
-#[procession::main(run_until_signal = Duration::from_secs(20))]
+#[procession::main(run_until_signal = Duration::from_secs(30))]
 async fn main() -> Result<(), Box<dyn Error>> {
     let threads = available_parallelism()?.get().div_ceil(2);
     let pool = Pool::builder().capacity(threads).waiting(WAITING).build()?;
