@@ -61,8 +61,47 @@ futures_io!(&TcpStream);
 futures_io!(UnixStream);
 futures_io!(&UnixStream);
 
-macro_rules! tokio_io {
-    ($Stream:ty) => {
+/// The traits of tokio and of hyper for writing, which differ in their names.
+macro_rules! write_traits {
+    ($feature:literal, $Write:path: $($Stream:ty),+) => {$(
+        #[cfg(feature = $feature)]
+        impl $Write for $Stream {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write(task, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                task: &mut Context<'_>,
+                parts: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.io().poll_write_vectored(task, parts)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.io().close_writing())
+            }
+        }
+    )+};
+}
+
+write_traits!("tokio-io", tokio::io::AsyncWrite: TcpStream, UnixStream);
+write_traits!("hyper", hyper::rt::Write: TcpStream, UnixStream);
+
+macro_rules! read_traits {
+    ($($Stream:ty),+) => {$(
         #[cfg(feature = "tokio-io")]
         impl tokio::io::AsyncRead for $Stream {
             fn poll_read(
@@ -74,44 +113,6 @@ macro_rules! tokio_io {
             }
         }
 
-        #[cfg(feature = "tokio-io")]
-        impl tokio::io::AsyncWrite for $Stream {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                task: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write(task, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                task: &mut Context<'_>,
-                parts: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write_vectored(task, parts)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                true
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.io().close_writing())
-            }
-        }
-    };
-}
-
-tokio_io!(TcpStream);
-tokio_io!(UnixStream);
-
-macro_rules! hyper_rt {
-    ($Stream:ty) => {
         #[cfg(feature = "hyper")]
         impl hyper::rt::Read for $Stream {
             fn poll_read(
@@ -122,39 +123,7 @@ macro_rules! hyper_rt {
                 self.io().poll_receive(task, &mut buffer)
             }
         }
-
-        #[cfg(feature = "hyper")]
-        impl hyper::rt::Write for $Stream {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                task: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write(task, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                task: &mut Context<'_>,
-                parts: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.io().poll_write_vectored(task, parts)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                true
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.io().close_writing())
-            }
-        }
-    };
+    )+};
 }
 
-hyper_rt!(TcpStream);
-hyper_rt!(UnixStream);
+read_traits!(TcpStream, UnixStream);
