@@ -198,7 +198,6 @@ pub mod look {
     //! stopped.
 
     pub use crate::mailbox::context::inspecting::Inspecting;
-    pub use crate::mailbox::context::showing::ShownSection;
     pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
     pub use crate::observe::ask::AskError;
     pub use crate::observe::look::detail::{ProcessDetail, detail, mailbox_length};
@@ -207,12 +206,13 @@ pub mod look {
     pub use crate::observe::look::view::{
         MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
     };
+    pub use crate::observe::section::{DoorSection, SectionRow};
+    pub use crate::observe::showing::ShownSection;
     #[cfg(feature = "observe")]
     pub use crate::observe::stack::{ProcessStack, StackSource};
     #[cfg(feature = "observe")]
     pub use crate::observe::symbols::StackFrame;
     pub use crate::process::inspection::Inspection;
-    pub use crate::process::section::{DoorSection, SectionRow};
     pub use crate::process::wait_reason::{WaitReason, Waiting};
     pub use crate::relations::pid_list::PidList;
 }
@@ -297,7 +297,7 @@ pub mod snapshot {
     pub use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
     pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
-    pub use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
+    pub use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};
 }
 
 /// Runs `future` on this thread until it completes, beside the processes of the default scheduler.

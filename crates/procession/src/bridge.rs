@@ -14,6 +14,7 @@
 //! of the scheduler (`bridge/paused.rs`).
 
 mod compat;
+pub(crate) mod part;
 pub(crate) mod paused;
 pub(crate) mod program;
 pub(crate) mod quiet;

@@ -90,6 +90,7 @@ mod metrics;
 pub(crate) mod open;
 pub(crate) mod opened;
 mod page;
+pub(crate) mod part;
 mod places;
 mod request;
 mod response;
@@ -101,5 +102,6 @@ mod socket;
 mod traces;
 mod views;
 
+pub use crate::scheduler::error::ObserveError;
 pub use entry::Door;
-pub use settings::{Observe, ObserveError};
+pub use settings::Observe;

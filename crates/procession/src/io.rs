@@ -24,9 +24,6 @@
 //! ```
 
 mod copy;
-pub(crate) mod poller;
-pub(crate) mod reactor;
-pub(crate) mod starved;
 
 pub use self::copy::{CopyBidirectional, copy, copy_bidirectional};
 pub use crate::stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};

@@ -122,6 +122,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("procession supports Linux only; x86-64 is what its tests run on");
 
+mod assembly;
 pub mod behaviour;
 #[cfg(feature = "tokio")]
 mod bridge;
@@ -153,6 +154,7 @@ mod observe;
 pub mod os_process;
 pub mod pool;
 pub mod process;
+mod reactor;
 pub mod recorder;
 pub mod relations;
 pub mod report;

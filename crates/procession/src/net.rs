@@ -59,6 +59,9 @@ mod half;
 pub(crate) mod io;
 mod options;
 mod parts;
+#[cfg(any(feature = "tokio-io", feature = "hyper"))]
+#[expect(unsafe_code, reason = "buffers are received into before they are initialised")]
+mod read_buf;
 mod resolve;
 mod several;
 mod simulated;

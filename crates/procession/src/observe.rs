@@ -7,11 +7,15 @@ pub(crate) mod census;
 pub(crate) mod facade;
 pub(crate) mod look;
 pub(crate) mod messages;
+mod methods;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod metrics;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod pool_figures;
 pub(crate) mod process_state;
+pub(crate) mod section;
+pub(crate) mod showing;
+mod shutdown;
 pub(crate) mod snapshot;
 #[cfg(feature = "observe")]
 pub(crate) mod stack;

@@ -23,11 +23,12 @@ pub(crate) mod request;
 pub(crate) mod residence;
 #[expect(unsafe_code, reason = "a pin and another pointer share the room of a pin")]
 pub(crate) mod route;
-pub(crate) mod section;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot_ref;
+#[cfg(feature = "tracing")]
+pub(crate) mod span;
 #[cfg(feature = "observe")]
 pub(crate) mod stack_notes;
 pub(crate) mod stuck;

@@ -48,16 +48,15 @@
 
 // | file | what it is about |
 // |---|---|
-// | `word` | an event in 8 bytes |
 // | `ring` | the latest words of one thread, and how others copy them |
-// | `state` | the recorder of a scheduler: its rings, and whether events carry times |
-// | `record` | what workers and the watchdog record |
+// | `scheduler/log` | events in 8 bytes, the rings of a scheduler, and what workers record |
 // | `collect` | copies of all rings, and the names of what they mention |
 // | `timeline` | the times of events |
 // | `trace` | what the user gets |
 // | `flows` | which wake-up led to which step |
 // | `protobuf`, `perfetto` | the format of Perfetto |
 // | `dump` | traces that are written to files |
+// | `snapshot` | the figures of the recorder |
 
 pub(crate) mod collect;
 pub(crate) mod dump;
@@ -65,13 +64,10 @@ mod flows;
 #[cfg(feature = "observe")]
 pub(crate) mod lanes;
 mod perfetto;
-pub(crate) mod places;
 mod protobuf;
-pub(crate) mod record;
-pub(crate) mod state;
+pub(crate) mod snapshot;
 mod timeline;
 pub(crate) mod trace;
-pub(crate) mod word;
 
-pub use self::state::RecorderSnapshot;
+pub use self::snapshot::RecorderSnapshot;
 pub use self::trace::{Trace, TraceError, TraceEvent, TraceEventKind};

@@ -122,13 +122,13 @@ pub(crate) mod crash_report;
 pub(crate) mod exit_report;
 pub(crate) mod failure;
 pub(crate) mod hooks;
+pub(crate) mod kept;
 pub(crate) mod owed;
 pub(crate) mod panics;
 pub(crate) mod supervision;
 pub(crate) mod supervisor_report;
 pub(crate) mod text;
 pub(crate) mod unseen;
-pub(crate) mod writer;
 
 pub use self::crash_report::{CrashReport, SupervisorAnswer};
 pub use self::exit_report::ExitReport;

@@ -22,10 +22,10 @@ use crate::observe::snapshot::{
 use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::{WaitReason, Waiting};
-use crate::recorder::state::RecorderSnapshot;
+use crate::recorder::snapshot::RecorderSnapshot;
 use crate::relations::pid_list::PidList;
+use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};
 use crate::time::Instant;
-use crate::watchdog::state::{Stall, StallKind, StallSnapshot};
 use crate::{Exit, Pid};
 
 /// As its text, such as `p1.42.7`.

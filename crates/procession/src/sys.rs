@@ -24,9 +24,7 @@ pub(crate) mod network;
 pub(crate) mod os;
 #[expect(unsafe_code, reason = "descriptors need not be open, so they are passed by number")]
 pub(crate) mod poll;
-#[cfg(any(feature = "tokio-io", feature = "hyper"))]
-#[expect(unsafe_code, reason = "buffers are received into before they are initialised")]
-pub(crate) mod read_buf;
+pub(crate) mod stderr;
 #[expect(unsafe_code, reason = "a system call that no safe interface offers")]
 mod thread_clock;
 #[cfg(all(
@@ -140,7 +138,6 @@ impl World {
     }
 
     /// Sets the longest real time for which a thread parks on the test clock. Default: no limit.
-    #[cfg(feature = "tokio")]
     pub(crate) fn looking_every(mut self, time: Option<Duration>) -> Self {
         if let WorldClock::Test(_, limit) = &mut self.clock {
             *limit = time;

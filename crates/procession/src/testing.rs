@@ -246,7 +246,7 @@ impl Test {
     {
         let unseen = Arc::<UnseenPanics>::default();
         let mut builder = self.builder(seed);
-        builder.reports.unseen = Some(Arc::clone(&unseen));
+        builder.report_hooks().unseen = Some(Arc::clone(&unseen));
         let scheduler = builder
             .build()
             .unwrap_or_else(|error| panic!("cannot build the scheduler of the test: {error}"));

@@ -36,8 +36,9 @@
 //!   While all threads block, this is all there is to do: it sleeps until the next deadline, or for
 //!   10 ms at most if there are descriptors.
 //! - `Sample`, at each look: give the processes that run the time since the look before
-//!   (`watchdog/samples.rs`), stamp some of those that wait (`watchdog/wait_stamps.rs`), and note
-//!   from which queues nothing was taken (`watchdog/queue_ages.rs`). For people only.
+//!   (`scheduler/stalls/samples.rs`), stamp some of those that wait
+//!   (`watchdog/wait_stamps.rs`), and note from which queues nothing was taken
+//!   (`watchdog/queue_ages.rs`). For people only.
 //! - `WriteOff`, at each look: stop relying on workers that were woken and have not come
 //!   (`scheduler/idle.rs`). `Rescue` takes their permits, too, once they are late by `stall_after`.
 //! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
@@ -97,10 +98,9 @@
 //! the LIFO slots, and of `watchdog/park.rs`.
 
 mod judge;
+mod marks;
 mod queue_ages;
 mod quiet;
-pub(crate) mod samples;
-pub(crate) mod state;
 pub(crate) mod wait_stamps;
 
 use std::sync::Arc;
@@ -112,19 +112,19 @@ use procession_protocols::watchdog::park::Woken;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::io::poller::Batch;
 use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
-use crate::recorder::record::Marks;
-use crate::recorder::state::DumpCause;
+use crate::reactor::poller::Batch;
+use crate::recorder::dump::DumpCause;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
-use crate::sys::{RunState, ThreadFile, nanoseconds};
+use crate::scheduler::stalls::{LOOK_EVERY, Stall, StallKind, Watchdog};
+use crate::sys::{RunState, ThreadFile};
 use crate::watchdog::judge::judge;
+use crate::watchdog::marks::Marks;
 use crate::watchdog::queue_ages::QueueAges;
 use crate::watchdog::quiet::{has_driver, is_attended, is_quiet};
-use crate::watchdog::state::{LOOK_EVERY, Stall, StallKind, Watchdog};
 use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
 
 /// Nanoseconds between two looks while no worker runs.
@@ -700,12 +700,6 @@ fn classify(
         count(&watchdog.counts.guessed);
     }
     kind
-}
-
-/// Returns the builder's `stall_after` in nanoseconds, but at least two looks: a shorter stall
-/// cannot be seen.
-pub(crate) fn stall_after(duration: Duration) -> u64 {
-    nanoseconds(duration).max(2 * LOOK_EVERY)
 }
 
 #[cfg(test)]

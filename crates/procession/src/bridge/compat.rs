@@ -60,7 +60,7 @@ use crate::scheduler::current;
 /// Dropping the wrapper drops the future.
 pub fn compat<F: Future>(future: F) -> Result<Compat<F>, CompatError<F>> {
     if current::here()
-        .is_some_and(|shared| shared.world.is_test() && shared.paused_tokio().is_none())
+        .is_some_and(|shared| shared.world.is_test() && shared.parts.paused().is_none())
     {
         return Err(CompatError { future, cause: CompatCause::TestClock });
     }

@@ -67,9 +67,10 @@ use procession_sync::atomic::{AtomicBool, AtomicU64};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::Instant;
 
-use super::quiet::{self, QuietSince, SeenScheduler, TokioUse};
+use super::quiet::{self, QuietSince, TokioUse};
 use crate::process::unwind::guarded;
 use crate::scheduler::error::BuildError;
+use crate::scheduler::part::SeenScheduler;
 use crate::sys::World;
 
 /// The time after which a parked worker looks again whether tasks of the runtime are ready. A task

@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::program::{self, SeenThread};
+use crate::scheduler::part::SeenScheduler;
 use crate::sys::{World, nanoseconds};
 
 /// The real time for which nothing has run. Far more than two looks of a worker, and little enough
@@ -35,18 +36,6 @@ const QUIET: Duration = Duration::from_millis(2);
 /// The real time after which threads that run, and sockets that send, are taken to be none of the
 /// test's business.
 const PATIENCE: Duration = Duration::from_millis(250);
-
-/// Selects descriptors.
-type Which<'a> = &'a dyn Fn(i32) -> bool;
-
-/// What a worker sees of its scheduler.
-pub(crate) struct SeenScheduler<'a> {
-    pub(crate) waits_for_descriptors: bool,
-    /// Returns a number that changes with each step.
-    pub(crate) steps: &'a dyn Fn() -> u64,
-    /// Returns `true` if a process waits for one of these descriptors.
-    pub(crate) any_waited_for: &'a dyn Fn(Which<'_>) -> bool,
-}
 
 /// What a paused runtime has done.
 #[derive(Clone, Copy)]

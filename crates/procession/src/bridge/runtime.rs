@@ -7,28 +7,21 @@ use procession_sync::Mutex;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 
 use super::paused::{self, Driven, PausedClock};
-use super::quiet::SeenScheduler;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::error::BuildError;
+use crate::scheduler::part::Plan;
+use crate::sys::os;
 
 /// The choice that a builder makes about tokio.
+#[derive(Default)]
 pub(crate) enum RuntimeChoice {
     /// A runtime that is as wide as the scheduler, unless the scheduler starts no threads, is on
     /// the test clock, or runs on a simulated system.
+    #[default]
     Default,
     /// A runtime with this number of threads, or none.
     Threads(usize),
     Given(Handle),
-}
-
-/// The scheduler that a runtime is for.
-pub(crate) struct HostingScheduler<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) width: usize,
-    pub(crate) max_threads: usize,
-    pub(crate) test_clock: bool,
-    pub(crate) callers_drive: bool,
-    pub(crate) simulated: bool,
 }
 
 pub(crate) struct Bridge {
@@ -39,40 +32,40 @@ pub(crate) struct Bridge {
 }
 
 #[derive(Default)]
-struct Own {
+pub(super) struct Own {
     /// `None` if the runtime belongs to the user, has been stopped, or is lent to a worker.
     runtime: Option<Runtime>,
     /// `true` once the scheduler has no processes and takes none.
-    ended: bool,
+    pub(super) ended: bool,
     /// `true` once no owner is left that could block on the scheduler's futures.
-    unowned: bool,
+    pub(super) unowned: bool,
 }
 
 /// Opens the chosen bridge. If it starts a runtime, each thread of the runtime calls `begin` first.
 pub(crate) fn open(
     choice: RuntimeChoice,
-    host: &HostingScheduler<'_>,
+    plan: &Plan<'_>,
     begin: impl Fn() + Send + Sync + 'static,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
     // A test clock beside tokio waits for the threads of libraries. Other tests do without, because
     // they make the same dispatches each time.
-    let starts_none = host.simulated || host.callers_drive || host.test_clock;
+    let starts_none = os::here().is_some() || plan.callers_drive || plan.test_clock;
     let threads = match choice {
-        RuntimeChoice::Given(_) if host.test_clock => return Err(BuildError::TokioWithTestClock),
+        RuntimeChoice::Given(_) if plan.test_clock => return Err(BuildError::TokioWithTestClock),
         RuntimeChoice::Given(handle) => return Ok(Some(Bridge::new(handle, None, None))),
         RuntimeChoice::Default if starts_none => return Ok(None),
-        RuntimeChoice::Default => host.width,
+        RuntimeChoice::Default => plan.width,
         RuntimeChoice::Threads(0) => return Ok(None),
         RuntimeChoice::Threads(threads) => threads,
     };
-    let (runtime, clock) = if host.test_clock {
-        if host.max_threads > 1 {
-            return Err(BuildError::PausedTokioThreads(host.max_threads));
+    let (runtime, clock) = if plan.test_clock {
+        if plan.max_threads > 1 {
+            return Err(BuildError::PausedTokioThreads(plan.max_threads));
         }
-        let (runtime, clock) = paused::start(host.name, begin)?;
+        let (runtime, clock) = paused::start(plan.name, begin)?;
         (runtime, Some(clock))
     } else {
-        (start(host.name, threads, begin).map_err(BuildError::Thread)?, None)
+        (start(plan.name, threads, begin).map_err(BuildError::Thread)?, None)
     };
     Ok(Some(Bridge::new(runtime.handle().clone(), Some(runtime), clock)))
 }
@@ -104,24 +97,24 @@ impl Bridge {
 
     /// Runs the tasks of a paused runtime, with the scheduler's clock at `now`. Returns `None` if
     /// there is no such runtime, or if another thread has it.
-    pub(crate) fn drive(&self, now: u64) -> Option<Driven> {
+    pub(crate) fn drive_tasks(&self, now: u64) -> Option<Driven> {
         let lent = self.lend()?;
         Some(lent.bridge.paused()?.drive(lent.runtime.as_ref()?, now))
     }
 
-    /// Returns `true` if the test clock may move: nothing is on its way outside of the scheduler.
-    pub(crate) fn is_quiet(&self, seen: &SeenScheduler<'_>) -> bool {
-        self.paused().is_none_or(|clock| clock.is_quiet(seen))
-    }
-
     /// Moves the clock of a paused runtime towards the scheduler's next deadline. Returns what the
     /// scheduler's clock, which is at `now`, is to show.
-    pub(crate) fn advance(&self, now: u64, deadline: u64) -> u64 {
+    pub(crate) fn advance_clock(&self, now: u64, deadline: u64) -> u64 {
         let Some(lent) = self.lend() else { return deadline };
         match (self.paused(), &lent.runtime) {
             (Some(clock), Some(runtime)) => clock.advance(runtime, now, deadline),
             _ => deadline,
         }
+    }
+
+    /// Keeps this thread in the context of the runtime while the result lives.
+    pub(super) fn context(&self) -> EnteredRuntime<'_> {
+        enter_by(&self.handle)
     }
 
     /// Takes the paused runtime, unless another thread has it. Its tasks are user code, so no lock
@@ -132,17 +125,9 @@ impl Bridge {
         Some(LentRuntime { bridge: self, runtime: Some(runtime) })
     }
 
-    /// Notes that no process is left and none will come.
-    pub(crate) fn note_ended(&self) {
-        self.change(|own| own.ended = true);
-    }
-
-    /// Notes that the scheduler has no owner any more.
-    pub(crate) fn note_unowned(&self) {
-        self.change(|own| own.unowned = true);
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Own)) {
+    /// Changes the state of the runtime, and stops the runtime if it is not needed any more. That
+    /// drops its tasks, which are user code.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Own)) {
         let mut own = self.own.lock();
         change(&mut own);
         let over = if own.ended && own.unowned { own.runtime.take() } else { None };
@@ -187,11 +172,6 @@ impl Drop for EnteredRuntime<'_> {
         // the context of that other one.
         drop_guarded(self.0.take());
     }
-}
-
-/// Enters the runtime, if there is one.
-pub(crate) fn enter(bridge: Option<&Bridge>) -> EnteredRuntime<'_> {
-    bridge.map_or(EnteredRuntime(None), |bridge| enter_by(&bridge.handle))
 }
 
 pub(crate) fn enter_by(handle: &Handle) -> EnteredRuntime<'_> {

@@ -30,8 +30,8 @@ use rustix::io::Errno;
 
 use crate::coroutine::frame::{Frame, suspendable};
 use crate::coroutine::try_wait::Interrupted;
-use crate::io::reactor::Registered;
 use crate::process::wait_reason::Waiting;
+use crate::reactor::Registered;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::sys::epoll::EventMask;

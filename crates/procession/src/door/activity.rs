@@ -7,7 +7,7 @@ use super::json::Json;
 use super::request::HttpRequest;
 use super::response::{HttpStatus, Response};
 use super::views::{PLACE_MAX, place};
-use crate::observe::pool_figures::THREAD_POOLS;
+use crate::observe::pool_figures::{PoolRegistry, THREAD_POOLS};
 use crate::observe::snapshot;
 use crate::recorder::lanes::{self, COLUMNS};
 use crate::scheduler::shared::Shared;
@@ -79,7 +79,7 @@ pub(super) fn workers(json: &mut Json, shared: &Shared) {
 pub(super) fn pools(json: &mut Json, shared: &Shared) {
     let mut pools = BTreeMap::new();
     THREAD_POOLS.add_to(&mut pools);
-    shared.extensions.pools.add_to(&mut pools);
+    PoolRegistry::of(shared).add_to(&mut pools);
     json.name("pools").array(|json| {
         for (name, pool) in &pools {
             json.object(|json| {

@@ -16,6 +16,7 @@ use crate::observe::messages::{TRACED_MAX, trace as trace_messages};
 use crate::observe::stack::{STACK_SECONDS_MAX, StackSource, stack as ask_stack};
 use crate::observe::symbols::StackFrame;
 use crate::process::inspection::VALUE_MAX;
+use crate::report::kept::Reports;
 use crate::scheduler::shared::Shared;
 use crate::spawn_blocking;
 
@@ -131,7 +132,7 @@ pub(super) async fn crash(shared: &Shared, number: &str) -> Result<Response, Res
     let wanted: u64 = number.parse().map_err(|_| {
         Response::error(HttpStatus::BadRequest, "the number of a crash must be a whole number")
     })?;
-    let kept = shared.extensions.crashes.all();
+    let kept = Reports::of(shared).crashes.all();
     let report = kept.into_iter().find(|report| report.number == wanted).ok_or_else(|| {
         let text = format!("there is no report {wanted}, or it is not kept any more");
         Response::error(HttpStatus::NotFound, &text)

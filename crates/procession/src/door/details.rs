@@ -12,6 +12,7 @@ use crate::observe::snapshot::{self, current_label};
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::pid_list::PidList;
+use crate::report::kept::Reports;
 use crate::report::{CrashReport, SupervisorAnswer};
 use crate::scheduler::shared::Shared;
 use crate::{Exit, Pid};
@@ -144,7 +145,7 @@ pub(super) struct Crashes {
 
 impl Crashes {
     pub(super) fn of(shared: &Shared) -> Self {
-        Self { reports: shared.extensions.crashes.all(), now: shared.world.now() }
+        Self { reports: Reports::of(shared).crashes.all(), now: shared.world.now() }
     }
 
     /// Writes all reports, the latest first.

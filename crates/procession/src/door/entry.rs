@@ -7,6 +7,7 @@ use std::{fmt, io};
 use std::sync::Arc;
 
 use super::access::Keys;
+use super::part::DoorPart;
 use super::settings::{DoorChoice, Observe};
 use crate::{Builder, Scheduler};
 
@@ -17,23 +18,20 @@ impl Builder {
     ///
     /// If the door cannot be opened, [`build`](Self::build) fails with
     /// [`BuildError::Observe`](crate::scheduler::BuildError::Observe).
-    pub fn observe(mut self, observe: Observe) -> Self {
-        self.door = DoorChoice::Given(observe);
-        self
+    pub fn observe(self, observe: Observe) -> Self {
+        self.door_choice(DoorChoice::Given(observe))
     }
 
     /// Opens no door, whatever the environment says.
-    pub fn no_observe(mut self) -> Self {
-        self.door = DoorChoice::None;
-        self
+    pub fn no_observe(self) -> Self {
+        self.door_choice(DoorChoice::None)
     }
 }
 
 impl Scheduler {
     /// Returns the door of this scheduler, if it has one.
     pub fn door(&self) -> Option<Door> {
-        let opened = self.shared().extensions.door.lock();
-        opened.as_ref().map(|opened| Door {
+        DoorPart::look(self.shared(), |opened| Door {
             socket: opened.socket.path().to_owned(),
             tcp: opened.tcp,
             keys: Arc::clone(&opened.keys),

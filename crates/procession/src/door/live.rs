@@ -38,7 +38,7 @@ const PARAMETERS: &[&str] = &["interval", "with", "ms"];
 
 /// A part of an event that the request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum LivePart {
     Crashes,
     Pools,
     Sections,
@@ -46,7 +46,7 @@ enum Part {
     Tree,
 }
 
-impl Part {
+impl LivePart {
     fn parse(name: &str) -> Option<Self> {
         match name {
             "crashes" => Some(Self::Crashes),
@@ -84,7 +84,7 @@ impl Drop for Follower {
 /// The events of one connection.
 pub(super) struct Live {
     query: Query,
-    parts: Vec<Part>,
+    parts: Vec<LivePart>,
     window: Duration,
     interval: Duration,
     /// The last view, without its rows.
@@ -108,7 +108,7 @@ impl Live {
         let query = query(request, None, PARAMETERS).map_err(|text| refused(&text))?;
         let names = request.parameter("with").unwrap_or_default();
         let names = names.split(',').filter(|name| !name.is_empty());
-        let parts = names.map(Part::parse).collect::<Option<_>>();
+        let parts = names.map(LivePart::parse).collect::<Option<_>>();
         let parts = parts.ok_or_else(|| {
             refused("with is a list of crashes, pools, sections, timeline and tree, separated by commas")
         })?;
@@ -163,11 +163,11 @@ impl Live {
         crashes.write_latest(json.name("latest_crash"));
         for part in &self.parts {
             match part {
-                Part::Crashes => crashes.write_all(json),
-                Part::Pools => activity::pools(json, shared),
-                Part::Sections => sections::all(json, shared),
-                Part::Timeline => activity::timeline(json, shared, self.window),
-                Part::Tree => {
+                LivePart::Crashes => crashes.write_all(json),
+                LivePart::Pools => activity::pools(json, shared),
+                LivePart::Sections => sections::all(json, shared),
+                LivePart::Timeline => activity::timeline(json, shared, self.window),
+                LivePart::Tree => {
                     json.name("tree").object(|json| details::tree(json, shared));
                 }
             }

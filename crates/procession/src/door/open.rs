@@ -9,11 +9,12 @@ use super::access::{Keys, Way};
 use super::opened::Opened;
 use super::routes::Observed;
 use super::serve;
-use super::settings::{DoorChoice, Observe, ObserveError};
+use super::settings::{DoorChoice, Observe};
 use super::socket;
 use crate::net::bind_before;
-use crate::report::writer;
+use crate::scheduler::error::ObserveError;
 use crate::scheduler::shared::Shared;
+use crate::sys::stderr;
 use crate::{OnCancel, Scheduler, SpawnOptions};
 
 /// The environment variable that opens doors.
@@ -30,21 +31,18 @@ const PROCESSES: u32 = 256;
 /// # Errors
 /// The door that the program asked for cannot be opened. If only the environment asked for it, the
 /// error is reported instead.
-pub(crate) fn open(shared: &Arc<Shared>, choice: DoorChoice) -> Result<(), ObserveError> {
-    let opened = match choice {
-        DoorChoice::None => return Ok(()),
-        DoorChoice::Given(observe) => enter(shared, observe)?,
-        DoorChoice::ByVariable if !is_wanted(shared) => return Ok(()),
-        DoorChoice::ByVariable => match enter(shared, Observe::default()) {
-            Ok(opened) => opened,
-            Err(error) => {
-                writer::write(&shared.world, &error);
-                return Ok(());
-            }
-        },
-    };
-    *shared.extensions.door.lock() = Some(opened);
-    Ok(())
+pub(crate) fn open(
+    shared: &Arc<Shared>,
+    choice: &DoorChoice,
+) -> Result<Option<Opened>, ObserveError> {
+    match choice {
+        DoorChoice::Given(observe) => enter(shared, observe).map(Some),
+        DoorChoice::ByVariable if is_wanted(shared) => {
+            let opened = enter(shared, &Observe::default());
+            Ok(opened.inspect_err(|error| stderr::write(&shared.world, error)).ok())
+        }
+        DoorChoice::ByVariable | DoorChoice::None => Ok(None),
+    }
 }
 
 /// Returns `true` if the environment asks for a door, and may.
@@ -62,7 +60,7 @@ fn has_more_rights() -> bool {
     value != Some(0)
 }
 
-fn enter(shared: &Arc<Shared>, observe: Observe) -> Result<Opened, ObserveError> {
+fn enter(shared: &Arc<Shared>, observe: &Observe) -> Result<Opened, ObserveError> {
     let tcp = observe.tcp.map(|address| {
         if !address.ip().is_loopback() {
             return Err(ObserveError::NotLoopback(address));

@@ -22,6 +22,7 @@ use super::socket::program_name;
 use super::traces::{OneAtATime, trace};
 use super::views::{KeptViews, view};
 use crate::observe::metrics::MetricsReader;
+use crate::observe::section::Sections;
 use crate::scheduler::shared::Shared;
 
 /// The scheduler behind a door, and the state of the server.
@@ -163,7 +164,7 @@ fn about(shared: &Shared, actions: bool) -> Response {
         json.name("workers").literal(shared.width());
         json.name("actions").literal(actions);
         json.name("sections").array(|json| {
-            for name in shared.extensions.sections.names() {
+            for name in Sections::of(shared).names() {
                 json.text(name);
             }
         });

@@ -8,7 +8,7 @@ use super::json::Json;
 use super::labels::{write_escaped, write_labels};
 use super::response::{RESPONSE_BYTES_MAX, Response};
 use crate::observe::metrics::{FAMILIES, FamilyType};
-use crate::process::section::{DoorSection, Figure, FigureKind, SectionRow};
+use crate::observe::section::{DoorSection, Figure, FigureKind, SectionRow, Sections};
 use crate::scheduler::enter::within;
 use crate::scheduler::shared::Shared;
 
@@ -17,7 +17,7 @@ const METRICS_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 2;
 
 /// Answers `GET /NAME` if a section has the name.
 pub(super) fn section(shared: &Shared, name: &str) -> Option<Response> {
-    let section = within(shared.id(), || shared.extensions.sections.read_one(name))??;
+    let section = within(shared.id(), || Sections::of(shared).read_one(name))??;
     Some(object(|json| write(json, &section)))
 }
 
@@ -33,7 +33,7 @@ pub(super) fn all(json: &mut Json, shared: &Shared) {
 /// Reads all sections in their scheduler, because their functions belong to its program. The door
 /// runs in another scheduler.
 fn read(shared: &Shared) -> BTreeMap<&'static str, DoorSection> {
-    within(shared.id(), || shared.extensions.sections.read()).unwrap_or_default()
+    within(shared.id(), || Sections::of(shared).read()).unwrap_or_default()
 }
 
 /// Writes the tables of a section, each a list.

@@ -1,9 +1,7 @@
-//! The settings of a door, and the errors of opening one.
+//! The settings of a door.
 
-use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::{fmt, io};
 
 /// The settings of a door: where it listens, and what it allows.
 ///
@@ -69,75 +67,4 @@ pub(crate) enum DoorChoice {
     ByVariable,
     Given(Observe),
     None,
-}
-
-/// The error of opening a door.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ObserveError {
-    /// The directory of the socket cannot be created or read.
-    Directory(PathBuf, io::Error),
-    /// The path is no directory. A symbolic link is none.
-    NoDirectory(PathBuf),
-    /// The directory belongs to another user, with this number.
-    OtherOwner(PathBuf, u32),
-    /// Other users can get into the directory. Holds its mode.
-    OpenToOthers(PathBuf, u32),
-    /// The system refused the socket.
-    Socket(PathBuf, io::Error),
-    /// The address is no loopback address.
-    NotLoopback(SocketAddr),
-    /// The system refused the TCP socket.
-    Tcp(SocketAddr, io::Error),
-    /// The system refused the random bytes of a token.
-    Random(io::Error),
-    /// The scheduler of the door could not be built.
-    Scheduler(Box<dyn Error + Send + Sync>),
-}
-
-impl fmt::Display for ObserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot open a door: ")?;
-        match self {
-            Self::Directory(path, cause) => {
-                write!(f, "the directory {} cannot be used: {cause}", path.display())
-            }
-            Self::NoDirectory(path) => write!(f, "{} is no directory", path.display()),
-            Self::OtherOwner(path, user) => {
-                write!(f, "the directory {} belongs to the user {user}", path.display())
-            }
-            Self::OpenToOthers(path, mode) => write!(
-                f,
-                "the directory {} has the mode {:04o}, and must have 0700",
-                path.display(),
-                mode & 0o7777
-            ),
-            Self::Socket(path, cause) => {
-                write!(f, "the system refused the socket {}: {cause}", path.display())
-            }
-            Self::NotLoopback(address) => {
-                write!(f, "{address} is no loopback address, and there is no encryption")
-            }
-            Self::Tcp(address, cause) => {
-                write!(f, "the system refused to listen at {address}: {cause}")
-            }
-            Self::Random(cause) => {
-                write!(f, "the system refused random bytes for a token: {cause}")
-            }
-            Self::Scheduler(cause) => write!(f, "its scheduler could not be built: {cause}"),
-        }
-    }
-}
-
-impl Error for ObserveError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Directory(_, cause)
-            | Self::Socket(_, cause)
-            | Self::Tcp(_, cause)
-            | Self::Random(cause) => Some(cause),
-            Self::Scheduler(cause) => Some(&**cause),
-            _ => None,
-        }
-    }
 }

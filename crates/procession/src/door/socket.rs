@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::settings::ObserveError;
+use crate::scheduler::error::ObserveError;
 
 /// The maximum length of the program's name in the name of a socket. The path of a socket has at
 /// most 107 bytes.

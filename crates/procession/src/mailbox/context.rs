@@ -3,7 +3,6 @@
 mod aside;
 pub(crate) mod inspecting;
 mod mark;
-pub(crate) mod showing;
 mod take;
 
 use std::fmt;

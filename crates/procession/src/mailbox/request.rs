@@ -170,7 +170,7 @@ pub(crate) fn accept(slot: &Slot, header: Header) {
         );
     }
     #[cfg(feature = "tracing")]
-    crate::observe::trace::begin_request(slot, header);
+    crate::process::span::begin_request(slot, header);
 }
 
 /// Arms the mailbox, so that the next push wakes the process. Returns `false` if there are entries.
@@ -188,7 +188,7 @@ fn arm_rare<M>(slot: &Slot, mailbox: Mailbox<'_, M>) -> bool {
     if slot.handles_requests() && current::is_current(slot) {
         slot.handling(|handling| handling.request = None);
         #[cfg(feature = "tracing")]
-        crate::observe::trace::end_request(slot);
+        crate::process::span::end_request(slot);
     }
     match mailbox {
         Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => queue.arm(),

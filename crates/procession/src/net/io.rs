@@ -18,8 +18,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::simulated;
-use crate::io::reactor::Registered;
 use crate::process::wait_reason::Waiting;
+use crate::reactor::Registered;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;

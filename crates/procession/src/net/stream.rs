@@ -104,10 +104,10 @@ where
     pub(super) fn poll_receive(
         &self,
         task: &mut Context<'_>,
-        buffer: &mut impl crate::sys::read_buf::Unfilled,
+        buffer: &mut impl super::read_buf::Unfilled,
     ) -> Poll<io::Result<()>> {
         let received = self.poll(Side::Read, task, |io| {
-            let (count, room) = crate::sys::read_buf::recv(io, buffer)?;
+            let (count, room) = super::read_buf::recv(io, buffer)?;
             Ok(IoResult::part::<T>(count, room))
         });
         received.map_ok(|_| ())

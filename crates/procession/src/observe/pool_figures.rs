@@ -5,6 +5,9 @@ use std::sync::{Arc, Weak};
 
 use procession_sync::Mutex;
 
+use crate::scheduler::part::Part;
+use crate::scheduler::shared::Shared;
+
 /// The maximum number of names that are shown apart. A program may make a pool for each customer.
 const NAMES_MAX: usize = 50;
 /// Stands for the pools with names that came later.
@@ -82,7 +85,14 @@ struct KnownPools {
 /// The pools of threads. They belong to no scheduler.
 pub(crate) static THREAD_POOLS: PoolRegistry = PoolRegistry::new();
 
+impl Part for PoolRegistry {}
+
 impl PoolRegistry {
+    /// Returns the pools of a scheduler.
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
+    }
+
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(KnownPools { next: 0, pools: BTreeMap::new(), gone: BTreeMap::new() }))
     }

@@ -19,10 +19,10 @@ use crate::observe::process_state::ProcessState;
 use crate::process::slot::Slot;
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::Waiting;
-use crate::recorder::state::RecorderSnapshot;
+use crate::recorder::snapshot::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::stalls::StallSnapshot;
 use crate::scheduler::stats::Stats;
-use crate::watchdog::state::StallSnapshot;
 
 /// The state of a scheduler.
 // These are more than 15 fields. They are flat, so that a caller reads each number by its name.
@@ -286,7 +286,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
         threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
-        recorder: shared.recorder.snapshot(),
+        recorder: shared.recorder_snapshot(),
         slots_lost: shared.table().lost(),
         stuck_coroutines: shared.coroutines.stuck(),
         membarrier: membarrier::are_there(),

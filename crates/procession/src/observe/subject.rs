@@ -11,9 +11,9 @@ use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::stalls::LOOK_EVERY;
 use crate::sim;
 use crate::sys::os::{Demand, Subject, WaitSource};
-use crate::watchdog::state::LOOK_EVERY;
 
 /// The number of looks within which the watchdog starts threads again once the system may give
 /// some.

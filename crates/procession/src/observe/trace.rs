@@ -1,36 +1,5 @@
-//! Spans and events for subscribers of the crate `tracing`: one span for each process, and one
-//! event for each report and each stall.
-//!
-//! # Spans
-//!
-//! The span of a process is called `process`, with the target `procession` and the level `DEBUG`,
-//! because a log that shows it repeats it in each line of the process. It is a root span. As a
-//! child of the span of its spawner, or of the sender of a message, it would keep that span open
-//! for as long as anything that came of it lasts. Instead it *follows from* the span in which it
-//! was spawned. Its fields are `pid`; `label`, if there is one; and `exit`, once the process has
-//! ended. If a subscriber takes events of the level `TRACE` and the target `procession`, the fields
-//! `spawned_at`, `kind` and `parent` are added.
-//!
-//! If the ids of requests travel with messages ([`crate::request`]), the span has the field
-//! `request` as well, if the process was spawned on behalf of a request. Each message of a request
-//! that the process receives has a span `request` of its own, inside the span of the process, with
-//! the fields `request`, `pid` and `sender`, and the level `INFO`. A field of the process's span
-//! could not be used for these: subscribers keep each value that is recorded, so a server would
-//! collect them forever. The span of a request is entered when its message is received, and closed
-//! when the process receives the next message, waits for one, or ends.
-//!
-//! The span is entered for each step and for the `Drop` of what the process holds. It is closed
-//! when the process ends, even if its handle is kept. If no subscriber wants the span, the process
-//! runs as without this feature, and its spawn costs one more load.
-//!
-//! A job of [`spawn_blocking`](crate::spawn_blocking()) is not a process and has no span of its
-//! own. It runs in the span in which it was submitted, because it does the submitter's work on
-//! another thread. A running job cannot be ended, so that span stays open until the job is over,
-//! even if the process ends before.
-//!
-//! Jobs of other pools run in no span except those that they make themselves. The processes of
-//! async pools have no spans, because there is one process for each job: only asking whether a
-//! subscriber wants a span makes a job 3 to 5 % slower.
+//! Events for subscribers of the crate `tracing`: one for each report and each stall. The spans of
+//! processes, which these events are in, are in `process/span.rs`.
 //!
 //! # Events
 //!
@@ -47,200 +16,16 @@
 //! A subscriber is user code. If it panics in a step, the process panics. Any other panic of a
 //! subscriber is dropped.
 
-use std::any::Any;
-use std::mem;
-use std::task::Context as TaskContext;
-
 use tracing::dispatcher::get_default;
-use tracing::field::{Empty, display};
 use tracing::subscriber::NoSubscriber;
-use tracing::{Level, Span, debug_span, event, event_enabled, info_span, span, span_enabled};
+use tracing::{Level, Span, event, event_enabled, span};
 
-use crate::Exit;
-use crate::mailbox::header::Header;
-use crate::process::body::{Body, Step};
-use crate::process::slot::Slot;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::span::wants_details;
+use crate::process::unwind::guarded;
 use crate::report::exit_report::ExitReport;
 use crate::report::supervisor_report::SupervisorReport;
 use crate::report::text::EndedText;
-use crate::watchdog::state::{Stall, StallKind};
-
-/// A process in its span.
-struct Traced {
-    span: Span,
-    body: Box<dyn Body>,
-}
-
-/// Wraps the body of the new process in `slot` in a span, if a subscriber wants one.
-pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
-    let make = || {
-        let details = wants_details().then_some(slot);
-        let span = debug_span!(
-            target: "procession",
-            parent: None,
-            "process",
-            pid = %slot.pid(),
-            label = slot.extra().and_then(|extra| extra.label.as_deref()),
-            request = slot.request().map(display),
-            spawned_at = details.map(|slot| display(slot.location())),
-            kind = details.map(|slot| slot.kind().name),
-            parent = details.and_then(Slot::parent).map(display),
-            exit = Empty,
-        );
-        if !span.is_disabled() {
-            span.follows_from(Span::current());
-        }
-        span
-    };
-    match guarded(make) {
-        Ok(span) => {
-            let has_requests = slot.has_headers() && wants_requests();
-            if has_requests {
-                slot.handling(|handling| handling.is_traced = true);
-            }
-            if has_requests || !span.is_disabled() { Box::new(Traced { span, body }) } else { body }
-        }
-        Err(_) => body,
-    }
-}
-
-/// Returns `true` if subscribers want the spans of requests.
-fn wants_requests() -> bool {
-    span_enabled!(target: "procession", Level::INFO)
-}
-
-/// Returns a job that runs in the span in which it is submitted.
-pub(crate) fn in_current_span<T>(job: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    let span = guarded(Span::current).unwrap_or_else(|_| Span::none());
-    move || span.in_scope(job)
-}
-
-impl Traced {
-    fn note_exit(&self, exit: &Exit) {
-        drop(guarded(|| self.span.record("exit", display(exit))));
-    }
-
-    fn close(&mut self) {
-        drop_guarded(mem::replace(&mut self.span, Span::none()));
-    }
-}
-
-/// Begins the span of the request that the running process works for from now on, if it works for
-/// one. Ends that of the request before.
-pub(crate) fn begin_request(slot: &Slot, header: Header) {
-    end_request(slot);
-    if !slot.handling(|handling| handling.is_traced) {
-        return;
-    }
-    let Some(request) = header.request else { return };
-    let make = || {
-        info_span!(
-            target: "procession",
-            "request",
-            request = %request,
-            pid = %slot.pid(),
-            sender = header.sender.map(display),
-        )
-    };
-    let Ok(span) = guarded(make) else { return };
-    enter(&span);
-    slot.handling(|handling| handling.span = Some(span));
-}
-
-/// Ends the span of the request that the running process worked for.
-pub(crate) fn end_request(slot: &Slot) {
-    if let Some(span) = slot.handling(|handling| handling.span.take()) {
-        exit(&span);
-        drop_guarded(span);
-    }
-}
-
-fn enter(span: &Span) {
-    drop(guarded(|| span.with_subscriber(|(id, dispatch)| dispatch.enter(id))));
-}
-
-fn exit(span: &Span) {
-    drop(guarded(|| span.with_subscriber(|(id, dispatch)| dispatch.exit(id))));
-}
-
-/// The time of a step in the span of a request. The span may change meanwhile.
-struct InRequest<'a>(&'a Slot);
-
-impl<'a> InRequest<'a> {
-    /// Enters the span of the request that the process works for, if it has headers.
-    fn enter(slot: &'a Slot) -> Option<Self> {
-        if !slot.has_headers() {
-            return None;
-        }
-        if let Some(span) = slot.handling(|handling| handling.span.clone()) {
-            enter(&span);
-            drop_guarded(span);
-        }
-        Some(Self(slot))
-    }
-}
-
-impl Drop for InRequest<'_> {
-    fn drop(&mut self) {
-        if let Some(span) = self.0.handling(|handling| handling.span.clone()) {
-            exit(&span);
-            drop_guarded(span);
-        }
-    }
-}
-
-/// Drops the span of the request of a process that has ended.
-fn forget_request(slot: &Slot) {
-    if slot.has_headers() {
-        drop_guarded(slot.handling(|handling| handling.span.take()));
-    }
-}
-
-impl Body for Traced {
-    fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
-        let step = self.span.in_scope(|| {
-            let _request = InRequest::enter(slot);
-            self.body.step(slot, task)
-        });
-        if matches!(step, Step::Ended(_)) {
-            forget_request(slot);
-        }
-        match &step {
-            Step::Ended(None) => {
-                self.note_exit(&Exit::Normal);
-                self.close();
-            }
-            // The worker closes the span, once it has reported the end.
-            Step::Ended(Some(exit)) => self.note_exit(exit),
-            Step::Waits(_) | Step::GoesOn => {}
-        }
-        step
-    }
-
-    fn end(&mut self, slot: &Slot, exit: Exit) {
-        // Before the body ends, since a `Drop` may panic. The span is then closed with the body.
-        self.note_exit(&exit);
-        self.span.in_scope(|| self.body.end(slot, exit));
-        forget_request(slot);
-        self.close();
-    }
-
-    fn take_result(&mut self, result: &mut dyn Any) {
-        self.body.take_result(result);
-    }
-
-    fn span(&mut self) -> Option<&mut Span> {
-        Some(&mut self.span)
-    }
-}
-
-/// Closes the span of a process that has ended.
-pub(crate) fn close(body: Option<&mut (dyn Body + '_)>) {
-    if let Some(span) = body.and_then(Body::span) {
-        drop_guarded(mem::replace(span, Span::none()));
-    }
-}
+use crate::scheduler::stalls::{Stall, StallKind};
 
 /// Returns `true` if this thread has a subscriber.
 fn has_subscriber() -> bool {
@@ -260,16 +45,6 @@ macro_rules! event_at {
             At::Error => event!(target: "procession", parent: span, Level::ERROR, $($fields)+),
         }
     }};
-}
-
-/// Returns `true` if subscribers want the details of processes: places, kinds and figures.
-fn wants_details() -> bool {
-    event_enabled!(target: "procession", Level::TRACE)
-}
-
-/// Returns the id of the span of a process, if it has one.
-pub(crate) fn span_of(body: Option<&mut (dyn Body + '_)>) -> Option<span::Id> {
-    body.and_then(Body::span).and_then(|span| span.id())
 }
 
 /// Emits the event of a process that fails, in its span. Returns `false` if there is no subscriber.

@@ -9,7 +9,7 @@ impl<J> Inner<J> {
     /// Returns the registry of pools of this kind.
     fn registry(&self) -> &PoolRegistry {
         match self.engine.scheduler() {
-            Some(shared) => &shared.extensions.pools,
+            Some(shared) => PoolRegistry::of(shared),
             None => &THREAD_POOLS,
         }
     }

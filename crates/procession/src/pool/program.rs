@@ -72,6 +72,6 @@ where
 {
     static POOL: ProgramPool = ProgramPool::new("blocking");
     #[cfg(feature = "tracing")]
-    let closure = crate::observe::trace::in_current_span(closure);
+    let closure = crate::process::span::in_current_span(closure);
     POOL.submit(closure).unwrap_or_else(|_| JobHandle::refused())
 }

@@ -134,6 +134,11 @@ impl Exit {
     pub fn is_killed(&self) -> bool {
         matches!(self, Self::Killed)
     }
+
+    /// Returns `true` if a process that ends itself with this exit has failed.
+    pub(crate) fn is_failure(&self) -> bool {
+        !matches!(self, Self::Normal | Self::Shutdown | Self::Killed | Self::Disconnected(_))
+    }
 }
 
 impl fmt::Display for Exit {

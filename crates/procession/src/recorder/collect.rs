@@ -9,8 +9,8 @@ use procession_protocols::scheduler::seat_id::SeatId;
 
 use crate::Pid;
 use crate::observe::snapshot::label;
-use crate::recorder::record::stamp;
-use crate::recorder::word::{EventWord, WordKind};
+use crate::scheduler::log::record::stamp;
+use crate::scheduler::log::word::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 

@@ -4,6 +4,7 @@
 //! worker nor the watchdog waits for a disk.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -12,12 +13,15 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::recorder::state::DumpCause;
+use procession_sync::{Condvar, Mutex};
+
+use crate::recorder::snapshot::RecorderSnapshot;
 use crate::recorder::trace::Trace;
-use crate::report::writer;
+use crate::scheduler::builder::Builder;
 use crate::scheduler::current::Section;
-use crate::scheduler::shared::{DumpTarget, Shared};
-use crate::sys::World;
+use crate::scheduler::part::Part;
+use crate::scheduler::shared::Shared;
+use crate::sys::{World, stderr};
 
 /// The minimum time between two dumps of a scheduler, in nanoseconds.
 const APART: u64 = 60_000_000_000;
@@ -33,15 +37,139 @@ const SETTLE_MAX: Duration = Duration::from_millis(100);
 /// The nanoseconds between two looks at a dump in a simulation.
 const SETTLE_LOOK: u64 = 1_000_000;
 
+/// Where the flight recorder is written when something has gone wrong.
+pub(crate) struct DumpTarget {
+    pub(crate) directory: PathBuf,
+    /// Writes a dump. It is named only where a directory is set, so that the linker leaves the code
+    /// that writes traces out of a program that sets none.
+    write: fn(&Shared, DumpCause) -> bool,
+}
+
+/// The reason for a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DumpCause {
+    Stall,
+    GaveUp,
+    Shutdown,
+    #[cfg(feature = "signal")]
+    Signal,
+}
+
+impl DumpCause {
+    /// Returns the word for it in the name of the file.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Stall => "stall",
+            Self::GaveUp => "give-up",
+            Self::Shutdown => "shutdown",
+            #[cfg(feature = "signal")]
+            Self::Signal => "signal",
+        }
+    }
+}
+
+impl fmt::Display for DumpCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stall => "a step is stalled",
+            Self::GaveUp => "a supervisor gave up",
+            Self::Shutdown => "a shutdown has to terminate processes",
+            #[cfg(feature = "signal")]
+            Self::Signal => "a signal asked for it",
+        })
+    }
+}
+
+/// The dumps of a scheduler to files.
+#[derive(Default)]
+pub(crate) struct Dumps {
+    pub(crate) target: Option<DumpTarget>,
+    state: Mutex<DumpState>,
+    /// Wakes the threads that wait for the end of a dump.
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct DumpState {
+    /// The time of the last dump.
+    last: Option<u64>,
+    is_writing: bool,
+    written: u64,
+    failed: u64,
+}
+
+impl Part for Dumps {}
+
+impl Dumps {
+    /// Returns the dumps of a scheduler.
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
+    }
+
+    /// Begins a dump, unless the last one began less than `apart` ago.
+    pub(crate) fn begin(&self, now: u64, apart: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.is_writing || state.last.is_some_and(|last| now.saturating_sub(last) < apart) {
+            return false;
+        }
+        (state.last, state.is_writing) = (Some(now), true);
+        true
+    }
+
+    /// Ends the dump that is being written.
+    pub(crate) fn end(&self, is_written: bool) {
+        let mut state = self.state.lock();
+        state.is_writing = false;
+        state.written += u64::from(is_written);
+        state.failed += u64::from(!is_written);
+        self.written.notify_all();
+    }
+
+    pub(crate) fn is_writing(&self) -> bool {
+        self.state.lock().is_writing
+    }
+
+    /// Waits until no dump is being written, for at most `timeout`.
+    pub(crate) fn settle(&self, timeout: Duration) {
+        let state = self.state.lock();
+        drop(self.written.wait_timeout_while(state, timeout, |state| state.is_writing));
+    }
+}
+
+impl Builder {
+    /// Sets the directory to which the [flight recorder](crate::recorder#files) is written when
+    /// something has gone wrong. Default: none, and no file is written.
+    ///
+    /// The directory is made when the first file is written, with the rights of the user alone. An
+    /// error is reported on standard error and counted
+    /// ([`RecorderSnapshot`](crate::recorder::RecorderSnapshot)).
+    pub fn dump_directory(mut self, path: impl Into<PathBuf>) -> Self {
+        let dumps = self.parts.get_mut::<Dumps>();
+        dumps.expect("`assembly.rs` gives each builder this part").target =
+            Some(DumpTarget { directory: path.into(), write });
+        self
+    }
+}
+
 impl Shared {
+    /// Returns the figures of the recorder.
+    pub(crate) fn recorder_snapshot(&self) -> RecorderSnapshot {
+        let dumps = Dumps::of(self).state.lock();
+        RecorderSnapshot {
+            bytes: self.recorder.bytes(),
+            dumps: dumps.written,
+            dumps_failed: dumps.failed,
+        }
+    }
+
     /// Writes a dump on another thread, if there is a directory for it and the last dump was long
     /// ago. Returns `true` if it begins.
     #[cold]
     pub(crate) fn request_dump(&self, cause: DumpCause) -> bool {
-        let dumps = &self.recorder.dumps;
+        let dumps = Dumps::of(self);
         // A simulation repeats each failure many times.
         let has_files = self.world.simulated().is_none_or(|os| os.keeps_files());
-        let Some(write) = self.extensions.dumps.as_ref().map(|target| target.write) else {
+        let Some(write) = dumps.target.as_ref().map(|target| target.write) else {
             return false;
         };
         if !self.recorder.is_on() || !has_files {
@@ -55,7 +183,7 @@ impl Shared {
         let name = format!("dump-{}", self.name());
         let started = self.world.start_thread(name, move || {
             let written = write(&shared, cause);
-            shared.recorder.dumps.end(written);
+            Dumps::of(&shared).end(written);
         });
         if started.is_err() {
             dumps.end(false);
@@ -66,7 +194,7 @@ impl Shared {
     /// Waits until the dump that is being written is there, for a short time, at the end of a
     /// shutdown with this deadline.
     pub(crate) fn settle_dump(&self, deadline: u64) {
-        if !self.recorder.dumps.is_writing() {
+        if !Dumps::of(self).is_writing() {
             return;
         }
         // The test clock says nothing about files.
@@ -78,11 +206,11 @@ impl Shared {
         };
         let _section = Section::enter();
         if self.world.simulated().is_none() {
-            return self.recorder.dumps.settle(left);
+            return Dumps::of(self).settle(left);
         }
         // The thread that writes is a simulated one, which needs a turn.
         let until = self.world.now().saturating_add(crate::sys::nanoseconds(left));
-        while self.recorder.dumps.is_writing() && self.world.now() < until {
+        while Dumps::of(self).is_writing() && self.world.now() < until {
             self.world.rest(SETTLE_LOOK);
         }
     }
@@ -90,16 +218,16 @@ impl Shared {
 
 /// Writes a dump, and tells on standard error where it is. Returns `true` if it is there.
 pub(crate) fn write(shared: &Shared, cause: DumpCause) -> bool {
-    let Some(DumpTarget { directory, .. }) = &shared.extensions.dumps else { return false };
+    let Some(DumpTarget { directory, .. }) = &Dumps::of(shared).target else { return false };
     let trace = Trace::of(shared);
     let path = directory.join(file_name(shared.name(), cause, World::wall_clock()));
     let written = write_file(&trace, directory, &path);
     match &written {
-        Ok(()) => writer::write(
+        Ok(()) => stderr::write(
             &shared.world,
             &format_args!("wrote the flight recorder to {}: {cause}", path.display()),
         ),
-        Err(error) => writer::write(
+        Err(error) => stderr::write(
             &shared.world,
             &format_args!("cannot write the flight recorder to {}: {error}", path.display()),
         ),
@@ -171,7 +299,7 @@ mod tests {
     use std::fs;
     use std::time::{Duration, SystemTime};
 
-    use super::{BYTES_MAX, DumpCause, FILES_MAX, SUFFIX, dumps_in, file_name, make_room};
+    use super::{BYTES_MAX, DumpCause, Dumps, FILES_MAX, SUFFIX, dumps_in, file_name, make_room};
 
     #[test]
     fn names_of_files_are_plain() {
@@ -208,5 +336,14 @@ mod tests {
         assert_eq!(dumps_in(&directory), []);
         assert!(directory.join("other").exists());
         fs::remove_dir_all(&directory).expect("it is ours");
+    }
+
+    #[test]
+    fn dumps_are_one_at_a_time_and_apart() {
+        let dumps = Dumps::default();
+        assert!(dumps.begin(5, 10), "the first may come at any time");
+        assert!(dumps.is_writing() && !dumps.begin(50, 10));
+        dumps.end(true);
+        assert!(!dumps.is_writing() && !dumps.begin(14, 10) && dumps.begin(15, 10));
     }
 }

@@ -20,7 +20,7 @@ use crate::recorder::collect::{Recording, TracedProcess};
 use crate::recorder::flows;
 use crate::recorder::timeline;
 use crate::recorder::timeline::Moment;
-use crate::recorder::word::{EventWord, WordKind};
+use crate::scheduler::log::word::{EventWord, WordKind};
 
 mod track;
 

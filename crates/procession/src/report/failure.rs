@@ -8,57 +8,62 @@ use crate::observe::snapshot::label;
 use crate::process::reporting::{ReportLevel, Reporting};
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded_for_report;
-use crate::recorder::state::DumpCause;
+use crate::recorder::dump::DumpCause;
 use crate::relations::links;
 use crate::relations::pid_list::LISTED_MAX;
 use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut, cut_exit};
 use crate::report::exit_report::ExitReport;
+use crate::report::kept::Reports;
 use crate::report::owed::OwedReport;
 use crate::report::panics;
 use crate::report::supervisor_report::{SupervisorEvent, SupervisorReport};
 use crate::report::text::EndedText;
+use crate::scheduler::part::{FailureSpan, Part};
 use crate::scheduler::shared::Shared;
 use crate::time::Instant;
 use crate::{Exit, Pid};
 
-/// The span of a process that has failed, if it is open and the program has the feature `tracing`.
-#[derive(Clone, Default)]
-pub(crate) struct ReportSpan(#[cfg(feature = "tracing")] pub(crate) Option<tracing::span::Id>);
-
-/// Returns `true` if a process that ends itself with this exit has failed.
-pub(crate) fn is_failure(exit: &Exit) -> bool {
-    !matches!(exit, Exit::Normal | Exit::Shutdown | Exit::Killed | Exit::Disconnected(_))
+/// Returns what of the failures of a process is worth a report.
+fn reporting(reports: &Reports, slot: &Slot) -> Reporting {
+    let own = slot.extra().and_then(|extra| extra.reporting);
+    own.unwrap_or(reports.hooks.reporting)
 }
 
-/// Returns what of the failures of a process is worth a report.
-fn reporting(slot: &Slot) -> Reporting {
-    let own = slot.extra().and_then(|extra| extra.reporting);
-    own.unwrap_or(slot.shared().extensions.reports.reporting)
+impl Part for Reports {
+    fn process_failed(&self, slot: &Slot, exit: &Exit, span: &FailureSpan) -> bool {
+        report(self, slot, exit, span)
+    }
+
+    fn panic_taken(&self, process: Pid) {
+        if let Some(unseen) = &self.hooks.unseen {
+            unseen.forget(process);
+        }
+    }
 }
 
 /// Reports a process that ends itself with this exit, if that is a failure worth a report. It must
 /// not be complete yet, so that everything that learns of its end finds it reported. Returns `true`
 /// if the report is held instead, because the failure may reach somebody.
-pub(crate) fn report(slot: &Slot, exit: &Exit, span: ReportSpan) -> bool {
+fn report(reports: &Reports, slot: &Slot, exit: &Exit, span: &FailureSpan) -> bool {
     if matches!(exit, Exit::Normal | Exit::Shutdown | Exit::Killed) {
         return false;
     }
-    let (shared, reporting) = (slot.shared(), reporting(slot));
+    let (shared, reporting) = (slot.shared(), reporting(reports, slot));
     let level = reporting.level_of(exit);
     let report = of(slot, exit, level.unwrap_or(ReportLevel::Error));
-    note_unseen(slot, &report);
-    if is_failure(exit) {
-        shared.extensions.crashes.keep(kept(slot, &report));
+    note_unseen(reports, slot, &report);
+    if exit.is_failure() {
+        reports.crashes.keep(kept(slot, &report));
     }
     let is_due = level.is_some();
     if is_due && reporting.is_always() {
-        tell(shared, &report, span.clone());
+        tell(shared, &report, span);
     }
     let is_due = is_due && !reporting.is_always();
     let mut owed = Box::new(OwedReport { report, is_due });
     // Even if nothing is due: the supervisor names the process and its place when it restarts it.
     if let Some(supervisor) = links::supervisor(slot) {
-        match shared.extensions.owed_reports.leave(supervisor, owed) {
+        match reports.owed.leave(supervisor, owed) {
             Ok(()) => return false,
             Err(refused) => owed = refused,
         }
@@ -74,7 +79,7 @@ pub(crate) fn report(slot: &Slot, exit: &Exit, span: ReportSpan) -> bool {
         tell(shared, &report, span);
         return false;
     }
-    let tell_later = move |slot: &Slot| tell(slot.shared(), &report, ReportSpan::default());
+    let tell_later = move |slot: &Slot| tell(slot.shared(), &report, &FailureSpan::default());
     slot.extra_or_default().held_report.hold(Box::new(tell_later));
     true
 }
@@ -139,8 +144,8 @@ fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
 
 /// Notes the panic of a process for the test that it belongs to, unless another process learns of
 /// its end.
-fn note_unseen(slot: &Slot, report: &ExitReport) {
-    let Some(unseen) = &slot.shared().extensions.reports.unseen else { return };
+fn note_unseen(reports: &Reports, slot: &Slot, report: &ExitReport) {
+    let Some(unseen) = &reports.hooks.unseen else { return };
     if !report.exit.is_panic() {
         return;
     }
@@ -160,12 +165,12 @@ impl CrashReport {
 
 /// Hands a report to the hook, to a subscriber, or to standard error. User code can run here, as in
 /// a `Drop` of what the process holds. The span is that of the process, while it is open.
-pub(crate) fn tell(shared: &Shared, report: &ExitReport, span: ReportSpan) {
-    if let Some(hook) = &shared.extensions.reports.on_exit {
+pub(crate) fn tell(shared: &Shared, report: &ExitReport, span: &FailureSpan) {
+    if let Some(hook) = &Reports::of(shared).hooks.on_exit {
         return after_hook(shared, "on_exit", guarded_for_report(|| hook(report)));
     }
     #[cfg(feature = "tracing")]
-    if crate::observe::trace::failed(report, span.0) {
+    if crate::observe::trace::failed(report, span.0.clone()) {
         return;
     }
     #[cfg(not(feature = "tracing"))]
@@ -176,7 +181,7 @@ pub(crate) fn tell(shared: &Shared, report: &ExitReport, span: ReportSpan) {
 /// Prints a report, unless its level is below those that are printed.
 fn print(shared: &Shared, level: ReportLevel, report: &dyn fmt::Display) {
     if level > ReportLevel::Debug {
-        shared.extensions.reports.print(&shared.world, report);
+        Reports::of(shared).hooks.print(&shared.world, report);
     }
 }
 
@@ -207,16 +212,16 @@ pub(crate) fn tell_supervisor(slot: &Slot, child: ReportedChild<'_>, event: Supe
         SupervisorEvent::NotStarted { .. } | SupervisorEvent::StoppedLate { .. } => None,
     };
     if let Some((process, answer)) = child.process.zip(answer) {
-        shared.extensions.crashes.answer(process, answer);
+        Reports::of(shared).crashes.answer(process, answer);
     }
     let gave_up = matches!(event, SupervisorEvent::GaveUp { .. });
     if gave_up || matches!(event, SupervisorEvent::Restarts { .. }) {
-        shared.extensions.restarts.count(&label(slot).unwrap_or_default(), gave_up);
+        Reports::of(shared).restarts.count(&label(slot).unwrap_or_default(), gave_up);
     }
     if gave_up {
         shared.request_dump(DumpCause::GaveUp);
     }
-    let reporting = child.reporting.unwrap_or(shared.extensions.reports.reporting);
+    let reporting = child.reporting.unwrap_or(Reports::of(shared).hooks.reporting);
     let level = match &event {
         SupervisorEvent::Restarts { failure, .. } => failure.level_of_restart(reporting),
         SupervisorEvent::StoppedLate { .. } => Some(ReportLevel::Warn),
@@ -237,7 +242,7 @@ pub(crate) fn tell_supervisor(slot: &Slot, child: ReportedChild<'_>, event: Supe
         level,
         event,
     };
-    if let Some(hook) = &shared.extensions.reports.on_supervisor {
+    if let Some(hook) = &Reports::of(shared).hooks.on_supervisor {
         return after_hook(shared, "on_supervisor", guarded_for_report(|| hook(&report)));
     }
     #[cfg(feature = "tracing")]
@@ -250,7 +255,7 @@ pub(crate) fn tell_supervisor(slot: &Slot, child: ReportedChild<'_>, event: Supe
 /// Reports a failure of a child that its supervisor does not restart.
 pub(crate) fn tell_owed(slot: &Slot, owed: &OwedReport) {
     if owed.is_due {
-        tell(slot.shared(), &owed.report, ReportSpan::default());
+        tell(slot.shared(), &owed.report, &FailureSpan::default());
     }
 }
 
@@ -263,6 +268,6 @@ fn after_hook(shared: &Shared, hook: &str, outcome: Result<(), Exit>) {
             write!(f, "the hook {hook} of the scheduler {:?} ", shared.name())?;
             EndedText(&exit, None).fmt(f)
         });
-        shared.extensions.reports.print(&shared.world, &line);
+        Reports::of(shared).hooks.print(&shared.world, &line);
     }
 }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use crate::process::reporting::Reporting;
 use crate::report::exit_report::ExitReport;
 use crate::report::supervisor_report::SupervisorReport;
-use crate::report::text::line_of;
 use crate::report::unseen::UnseenPanics;
-use crate::report::writer;
-use crate::sys::World;
+use crate::sys::{World, stderr};
 
 /// A function of the program that receives reports.
 type ReportHook<R> = Arc<dyn Fn(&R) + Send + Sync>;
@@ -33,7 +31,7 @@ impl ReportHooks {
     pub(crate) fn print(&self, world: &World, report: &dyn fmt::Display) {
         match &self.unseen {
             Some(_) => print_captured(report),
-            None => writer::write(world, report),
+            None => stderr::write(world, report),
         }
     }
 }
@@ -42,7 +40,7 @@ impl ReportHooks {
 /// test. The harness captures the threads of the test and those that they have started.
 #[expect(clippy::print_stderr, reason = "the harness of tests shows it with the failed test")]
 fn print_captured(report: &dyn fmt::Display) {
-    eprint!("{}", line_of(report));
+    eprint!("{}", stderr::line_of(report));
 }
 
 impl fmt::Debug for ReportHooks {

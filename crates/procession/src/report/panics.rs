@@ -38,9 +38,12 @@ use crate::process::slot::Slot;
 use crate::process::stack_notes;
 #[cfg(feature = "observe")]
 use crate::report::crash_report::BACKTRACE_MAX;
-use crate::report::text::{Escaped, REASON_MAX, line_of};
-use crate::report::writer;
+#[cfg(feature = "observe")]
+use crate::report::kept::Reports;
+use crate::report::text::{Escaped, REASON_MAX};
 use crate::scheduler::current;
+use crate::sys::stderr;
+use crate::sys::stderr::line_of;
 use crate::util::caught;
 
 /// A step of a process.
@@ -168,7 +171,7 @@ pub(crate) fn take_backtrace(slot: &Slot) -> Vec<usize> {
 /// Returns the backtrace of the calling thread, if the reports of the scheduler keep it.
 #[cfg(feature = "observe")]
 fn backtrace(slot: &Slot, by_environment: bool) -> Vec<usize> {
-    let reports = &slot.shared().extensions.reports;
+    let reports = &Reports::of(slot.shared()).hooks;
     if reports.panic_backtraces.unwrap_or(by_environment) {
         stack_notes::addresses(BACKTRACE_MAX)
     } else {
@@ -193,7 +196,7 @@ fn print_caught(message: &str) {
         let line = fmt::from_fn(|f| {
             write!(f, "{pid} panicked at {place}: {}", Escaped(&text, REASON_MAX))
         });
-        writer::write(&slot.shared().world, &line);
+        stderr::write(&slot.shared().world, &line);
     }
 }
 

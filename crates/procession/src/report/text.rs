@@ -5,9 +5,6 @@ use std::fmt::Write as _;
 
 use crate::Exit;
 
-/// The maximum length of a line in bytes, with the line break. A pipe takes that much in one piece.
-pub(crate) const LINE_MAX: usize = 1024;
-
 /// The maximum length of a label, a name or an id in a report, in bytes.
 pub(crate) const NAME_MAX: usize = 80;
 
@@ -93,38 +90,11 @@ pub(crate) fn advice_for(panic: &str) -> &'static str {
     }
 }
 
-/// Returns the line of a report, with the name of the program part that reports and a line break.
-/// It has at most [`LINE_MAX`] bytes.
-pub(crate) fn line_of(report: &dyn fmt::Display) -> String {
-    /// A line that takes no more than fits.
-    struct LineText(String);
-
-    impl fmt::Write for LineText {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            let room = LINE_MAX - ELLIPSIS.len_utf8() - 1 - self.0.len();
-            if text.len() <= room {
-                self.0.push_str(text);
-                return Ok(());
-            }
-            self.0.push_str(&text[..text.floor_char_boundary(room)]);
-            Err(fmt::Error)
-        }
-    }
-
-    let mut line = LineText(String::from("procession: "));
-    let is_whole = write!(line, "{report}").is_ok();
-    let LineText(mut line) = line;
-    if !is_whole {
-        line.push(ELLIPSIS);
-    }
-    line.push('\n');
-    line
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{EndedText, Escaped, LINE_MAX, line_of};
+    use super::{EndedText, Escaped};
     use crate::Exit;
+    use crate::sys::stderr::line_of;
 
     #[test]
     fn control_characters_are_escaped_and_other_text_is_kept() {
@@ -138,15 +108,6 @@ mod tests {
         assert_eq!(Escaped("ééé", 5).to_string(), "éé…");
         assert_eq!(Escaped("a\n", 2).to_string(), "a…");
         assert_eq!(Escaped("", 0).to_string(), "");
-    }
-
-    #[test]
-    fn a_line_is_never_longer_than_its_limit() {
-        for length in LINE_MAX - 20..LINE_MAX + 20 {
-            let line = line_of(&"é".repeat(length / 2));
-            assert!(line.len() <= LINE_MAX && line.ends_with('\n'), "{length}: {}", line.len());
-            assert_eq!(line.contains('…'), "procession: \n".len() + length / 2 * 2 > LINE_MAX - 3);
-        }
     }
 
     #[test]

@@ -73,10 +73,11 @@ pub(crate) fn try_block_on<F: Future>(
     Ok(coroutine.wait(pin!(poll_fn(|task| {
         // Processes that the future spawns belong to `shared`.
         let _entered = elsewhere.then(|| Entered::enter(Current::outside(Arc::clone(shared))));
-        #[cfg(feature = "tokio")]
-        let _context =
-            elsewhere.then(|| crate::bridge::runtime::enter(shared.extensions.bridge.as_deref()));
-        future.as_mut().poll(task)
+        if elsewhere {
+            shared.parts.enter(false, || future.as_mut().poll(task))
+        } else {
+            future.as_mut().poll(task)
+        }
     }))))
 }
 
@@ -151,22 +152,26 @@ fn block_in_section(
             break;
         }
         let _entered = Entered::enter(Current::outside(Arc::clone(shared)));
-        #[cfg(feature = "tokio")]
-        let _context = crate::bridge::runtime::enter(shared.extensions.bridge.as_deref());
-        if root.poll_if_ready(&mut poll) {
-            break;
-        }
-        shared.world.point();
-        if shared.callers.drive {
-            caller.wait(&waker);
-            if shared.has_free_seat() {
-                continue;
+        let is_over = shared.parts.enter(false, || {
+            if root.poll_if_ready(&mut poll) {
+                return true;
             }
-        }
-        // This thread itself fires the timers that threads other than workers have set, whatever
-        // the workers do.
-        if shared.fire(&shared.clock.outside) == 0 && !root.is_ready() {
-            shared.world.park(&root.parker, shared.clock.outside.next());
+            shared.world.point();
+            if shared.callers.drive {
+                caller.wait(&waker);
+                if shared.has_free_seat() {
+                    return false;
+                }
+            }
+            // This thread itself fires the timers that threads other than workers have set,
+            // whatever the workers do.
+            if shared.fire(&shared.clock.outside) == 0 && !root.is_ready() {
+                shared.world.park(&root.parker, shared.clock.outside.next());
+            }
+            false
+        });
+        if is_over {
+            break;
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The builder of a scheduler.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::coroutine::supply::Supply;
-use crate::io::poller::Poller;
 use crate::machine::command;
 use crate::machine::command::{Command, Done};
 use crate::machine::registry::{Handler, HandlerTable};
@@ -19,32 +17,22 @@ use crate::machine::value::CommandId;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
-use crate::process::reporting::Reporting;
-use crate::process::section::Sections;
 use crate::process::table::Table;
-use crate::recorder::dump;
-use crate::recorder::state::{Recorder, WORDS_MAX};
-use crate::report::crash_report::CrashLog;
-use crate::report::exit_report::ExitReport;
-use crate::report::hooks::ReportHooks;
-use crate::report::owed::OwedReports;
-use crate::report::supervision::{RestartTotals, SupervisionLog};
-use crate::report::supervisor_report::SupervisorReport;
+use crate::reactor::poller::Poller;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::error::BuildError;
+use crate::scheduler::log::rings::{Recorder, WORDS_DEFAULT, WORDS_MAX};
 use crate::scheduler::owner::{Owner, Scheduler};
+use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::seat::SeatTable;
-use crate::scheduler::shared::{
-    DumpTarget, Extensions, Identity, ProcessIndex, Shared, SharedQueues,
-};
+use crate::scheduler::shared::{Extensions, Identity, ProcessIndex, Shared, SharedQueues};
+use crate::scheduler::stalls::{Stall, StallObserver, Watchdog, WatchdogOptions, stall_after};
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
 use crate::sys::{Cpus, World};
 use crate::util::out_of_range::OutOfRange;
-use crate::watchdog;
-use crate::watchdog::state::{Stall, StallObserver, Watchdog, WatchdogOptions};
 
 /// The default limit of processes: 2 GiB of control blocks.
 pub(crate) const PROCESSES_DEFAULT: u32 = 1 << 24;
@@ -56,7 +44,7 @@ pub(crate) const STACK_BYTES_DEFAULT: usize = 128 << 10;
 pub(crate) const STACKS_DEFAULT: usize = 1 << 21;
 /// The maximum width. It is far beyond the CPUs that one machine has, and small enough that each
 /// worker can look at all others.
-const WIDTH_MAX: usize = 1024;
+pub(crate) const WIDTH_MAX: usize = 1024;
 /// The maximum number of threads. Each worker may have to look at the queues of all of them.
 const THREADS_MAX: usize = 4096;
 /// The default number of threads beyond the width. That many steps can block at once without
@@ -95,14 +83,9 @@ pub struct Builder {
     pub(crate) handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
-    pub(crate) reports: ReportHooks,
-    #[cfg(feature = "observe")]
-    pub(crate) door: crate::door::settings::DoorChoice,
+    pub(crate) parts: Parts,
     pub(crate) request_ids: bool,
     pub(crate) recorder_events: usize,
-    pub(crate) dumps: Option<DumpTarget>,
-    #[cfg(feature = "tokio")]
-    pub(crate) tokio: crate::bridge::runtime::RuntimeChoice,
 }
 
 impl fmt::Debug for Builder {
@@ -115,6 +98,38 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
+    /// Creates a builder with the defaults and with these parts.
+    pub(crate) fn with_parts(parts: Parts) -> Self {
+        Self {
+            name: String::from("procession"),
+            width: None,
+            processes: PROCESSES_DEFAULT,
+            timers: TIMERS_DEFAULT,
+            seed: None,
+            test_clock: false,
+            callers_drive: false,
+            shuffled: false,
+            max_threads: None,
+            keep_alive: KEEP_ALIVE_DEFAULT,
+            on_thread_start: None,
+            on_thread_stop: None,
+            cpus: None,
+            coroutines: false,
+            stack_bytes: STACK_BYTES_DEFAULT,
+            stacks: STACKS_DEFAULT,
+            watchdog: true,
+            stall_after: STALL_AFTER_DEFAULT,
+            max_computing: None,
+            on_stall: None,
+            handlers: Vec::new(),
+            dead_letters: None,
+            relay: None,
+            parts,
+            request_ids: false,
+            recorder_events: WORDS_DEFAULT,
+        }
+    }
+
     /// Sets the name of the scheduler, with which the names of its threads begin. Default:
     /// `procession`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -202,7 +217,7 @@ impl Builder {
 
     /// Sets a hook that is called once for each stalled step, when the watchdog finds it, at most
     /// ten times per second. Further stalls are only counted
-    /// ([`StallSnapshot`](crate::watchdog::state::StallSnapshot)). Blocking sections are not
+    /// ([`StallSnapshot`](crate::scheduler::stalls::StallSnapshot)). Blocking sections are not
     /// stalls.
     ///
     /// The hook runs on the watchdog's thread, so it must not block. A panic of the hook is caught.
@@ -363,100 +378,6 @@ impl Builder {
         self
     }
 
-    /// Sets how many threads the tokio runtime beside the scheduler has, up to 1024, or 0 for no
-    /// runtime. Default: as many as the scheduler has workers
-    /// ([`worker_threads`](Self::worker_threads)), or none if [callers drive](Self::callers_drive)
-    /// the scheduler or it is on the [test clock](Self::test_clock).
-    ///
-    /// With the feature `tokio`, crates that need tokio (`axum`, `reqwest`, `sqlx`, `tonic`) run
-    /// unchanged in processes. Everything that runs on the scheduler's threads, including
-    /// coroutines and futures in [`block_on`](Scheduler::block_on), runs in the context of the
-    /// runtime:
-    ///
-    /// - The scheduler's workers poll the futures of such a crate, like any other.
-    /// - The threads of the runtime serve tokio's sockets and timers, and wake the process. Each
-    ///   costs a wake-up across threads, which those of [`net`](crate::net) and
-    ///   [`sleep`](crate::sleep()) do not.
-    /// - `tokio::spawn` starts a task of tokio on these threads, not a process. In such a task,
-    ///   [`spawn`](crate::spawn()), names and timers still mean this scheduler.
-    /// - `tokio::task::spawn_blocking` has threads of its own, to which the same applies.
-    /// - Waiting in tokio spends none of a step's budget.
-    ///
-    /// Many crates start tasks of tokio: `reqwest`, for example, starts one for each connection. If
-    /// such tasks need more than the threads of the runtime can do, give it more threads. Without a
-    /// runtime, tokio's functions panic with "there is no reactor running" or "requires a Tokio
-    /// context", and the report of the process says what to do.
-    ///
-    /// The runtime stops when the scheduler has ended and its last handle is dropped. The tasks
-    /// that the runtime still has are dropped then.
-    ///
-    /// # On the test clock
-    /// A scheduler on the [test clock](Self::test_clock) has no runtime by default, so that its
-    /// processes are dispatched in the same way each time. With a number above 0, it has a runtime
-    /// without threads, and must have [one worker](Self::worker_threads). The tasks run on the
-    /// worker that finds nothing else to run. tokio's clock is paused and moves together with that
-    /// of the scheduler, so that timers of both fire in the order of their deadlines, with tokio's
-    /// resolution of a millisecond:
-    ///
-    /// - The clock stands still while a task of tokio is ready, and while a closure of
-    ///   `spawn_blocking` runs.
-    /// - The clock stands still while bytes are on their way between two TCP sockets of this
-    ///   program, but not while such sockets are idle. For other descriptors of processes, the rule
-    ///   of [`net`](crate::net#on-the-test-clock) holds. tokio's sockets to other programs do not
-    ///   hold the clock.
-    /// - The clock also waits for threads of libraries, such as those of `sqlx` for SQLite. Once
-    ///   tokio has had a task or another thread has woken a process, and while processes wait for
-    ///   sockets, each move of the clock therefore takes some milliseconds of real time. A thread
-    ///   that runs on and on delays the clock by a quarter of a second, and is then ignored until
-    ///   it rests.
-    /// - tokio's timers fire only while the scheduler has a deadline, too, such as the limit of
-    ///   `procession::test`.
-    /// - The thread that drives the scheduler must not be inside the `block_on` of another tokio
-    ///   runtime, because tokio allows no second one there.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use procession::Scheduler;
-    ///
-    /// let scheduler = Scheduler::builder().tokio_threads(2).build()?;
-    /// let answer = scheduler.spawn(async {
-    ///     // This could be in any crate that was written for tokio.
-    ///     tokio::time::timeout(Duration::from_secs(9), tokio::spawn(async { 42 })).await
-    /// });
-    /// assert_eq!(answer.join()???, 42);
-    ///
-    /// // On the test clock, both clocks move together.
-    /// let hour = Duration::from_secs(3600);
-    /// let test = Scheduler::builder().worker_threads(1).test_clock().tokio_threads(1).build()?;
-    /// let late = test.block_on(async {
-    ///     tokio::time::timeout(hour, procession::sleep(2 * hour)).await
-    /// });
-    /// assert!(late.is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[cfg(feature = "tokio")]
-    pub fn tokio_threads(mut self, threads: usize) -> Self {
-        self.tokio = crate::bridge::runtime::RuntimeChoice::Threads(threads);
-        self
-    }
-
-    /// Lets crates that need tokio run in processes on an existing runtime, which the program has
-    /// to keep running, instead of a runtime of the scheduler
-    /// ([`tokio_threads`](Self::tokio_threads)). A runtime made by `new_current_thread` serves
-    /// nothing except while its thread is in its `block_on`.
-    ///
-    /// Such a runtime goes by the real clock, so [`build`](Self::build) refuses it together with a
-    /// [test clock](Self::test_clock), which would jump over everything that waits for tokio.
-    ///
-    /// The tasks of that runtime belong to no scheduler, since several may share it. To let them
-    /// mean one, [enter](Scheduler::enter) it in the `on_thread_start` of the runtime and leak the
-    /// guard.
-    #[cfg(feature = "tokio")]
-    pub fn tokio_on(mut self, runtime: tokio::runtime::Handle) -> Self {
-        self.tokio = crate::bridge::runtime::RuntimeChoice::Given(runtime);
-        self
-    }
-
     /// Sets a hook that is called with every [dead letter](DeadLetter) before it is dropped.
     ///
     /// The hook runs on the thread that finds the dead letter, so it must not block. A panic of the
@@ -467,56 +388,6 @@ impl Builder {
         observer: impl Fn(DeadLetter<'_>) + Send + Sync + 'static,
     ) -> Self {
         self.dead_letters = Some(dead_letter::Observer(Arc::new(observer)));
-        self
-    }
-
-    /// Sets what of the failures of processes is worth a [report](crate::report), and at which
-    /// level, unless the process has a choice of its own
-    /// ([`SpawnOptions::reporting`](crate::SpawnOptions::reporting)). Default:
-    /// [`Reporting::new`].
-    pub fn reporting(mut self, reporting: Reporting) -> Self {
-        self.reports.reporting = reporting;
-        self
-    }
-
-    /// Sets a hook that receives the reports of processes that fail. [`report`](crate::report)
-    /// says which failures are reported. Default: an event for subscribers of `tracing` if there is
-    /// one, or else a line on standard error. With a hook there is neither.
-    ///
-    /// The hook usually runs on the worker, as the last code of the process and before anybody
-    /// learns of the end. If the process had a handle that is dropped without its result, the hook
-    /// runs where the handle is dropped. If a supervisor does not restart the process, the hook
-    /// runs in a step of the supervisor.
-    ///
-    /// The hook runs outside of all locks, and may do what the `Drop` of a value in a process may
-    /// do, such as send messages and spawn processes. It must not block, because it may hold up a
-    /// worker. A panic of the hook is caught, and printed.
-    pub fn on_exit(mut self, hook: impl Fn(&ExitReport) + Send + Sync + 'static) -> Self {
-        self.reports.on_exit = Some(Arc::new(hook));
-        self
-    }
-
-    /// Sets whether [crash reports](crate::report::CrashReport::backtrace) keep the backtrace of a
-    /// panic. Default: `true` if the environment variable `RUST_BACKTRACE` is set and not `0`.
-    ///
-    /// Only a program that has called [`install_panic_hook`](crate::report::install_panic_hook)
-    /// has backtraces. To take one costs about as much as the panic itself.
-    #[cfg(feature = "observe")]
-    pub fn panic_backtraces(mut self, keep: bool) -> Self {
-        self.reports.panic_backtraces = Some(keep);
-        self
-    }
-
-    /// Sets a hook that is called for each restart, give-up, failed start and late stop of a
-    /// supervisor. Default: as for [`on_exit`](Self::on_exit).
-    ///
-    /// The hook runs in a step of the supervisor, so it must not block. A panic of the hook is
-    /// caught, and printed.
-    pub fn on_supervisor(
-        mut self,
-        hook: impl Fn(&SupervisorReport) + Send + Sync + 'static,
-    ) -> Self {
-        self.reports.on_supervisor = Some(Arc::new(hook));
         self
     }
 
@@ -540,17 +411,6 @@ impl Builder {
         self
     }
 
-    /// Sets the directory to which the [flight recorder](crate::recorder#files) is written when
-    /// something has gone wrong. Default: none, and no file is written.
-    ///
-    /// The directory is made when the first file is written, with the rights of the user alone. An
-    /// error is reported on standard error and counted
-    /// ([`RecorderSnapshot`](crate::recorder::RecorderSnapshot)).
-    pub fn dump_directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.dumps = Some(DumpTarget { directory: path.into(), write: dump::write });
-        self
-    }
-
     /// Builds the scheduler and, unless its callers drive it, starts its first thread.
     ///
     /// Further threads start when there is work for them. If the system refuses one, the scheduler
@@ -561,7 +421,7 @@ impl Builder {
     /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, a test
     /// clock with an existing tokio runtime or with one beside several workers, or a door that
     /// cannot be opened.
-    pub fn build(self) -> Result<Scheduler, BuildError> {
+    pub fn build(mut self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
         self.check_limits()?;
@@ -569,23 +429,16 @@ impl Builder {
         let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
         let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
         let handlers = HandlerTable::new(self.handlers)?;
-        #[cfg(feature = "tokio")]
-        let threads = crate::bridge::threads::RuntimeThreads::default();
-        #[cfg(feature = "tokio")]
-        let host = crate::bridge::runtime::HostingScheduler {
+        self.parts.prepare(Plan {
             name: &self.name,
             width,
             max_threads,
             test_clock: self.test_clock,
             callers_drive: self.callers_drive,
-            simulated: crate::sys::os::here().is_some(),
-        };
-        #[cfg(feature = "tokio")]
-        let bridge = crate::bridge::runtime::open(self.tokio, &host, threads.begin())?;
-        #[cfg(feature = "tokio")]
-        let is_paused = bridge.as_ref().is_some_and(|bridge| bridge.paused().is_some());
-        #[cfg(feature = "tokio")]
-        let world = world.looking_every(is_paused.then_some(crate::bridge::paused::LOOK_EVERY));
+            companion: None,
+        })?;
+        let look_every = self.parts.paused().and_then(Companion::look_every);
+        let world = world.looking_every(look_every);
         let id = next_id(&world)?;
         let shared = Arc::new_cyclic(|me| Shared {
             identity: Identity { me: me.clone(), id, name: self.name },
@@ -610,29 +463,13 @@ impl Builder {
             }),
             watchdog: Watchdog::new(WatchdogOptions {
                 is_on: self.watchdog && !self.test_clock && max_threads > 1,
-                stall_after: watchdog::stall_after(self.stall_after),
+                stall_after: stall_after(self.stall_after),
                 max_computing: self.max_computing.unwrap_or(2 * width),
                 on_stall: self.on_stall,
             }),
             recorder: Recorder::new(self.recorder_events),
-            extensions: Extensions {
-                handlers,
-                dead_letters: self.dead_letters,
-                relay: self.relay,
-                reports: self.reports,
-                dumps: self.dumps,
-                #[cfg(feature = "observe")]
-                door: procession_sync::Mutex::default(),
-                crashes: CrashLog::default(),
-                supervision: SupervisionLog::default(),
-                owed_reports: OwedReports::default(),
-                restarts: RestartTotals::default(),
-                sections: Sections::default(),
-                #[cfg(any(feature = "observe", feature = "metrics"))]
-                pools: crate::observe::pool_figures::PoolRegistry::default(),
-                #[cfg(feature = "tokio")]
-                bridge,
-            },
+            extensions: Extensions { handlers, dead_letters: self.dead_letters, relay: self.relay },
+            parts: self.parts,
             stats: SharedStats::default(),
         });
         #[cfg(feature = "sim")]
@@ -643,12 +480,9 @@ impl Builder {
         if !self.callers_drive {
             shared.start_first_thread().map_err(BuildError::Thread)?;
         }
-        #[cfg(feature = "tokio")]
-        threads.connect(&shared);
         crate::scheduler::reach::make_reachable(&shared);
         let scheduler = Scheduler(Arc::new(Owner(shared)));
-        #[cfg(feature = "observe")]
-        crate::door::open::open(scheduler.shared(), self.door).map_err(BuildError::Observe)?;
+        scheduler.shared().parts.begin(scheduler.shared())?;
         Ok(scheduler)
     }
 
@@ -679,10 +513,6 @@ impl Builder {
         OutOfRange::check("max_timers", self.timers as usize, 1, 1 << 30)?;
         if self.name.contains('\0') {
             return Err(BuildError::Name(self.name.clone()));
-        }
-        #[cfg(feature = "tokio")]
-        if let crate::bridge::runtime::RuntimeChoice::Threads(threads) = self.tokio {
-            OutOfRange::check("tokio_threads", threads, 0, WIDTH_MAX)?;
         }
         OutOfRange::check("recorder_events", self.recorder_events, 0, WORDS_MAX)?;
         OutOfRange::check("max_stacks", self.stacks, 1, 1 << 30)?;

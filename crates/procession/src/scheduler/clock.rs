@@ -10,6 +10,7 @@ use procession_sync::atomic::Ordering::{Relaxed, Release};
 use crate::process::slot::prefetch_slot;
 use crate::process::waker::slot_of;
 use crate::scheduler::current;
+use crate::scheduler::part::SeenScheduler;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
 use crate::time::action::TimerWaker;
@@ -103,43 +104,35 @@ impl Shared {
     }
 
     /// Returns `true` if processes wait for descriptors, and the clock stands still for all of
-    /// these.
-    #[cfg(not(feature = "tokio"))]
+    /// these. With a paused runtime beside the scheduler, the clock stands still for some of them
+    /// (`is_quiet`).
     fn is_held_by_descriptors(&self) -> bool {
-        self.poller.is_waited_for()
-    }
-
-    /// Returns `true` if processes wait for descriptors, and the clock stands still for all of
-    /// these. With a paused runtime of tokio's, it stands still for some of them (`is_quiet`).
-    #[cfg(feature = "tokio")]
-    fn is_held_by_descriptors(&self) -> bool {
-        self.poller.is_waited_for() && self.paused_tokio().is_none()
+        self.poller.is_waited_for() && self.parts.paused().is_none()
     }
 
     /// Returns `true` if nothing is on its way outside of the scheduler, as far as can be seen.
     pub(crate) fn is_quiet(&self) -> bool {
-        #[cfg(feature = "tokio")]
-        return self.paused_tokio().is_none_or(|bridge| {
-            bridge.is_quiet(&crate::bridge::quiet::SeenScheduler {
+        self.parts.paused().is_none_or(|runtime| {
+            runtime.is_quiet(&SeenScheduler {
                 waits_for_descriptors: self.poller.is_waited_for(),
                 steps: &|| {
                     let steps = self.all_seats().map(|seat| seat.step.load(Relaxed));
                     steps.fold(0, u64::wrapping_add)
                 },
+                #[cfg(feature = "tokio")]
                 any_waited_for: &|which| self.poller.sources.any_waited_for(which),
             })
-        });
-        #[cfg(not(feature = "tokio"))]
-        true
+        })
     }
 
-    /// Moves the test clock to `deadline`, or to an earlier one of a paused runtime of tokio's.
+    /// Moves the test clock to `deadline`, or to an earlier one of a paused runtime beside the
+    /// scheduler.
     pub(crate) fn advance_towards(&self, deadline: u64) {
-        #[cfg(feature = "tokio")]
-        if let Some(bridge) = self.paused_tokio() {
-            return self.world.advance_to(bridge.advance(self.world.now(), deadline));
-        }
-        self.world.advance_to(deadline);
+        let until = match self.parts.paused() {
+            Some(runtime) => runtime.advance(self.world.now(), deadline),
+            None => deadline,
+        };
+        self.world.advance_to(until);
     }
 
     /// Counts a completion as outstanding.
@@ -161,11 +154,10 @@ impl Shared {
 
     /// Notes that this thread wakes something of the scheduler.
     pub(crate) fn note_foreign_wake(&self) {
-        #[cfg(feature = "tokio")]
-        if let Some(clock) = self.paused_tokio().and_then(|bridge| bridge.paused())
+        if let Some(runtime) = self.parts.paused()
             && !current::is_worker_of(self)
         {
-            clock.note_foreign_wake();
+            runtime.note_foreign_wake();
         }
     }
 

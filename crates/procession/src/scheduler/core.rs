@@ -10,8 +10,8 @@ use procession_queue::{deque, fifo};
 
 use crate::process::slot::{Ready, Slot};
 use crate::process::table::CACHE;
-use crate::recorder::places::PlaceCache;
 use crate::scheduler::lane::Lane;
+use crate::scheduler::log::places::PlaceCache;
 use crate::util::generator::Generator;
 
 /// Capacity of the continued ring. It has room for 1000 processes that yield, because each turn of

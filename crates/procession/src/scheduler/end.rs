@@ -105,9 +105,8 @@ impl Shared {
             timers.clear(&mut |action: Action| action.give_up());
         }
         self.give_up_descriptors();
-        #[cfg(feature = "tokio")]
-        if let Some(bridge) = &self.extensions.bridge {
-            bridge.note_ended();
+        if let Some(companion) = &self.parts.companion {
+            companion.note_ended();
         }
     }
 

@@ -1,6 +1,10 @@
 //! The errors of building a scheduler, of changing its width, and of blocking on a future.
 
 use std::error::Error;
+#[cfg(feature = "observe")]
+use std::net::SocketAddr;
+#[cfg(feature = "observe")]
+use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::machine::value::CommandId;
@@ -34,7 +38,7 @@ pub enum BuildError {
     Thread(io::Error),
     /// The door that the builder asks for cannot be opened.
     #[cfg(feature = "observe")]
-    Observe(crate::door::settings::ObserveError),
+    Observe(ObserveError),
     /// All 2^32 scheduler ids are used up.
     Exhausted,
 }
@@ -90,6 +94,80 @@ impl Error for BuildError {
 impl From<OutOfRange> for BuildError {
     fn from(error: OutOfRange) -> Self {
         Self::OutOfRange(error)
+    }
+}
+
+/// The error of opening a door.
+#[cfg(feature = "observe")]
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ObserveError {
+    /// The directory of the socket cannot be created or read.
+    Directory(PathBuf, io::Error),
+    /// The path is no directory. A symbolic link is none.
+    NoDirectory(PathBuf),
+    /// The directory belongs to another user, with this number.
+    OtherOwner(PathBuf, u32),
+    /// Other users can get into the directory. Holds its mode.
+    OpenToOthers(PathBuf, u32),
+    /// The system refused the socket.
+    Socket(PathBuf, io::Error),
+    /// The address is no loopback address.
+    NotLoopback(SocketAddr),
+    /// The system refused the TCP socket.
+    Tcp(SocketAddr, io::Error),
+    /// The system refused the random bytes of a token.
+    Random(io::Error),
+    /// The scheduler of the door could not be built.
+    Scheduler(Box<dyn Error + Send + Sync>),
+}
+
+#[cfg(feature = "observe")]
+impl fmt::Display for ObserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot open a door: ")?;
+        match self {
+            Self::Directory(path, cause) => {
+                write!(f, "the directory {} cannot be used: {cause}", path.display())
+            }
+            Self::NoDirectory(path) => write!(f, "{} is no directory", path.display()),
+            Self::OtherOwner(path, user) => {
+                write!(f, "the directory {} belongs to the user {user}", path.display())
+            }
+            Self::OpenToOthers(path, mode) => write!(
+                f,
+                "the directory {} has the mode {:04o}, and must have 0700",
+                path.display(),
+                mode & 0o7777
+            ),
+            Self::Socket(path, cause) => {
+                write!(f, "the system refused the socket {}: {cause}", path.display())
+            }
+            Self::NotLoopback(address) => {
+                write!(f, "{address} is no loopback address, and there is no encryption")
+            }
+            Self::Tcp(address, cause) => {
+                write!(f, "the system refused to listen at {address}: {cause}")
+            }
+            Self::Random(cause) => {
+                write!(f, "the system refused random bytes for a token: {cause}")
+            }
+            Self::Scheduler(cause) => write!(f, "its scheduler could not be built: {cause}"),
+        }
+    }
+}
+
+#[cfg(feature = "observe")]
+impl Error for ObserveError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Directory(_, cause)
+            | Self::Socket(_, cause)
+            | Self::Tcp(_, cause)
+            | Self::Random(cause) => Some(cause),
+            Self::Scheduler(cause) => Some(&**cause),
+            _ => None,
+        }
     }
 }
 

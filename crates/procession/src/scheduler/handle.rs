@@ -2,40 +2,17 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
-
-use procession_protocols::scheduler::writes::table::Unwritten;
-use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::machine::process::Process;
 use crate::mailbox::context::Context;
-use crate::observe::look::detail;
-use crate::observe::look::detail::ProcessDetail;
-use crate::observe::look::pass;
-use crate::observe::look::query::Query;
-use crate::observe::look::tree;
-use crate::observe::look::tree::SupervisorRow;
-use crate::observe::look::view::View;
-use crate::observe::snapshot;
-use crate::observe::snapshot::{ProcessSnapshot, Snapshot, WaitingProcess};
-use crate::observe::unfinished;
-use crate::observe::unfinished::Unfinished;
 use crate::process::async_body::AsyncBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
-use crate::recorder::state::DumpCause;
-use crate::recorder::state::WORDS_DEFAULT;
-use crate::report::crash_report::CrashReport;
-use crate::report::hooks::ReportHooks;
-use crate::scheduler::builder::{
-    Builder, KEEP_ALIVE_DEFAULT, PROCESSES_DEFAULT, STACK_BYTES_DEFAULT, STACKS_DEFAULT,
-    STALL_AFTER_DEFAULT, TIMERS_DEFAULT,
-};
 use crate::scheduler::error::{BlockOnError, InsideError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::placed::placed;
 use crate::scheduler::settle::SettledOutput;
-use crate::scheduler::writes::SettledWrites;
 use crate::scheduler::{block_on, current};
 use crate::spawn::error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
@@ -43,30 +20,20 @@ use crate::spawn::options::SpawnOptions;
 use crate::sys::nanoseconds;
 use crate::time::Instant;
 use crate::util::out_of_range::OutOfRange;
-use crate::watchdog::state::StallSnapshot;
 use crate::{Pid, coroutine};
-
-/// A shutdown reserves a tenth of its deadline to terminate processes, and at most this, in
-/// nanoseconds.
-const TERMINATION_MAX: u64 = 100_000_000;
 
 impl Drop for Owner {
     fn drop(&mut self) {
         let shared = &self.0;
-        #[cfg(feature = "observe")]
-        {
-            let door = shared.extensions.door.lock().take();
-            drop(door);
-        }
+        shared.parts.last_handle_dropped();
         shared.terminate_all(None);
         if shared.callers.drive && !shared.lifetime.has_ended() {
             // There may be no thread to end the processes. If one of them drops the handle and the
             // callers' seat is taken, the thread that sits there ends them.
             block_on::drain(shared);
         }
-        #[cfg(feature = "tokio")]
-        if let Some(bridge) = &shared.extensions.bridge {
-            bridge.note_unowned();
+        if let Some(companion) = &shared.parts.companion {
+            companion.note_unowned();
         }
     }
 }
@@ -78,46 +45,9 @@ impl fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// Returns a builder with the defaults.
-    pub fn builder() -> Builder {
-        Builder {
-            name: String::from("procession"),
-            width: None,
-            processes: PROCESSES_DEFAULT,
-            timers: TIMERS_DEFAULT,
-            seed: None,
-            test_clock: false,
-            callers_drive: false,
-            shuffled: false,
-            max_threads: None,
-            keep_alive: KEEP_ALIVE_DEFAULT,
-            on_thread_start: None,
-            on_thread_stop: None,
-            cpus: None,
-            coroutines: false,
-            stack_bytes: STACK_BYTES_DEFAULT,
-            stacks: STACKS_DEFAULT,
-            watchdog: true,
-            stall_after: STALL_AFTER_DEFAULT,
-            max_computing: None,
-            on_stall: None,
-            handlers: Vec::new(),
-            dead_letters: None,
-            relay: None,
-            reports: ReportHooks::default(),
-            #[cfg(feature = "observe")]
-            door: crate::door::settings::DoorChoice::ByVariable,
-            request_ids: false,
-            recorder_events: WORDS_DEFAULT,
-            dumps: None,
-            #[cfg(feature = "tokio")]
-            tokio: crate::bridge::runtime::RuntimeChoice::Default,
-        }
-    }
-
     /// Returns the default scheduler, which is built at its first use with the builder's defaults.
     /// If the system refuses its first thread, it is driven by its callers instead
-    /// ([`Builder::callers_drive`]).
+    /// ([`Builder::callers_drive`](crate::Builder::callers_drive)).
     ///
     /// # When `main` returns
     /// The program ends, and the processes of the default scheduler end with it, wherever they are.
@@ -167,7 +97,7 @@ impl Scheduler {
         self.shared().id()
     }
 
-    /// Returns the name of the scheduler ([`Builder::name`]).
+    /// Returns the name of the scheduler ([`Builder::name`](crate::Builder::name)).
     pub fn name(&self) -> &str {
         self.shared().name()
     }
@@ -314,32 +244,12 @@ impl Scheduler {
     ///
     /// # Errors
     /// [`WorkerThreadsError`]: the number is 0 or above the maximum of threads
-    /// ([`Builder::max_threads`]).
+    /// ([`Builder::max_threads`](crate::Builder::max_threads)).
     pub fn set_worker_threads(&self, workers: usize) -> Result<(), WorkerThreadsError> {
         let max = self.shared().seats.len();
         OutOfRange::check("worker_threads", workers, 1, max).map_err(WorkerThreadsError)?;
         self.shared().set_worker_threads(workers as u32);
         Ok(())
-    }
-
-    /// Waits until no process can run, and returns the waiting processes with what each waits for.
-    /// The test clock stands still meanwhile.
-    ///
-    /// If the scheduler is driven by its callers, this thread runs the processes.
-    ///
-    /// # Blocking
-    /// Blocks the thread. It does not return while a process keeps running.
-    ///
-    /// # Panics
-    /// In a process of this scheduler, which would wait for itself.
-    pub fn run_until_idle(&self) -> Vec<WaitingProcess> {
-        let by_its_own = current::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
-        assert!(
-            !by_its_own,
-            "cannot wait until the scheduler is idle: the caller is one of its processes"
-        );
-        self.shared().run_until_idle();
-        snapshot::waiting(self.shared())
     }
 
     /// Waits until this scheduler has no process, without ending any.
@@ -433,151 +343,5 @@ impl Scheduler {
     /// `true` if the process exists. This is [`kill`](crate::relations::kill()).
     pub fn terminate(&self, pid: Pid) -> bool {
         crate::relations::kill(pid)
-    }
-
-    /// Returns what all workers and processes are doing.
-    pub fn snapshot(&self) -> Snapshot {
-        snapshot::take(self.shared())
-    }
-
-    /// Returns the row of one process in the [snapshot](Self::snapshot), at a cost that does not
-    /// grow with the number of processes. Returns `None` if the process does not exist in this
-    /// scheduler.
-    ///
-    /// ```
-    /// use procession::snapshot::ProcessState;
-    ///
-    /// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
-    /// let idle = procession::SpawnOptions::new()
-    ///     .on(&scheduler)
-    ///     .label("idle")
-    ///     .spawn(std::future::pending::<()>());
-    /// scheduler.run_until_idle();
-    /// let row = scheduler.process(idle.pid()).expect("it has not ended");
-    /// assert_eq!((row.label.as_deref(), row.steps), (Some("idle"), 1));
-    /// assert_eq!(row.state, ProcessState::Blocked);
-    /// assert!(scheduler.process(procession::Pid::NOBODY).is_none());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn process(&self, pid: Pid) -> Option<ProcessSnapshot> {
-        snapshot::one(self.shared(), pid)
-    }
-
-    /// Returns the processes that `query` asks for.
-    ///
-    /// The cost grows with the number of processes, about 40 ns for each, and with the number of
-    /// rows. It needs nothing to be enabled, and does not stop the workers.
-    ///
-    /// # Blocking
-    /// Computes for as long as that takes: a million processes are 40 ms.
-    pub fn look(&self, query: &Query) -> View {
-        pass::look(self.shared(), query)
-    }
-
-    /// Returns one process in detail, or `None` if it does not exist in this scheduler.
-    pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
-        detail::of(self.shared(), pid)
-    }
-
-    /// Returns the supervisors that have children, with their children, by PID.
-    ///
-    /// It asks no supervisor, and so answers even if none runs. A child has its last 8 ends: those
-    /// that the supervisor did not ask for.
-    pub fn supervision(&self) -> Vec<SupervisorRow> {
-        tree::supervision(self.shared())
-    }
-
-    /// Returns the reports of the last 64 processes that failed, the oldest first.
-    ///
-    /// ```
-    /// use procession::{Exit, Scheduler};
-    ///
-    /// let scheduler = Scheduler::builder().build()?;
-    /// let _ = scheduler.spawn(async { panic!("no disk") }).join();
-    /// let crashes = scheduler.crashes();
-    /// assert_eq!(crashes[0].exit.exit, Exit::Panicked("no disk".into()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn crashes(&self) -> Vec<Arc<CrashReport>> {
-        self.shared().extensions.crashes.all()
-    }
-
-    /// Returns what the watchdog has found so far. This is
-    /// [`Snapshot::stalls`](crate::observe::snapshot::Snapshot::stalls) alone, at a cost that does
-    /// not grow with the number of processes.
-    pub fn stalls(&self) -> StallSnapshot {
-        self.shared().watchdog.counts()
-    }
-
-    /// Ends the scheduler in order, and returns what it could not finish by the deadline:
-    /// processes, requests of HTTP servers, writes that helper threads have accepted, and messages
-    /// to other nodes.
-    ///
-    /// 1. From the beginning, only processes of this scheduler can spawn.
-    /// 2. Cancels every process except the caller. Processes that are asked
-    ///    ([`OnCancel`](crate::OnCancel)) may clean up with any number of steps, messages, timers
-    ///    and new processes. The others are dropped once the processes that spawned them have
-    ///    ended. If that is the caller, or no process of this scheduler, they are dropped at once.
-    ///    A process that is spawned from now on is cancelled once the process that spawned it has
-    ///    ended, whatever the effect.
-    ///    A supervisor stops its children in order, and they have until `deadline`, unless their
-    ///    [`Stop`](crate::supervisor::Stop) says otherwise.
-    /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
-    ///    reserved for this, at most 100 ms.
-    /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler.
-    /// 5. Returns when all processes and these writes have ended, or when `deadline` has passed.
-    ///
-    /// You may await this anywhere, for example in a process of another scheduler, or in another
-    /// runtime. A write that never ends does not hold it up beyond `deadline`, because a thread of
-    /// its own keeps the time once the scheduler has ended. On the test clock it waits until the
-    /// writes have ended, because that clock stands still until then.
-    ///
-    /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits
-    /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
-    /// unless that thread is itself a worker ([`Builder::callers_drive`]) and runs a step that
-    /// never returns.
-    ///
-    /// If [reports](crate::report) wait to be written to standard error, it waits for that, for at
-    /// most 100 ms of the deadline. In a process, this is a [blocking
-    /// section](crate::blocking()).
-    pub async fn shutdown(&self, deadline: Duration) -> Unfinished {
-        let shared = self.shared();
-        let caller =
-            current::current().map(|slot| slot.pid()).filter(|pid| pid.scheduler() == shared.id());
-        let left = u64::from(caller.is_some());
-        let allowed = nanoseconds(deadline);
-        let now = shared.world.now();
-        let deadline = now.saturating_add(allowed);
-        let kept_back = (allowed / 10).min(TERMINATION_MAX);
-        let terminates = now.saturating_add(allowed - kept_back);
-        shared.lifetime.health.end();
-        shared.lifetime.note_deadline(terminates);
-        shared.cancel_all(caller);
-        shared.wait_for_ends(left, terminates).await;
-        let mut terminated = Vec::new();
-        if shared.alive() > left {
-            // Before the processes are gone.
-            shared.request_dump(DumpCause::Shutdown);
-            terminated = unfinished::interrupted(shared, caller);
-        }
-        shared.terminate_all(caller);
-        shared.wait_for_ends(left, deadline).await;
-        let mut settled = SettledWrites::of(shared.id(), 0);
-        shared.settle_writes(&mut settled, deadline).await;
-        let Unwritten { writes, messages } = settled.give_up();
-        shared.settle_dump(deadline);
-        shared.settle_reports(deadline);
-        let processes = if shared.alive() <= left {
-            Vec::new()
-        } else {
-            unfinished::unfinished(shared, caller)
-        };
-        terminated.retain(|row| processes.iter().all(|process| process.pid != row.pid));
-        let losses = &shared.lifetime.losses;
-        let [requests, stopped, stopped_requests] =
-            [&losses.requests, &losses.stopped, &losses.stopped_requests]
-                // Relaxed: see there.
-                .map(|count| count.load(Relaxed));
-        Unfinished { processes, terminated, requests, writes, messages, stopped, stopped_requests }
     }
 }

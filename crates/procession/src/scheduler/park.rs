@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
+use crate::reactor::poller::Batch;
+use crate::scheduler::local::LocalWorker;
+use crate::scheduler::local::Stay;
+use crate::scheduler::log::word::WordKind;
+use crate::sys::epoll::Kernel;
+use crate::sys::nanoseconds;
 use procession_protocols::scheduler::driver::Kept;
 use procession_protocols::scheduler::idle::mutation;
 use procession_protocols::scheduler::idle::parking::TakenBack;
 use procession_protocols::scheduler::seat_id::NEVER;
-
-use crate::io::poller::Batch;
-use crate::recorder::word::WordKind;
-use crate::scheduler::local::LocalWorker;
-use crate::scheduler::local::Stay;
-use crate::sys::epoll::Kernel;
-use crate::sys::nanoseconds;
 
 /// The result of a thread's search for work, or of its wait.
 pub(crate) enum Parked {
@@ -179,8 +178,7 @@ impl LocalWorker {
                 break;
             }
             // Nothing wakes a worker for the tasks of a paused runtime.
-            #[cfg(feature = "tokio")]
-            if keeps.is_some() && shared.paused_tokio().is_some() && self.take_back(false) {
+            if keeps.is_some() && shared.parts.paused().is_some() && self.take_back(false) {
                 break;
             }
             let now = shared.world.now();
@@ -215,16 +213,14 @@ impl LocalWorker {
         Parked::Woken
     }
 
-    /// Runs the tasks of a paused tokio runtime, which has no thread of its own. Returns `true` if
-    /// there may be something to run afterwards.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn drive_tokio(&self, stay: &Stay<'_>) -> bool {
+    /// Runs the tasks of a paused runtime beside the scheduler, which has no thread of its own.
+    /// Returns `true` if there may be something to run afterwards.
+    pub(crate) fn drive_companion(&self, stay: &Stay<'_>) -> bool {
         let shared = &*self.shared;
-        let Some(bridge) = shared.paused_tokio() else { return false };
+        let Some(runtime) = shared.parts.paused() else { return false };
         // A task may compute for long.
         self.stop_searching();
-        let driven = bridge.drive(shared.world.now());
-        driven == Some(crate::bridge::paused::Driven::Busy)
+        runtime.drive(shared.world.now())
             || shared.has_work()
             || self.has_local()
             || self.is_over(stay)

@@ -6,18 +6,18 @@ use procession_protocols::process::state::{Duty, Seen};
 use procession_sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Exit;
-#[cfg(feature = "tracing")]
-use crate::observe::trace;
 use crate::process::body::Step;
 use crate::process::inspection::Inspection;
 use crate::process::slot::{Extra, Ready, Slot};
+#[cfg(feature = "tracing")]
+use crate::process::span;
 use crate::process::unwind::{drop_guarded, guarded, guarded_for_report};
 use crate::process::wait_reason::Waiting;
 use crate::process::{wake, waker};
 use crate::relations::links;
-use crate::report::failure::{self, ReportSpan};
 use crate::scheduler::current;
 use crate::scheduler::local::{BUDGET, LocalWorker};
+use crate::scheduler::part::FailureSpan;
 use crate::scheduler::shared::Shared;
 
 impl LocalWorker {
@@ -115,10 +115,10 @@ impl LocalWorker {
         #[cfg(feature = "tracing")]
         // SAFETY: [running] this worker took the entry.
         unsafe {
-            ready.slot().with_body(|body| trace::close(body.as_deref_mut()));
+            ready.slot().with_body(|body| span::close(body.as_deref_mut()));
         }
         self.count_exit(exit);
-        self.record_end(ready.slot(), failure::is_failure(exit));
+        self.record_end(ready.slot(), exit.is_failure());
         self.end(ready, exit, is_held);
     }
 
@@ -134,7 +134,7 @@ impl LocalWorker {
         drop(guarded(|| unsafe {
             slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
         }));
-        self.record_end(slot, failure::is_failure(exit));
+        self.record_end(slot, exit.is_failure());
         self.end(ready, exit, is_held);
     }
 
@@ -157,11 +157,11 @@ impl LocalWorker {
         #[cfg(feature = "tracing")]
         // SAFETY: [running] this worker took the entry.
         let span = unsafe {
-            ReportSpan(ready.slot().with_body(|body| trace::span_of(body.as_deref_mut())))
+            FailureSpan(ready.slot().with_body(|body| span::span_of(body.as_deref_mut())))
         };
         #[cfg(not(feature = "tracing"))]
-        let span = ReportSpan::default();
-        failure::report(ready.slot(), exit, span)
+        let span = FailureSpan::default();
+        self.shared.parts.process_failed(ready.slot(), exit, &span)
     }
 
     /// Ends a process after its last step. Its slot may be reused before this returns, so the

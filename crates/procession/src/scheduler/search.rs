@@ -7,9 +7,9 @@ use procession_queue::{Global, Steal};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
-use crate::recorder::word::WordKind;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
+use crate::scheduler::log::word::WordKind;
 use crate::scheduler::worker::queue_share;
 
 /// The maximum number of runs in a row from the LIFO slot while other local work waits. The number

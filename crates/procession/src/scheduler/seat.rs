@@ -10,8 +10,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::process::slot::{Ready, Slot};
-use crate::recorder::state::RingPlace;
 use crate::scheduler::core::{Core, Queues};
+use crate::scheduler::log::rings::RingPlace;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::stats::Stats;
 use crate::sys::{Parker, ThreadFile, World};

@@ -7,11 +7,11 @@ use procession_protocols::time::timers::Timers;
 use procession_queue::Global;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::io::poller::Batch;
 use crate::process::slot::Ready;
-use crate::recorder::word::WordKind;
+use crate::reactor::poller::Batch;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
+use crate::scheduler::log::word::WordKind;
 use crate::time::action::Action;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The

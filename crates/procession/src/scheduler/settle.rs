@@ -8,13 +8,12 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use crate::report::writer;
 use crate::scheduler::current::Section;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::writes::{PATIENCE, SettledWrites};
 use crate::scheduler::{block_on, current};
 use crate::sys::alarm::Alarm;
-use crate::sys::nanoseconds;
+use crate::sys::{nanoseconds, stderr};
 use crate::time::sleep_on;
 
 impl Shared {
@@ -48,17 +47,17 @@ impl Shared {
     /// Waits until what was reported is written, for a short time, at the end of a shutdown with
     /// this deadline.
     pub(crate) fn settle_reports(&self, deadline: u64) {
-        if !writer::is_unsettled_in(&self.world) {
+        if !stderr::is_unsettled_in(&self.world) {
             return;
         }
         // The test clock says nothing about standard error.
         let left = if self.world.is_test() {
-            writer::FLUSH_MAX
+            stderr::FLUSH_MAX
         } else {
-            Duration::from_nanos(deadline.saturating_sub(self.world.now())).min(writer::FLUSH_MAX)
+            Duration::from_nanos(deadline.saturating_sub(self.world.now())).min(stderr::FLUSH_MAX)
         };
         let _section = Section::enter();
-        writer::flush(&self.world, left);
+        stderr::flush(&self.world, left);
     }
 }
 
@@ -109,7 +108,7 @@ impl<'a> SettledOutput<'a> {
 impl Drop for SettledOutput<'_> {
     #[inline]
     fn drop(&mut self) {
-        if writer::is_unsettled() || self.has_accepted() {
+        if stderr::is_unsettled() || self.has_accepted() {
             self.settle();
         }
     }
@@ -139,8 +138,8 @@ impl SettledOutput<'_> {
                 }
             }
         }
-        if writer::is_unsettled() {
-            writer::flush(&self.shared.world, writer::FLUSH_MAX);
+        if stderr::is_unsettled() {
+            stderr::flush(&self.shared.world, stderr::FLUSH_MAX);
         }
     }
 }

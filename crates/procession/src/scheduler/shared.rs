@@ -1,7 +1,6 @@
 //! The state that the workers of a scheduler share with all threads that know one of its processes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::{fmt, mem};
@@ -12,31 +11,27 @@ use procession_queue::Global;
 use procession_sync::Mutex;
 
 use crate::coroutine::supply::Supply;
-use crate::io::poller::Poller;
 use crate::machine::registry::HandlerTable;
 use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
 use crate::process::inspectors::Inspectors;
 use crate::process::request::ProcessRequests;
-use crate::process::section::Sections;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
-use crate::recorder::state::{DumpCause, Recorder};
+use crate::reactor::poller::Poller;
 use crate::relations::name_table::Names;
-use crate::report::crash_report::CrashLog;
-use crate::report::hooks::ReportHooks;
-use crate::report::owed::OwedReports;
-use crate::report::supervision::{RestartTotals, SupervisionLog};
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
+use crate::scheduler::log::rings::Recorder;
+use crate::scheduler::part::Parts;
 use crate::scheduler::seat::{Seat, SeatTable};
+use crate::scheduler::stalls::Watchdog;
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::threads::state::ThreadSupply;
 use crate::sys::World;
 use crate::util::column::Column;
-use crate::watchdog::state::Watchdog;
 
 /// The state that the workers of a scheduler share with all threads that know one of its processes.
 ///
@@ -58,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) watchdog: Watchdog,
     pub(crate) recorder: Recorder,
     pub(crate) extensions: Extensions,
+    pub(crate) parts: Parts,
     pub(crate) stats: SharedStats,
 }
 
@@ -145,40 +141,11 @@ impl SharedQueues {
     }
 }
 
-/// Where the flight recorder is written when something has gone wrong.
-pub(crate) struct DumpTarget {
-    pub(crate) directory: PathBuf,
-    /// Writes a dump. It is named only where a directory is set, so that the linker leaves the code
-    /// that writes traces out of a program that sets none.
-    pub(crate) write: fn(&Shared, DumpCause) -> bool,
-}
-
-/// The objects that the program passed to the builder of the scheduler, and the kept reports.
+/// The objects that the program passed to the builder of the scheduler.
 pub(crate) struct Extensions {
     pub(crate) handlers: HandlerTable,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
-    pub(crate) reports: ReportHooks,
-    pub(crate) dumps: Option<DumpTarget>,
-    /// The door through which the scheduler is observed, while it has a handle.
-    #[cfg(feature = "observe")]
-    pub(crate) door: Mutex<Option<crate::door::opened::Opened>>,
-    /// The last reports of failed processes.
-    pub(crate) crashes: CrashLog,
-    /// The last exits of supervised children.
-    pub(crate) supervision: SupervisionLog,
-    /// The reports of failed children that their supervisors have yet to learn of.
-    pub(crate) owed_reports: OwedReports,
-    /// The restarts by supervisors.
-    pub(crate) restarts: RestartTotals,
-    /// The sections of libraries in the door.
-    pub(crate) sections: Sections,
-    /// The pools with processes of this scheduler as workers.
-    #[cfg(any(feature = "observe", feature = "metrics"))]
-    pub(crate) pools: crate::observe::pool_figures::PoolRegistry,
-    /// The tokio runtime that provides the context for everything here, if there is one.
-    #[cfg(feature = "tokio")]
-    pub(crate) bridge: Option<Arc<crate::bridge::runtime::Bridge>>,
 }
 
 impl fmt::Debug for Shared {
@@ -191,12 +158,6 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Returns the bridge to a tokio runtime whose clock is paused, if there is one.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn paused_tokio(&self) -> Option<&crate::bridge::runtime::Bridge> {
-        self.extensions.bridge.as_deref().filter(|bridge| bridge.paused().is_some())
-    }
-
     pub(crate) fn id(&self) -> u32 {
         self.identity.id
     }
@@ -271,17 +232,13 @@ impl Drop for Shared {
         drop_each(self.processes.take_all_foreign());
         drop_each(self.processes.requests.take_all());
         drop_each(self.processes.inspectors.take_all());
-        drop_each(self.extensions.sections.take_all());
         let extensions = &mut self.extensions;
         drop_each(extensions.handlers.take());
         drop_guarded(extensions.dead_letters.take());
         drop_guarded(extensions.relay.take());
-        drop_guarded(extensions.reports.on_exit.take());
-        drop_guarded(extensions.reports.on_supervisor.take());
         drop_guarded(self.threads.options.on_start.take());
         drop_guarded(self.threads.options.on_stop.take());
         drop_guarded(self.watchdog.take_observer());
-        #[cfg(feature = "tokio")]
-        drop_guarded(extensions.bridge.take());
+        self.parts.drop_each();
     }
 }

@@ -19,7 +19,7 @@
 //! 6. its continued ring; each bound process that continues has one turn a round there;
 //! 7. the global queue: one process to run, and a share of the rest into the woken ring; then, in
 //!    the same way, the overflow queue with the continued ring;
-//! 8. due timers, and descriptors that have become ready (`io/reactor.rs`);
+//! 8. due timers, and descriptors that have become ready (`reactor.rs`);
 //! 9. the other workers: half of a ring or of a deque, in random order; in the last rounds also
 //!    their LIFO slots, if the entries are old, and their due timers.
 //!
@@ -143,11 +143,11 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::unwind::guarded;
-use crate::recorder::word::WordKind;
 use crate::scheduler::core::{Core, STACKS_CACHED};
 use crate::scheduler::current::{Counter, Current, Entered};
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::{LocalWorker, Stay};
+use crate::scheduler::log::word::WordKind;
 use crate::scheduler::park::Parked;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
@@ -352,9 +352,8 @@ impl LocalWorker {
                     // The root may compute for long. It must not count as a searcher that finds
                     // what others queue.
                     self.stop_searching();
-                    #[cfg(feature = "tokio")]
-                    if let Some(clock) = self.shared.paused_tokio().and_then(|it| it.paused()) {
-                        clock.note_activity();
+                    if let Some(runtime) = self.shared.parts.paused() {
+                        runtime.note_activity();
                     }
                     if root.poll_if_ready(poll) {
                         return;
@@ -379,8 +378,7 @@ impl LocalWorker {
             if has_permit && self.await_bound() {
                 continue;
             }
-            #[cfg(feature = "tokio")]
-            if has_permit && self.drive_tokio(&stay) {
+            if has_permit && self.drive_companion(&stay) {
                 continue;
             }
             match (self.park(&stay), &stay) {
@@ -589,8 +587,6 @@ pub(crate) fn queue_share<const CAPACITY: usize>(
 /// Takes a seat with its core, which the caller has taken off the seat. Works until `stay` is over,
 /// and leaves the seat with the core in it.
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
-    #[cfg(feature = "tokio")]
-    let bridge = shared.extensions.bridge.clone();
     let local = Rc::new(LocalWorker::new(shared, seat, core, searching));
     local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
     if searching {
@@ -598,16 +594,10 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     }
     local.shared.rouse_watchdog();
     let entered = Entered::enter(Current::Seat(Rc::clone(&local)));
-    // Entered once for all that runs here, and below every coroutine's stack.
-    #[cfg(feature = "tokio")]
-    let context = crate::bridge::runtime::enter(bridge.as_deref());
-    #[cfg(feature = "tokio")]
-    let testing =
-        local.shared.paused_tokio().map(|_| crate::bridge::program::TestingThread::mark());
-    // The root future is the user's. Its panic is resumed once the seat is left in order.
-    let worked = catch_unwind(AssertUnwindSafe(|| local.work(stay)));
-    #[cfg(feature = "tokio")]
-    drop((testing, context));
+    // Entered once for all that runs here, and below every coroutine's stack. The root future is
+    // the user's. Its panic is resumed once the seat is left in order.
+    let work = || catch_unwind(AssertUnwindSafe(|| local.work(stay)));
+    let worked = local.shared.parts.enter(true, work);
     drop(entered);
     // The thread may be a caller's.
     drop(LentThread);

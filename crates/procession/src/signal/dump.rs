@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Wake, Waker};
 use procession_sync::Mutex;
 
 use super::listener::{SignalKind, signal};
-use crate::recorder::state::DumpCause;
+use crate::recorder::dump::{DumpCause, Dumps};
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
@@ -35,7 +35,7 @@ impl Scheduler {
     /// ```
     pub fn dump_on_signal(&self, kind: SignalKind) -> io::Result<()> {
         let shared = self.shared();
-        let missing = match (&shared.extensions.dumps, shared.recorder.is_on()) {
+        let missing = match (&Dumps::of(shared).target, shared.recorder.is_on()) {
             (None, _) => Some("directory"),
             (_, false) => Some("recorder"),
             _ => None,

@@ -194,10 +194,8 @@ impl<T: Send + 'static> JoinHandle<T> {
         let pid = self.pid();
         if let Joined::Process { owner, .. } = &mut self.state {
             owner.take_result(&mut result as &mut dyn Any);
-            if matches!(result, Some(Err(Exit::Panicked(_))))
-                && let Some(unseen) = &owner.slot().shared().extensions.reports.unseen
-            {
-                unseen.forget(pid);
+            if matches!(result, Some(Err(Exit::Panicked(_)))) {
+                owner.slot().shared().parts.panic_taken(pid);
             }
         }
         self.state = Joined::Taken(pid);

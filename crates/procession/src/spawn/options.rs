@@ -530,7 +530,7 @@ impl Unqueued<'_> {
         let Self { newborn, inside, rest, shared } = self;
         newborn.set_body_bytes(size_of_val(&*body));
         #[cfg(feature = "tracing")]
-        let body = crate::observe::trace::traced(&newborn, body);
+        let body = crate::process::span::traced(&newborn, body);
         let (share, ready) = newborn.install(body);
         let monitor = rest.and_then(|rest| rest.relate(share.slot()));
         queue(shared, ready, inside);

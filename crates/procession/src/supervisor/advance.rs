@@ -10,6 +10,7 @@ use super::events::tell;
 use super::policy::Stop;
 use super::tree::{ChildState, Tree};
 use crate::relations::links::{self, Cause};
+use crate::report::kept::Reports;
 use crate::report::supervisor_report::SupervisorEvent;
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
@@ -130,7 +131,7 @@ impl Tree {
                 let is_again = child.incarnation > 1;
                 self.significant += usize::from(child.spec.significant);
                 if is_again && let Some(own) = self.own.slot() {
-                    let log = &own.shared().extensions.supervision;
+                    let log = &Reports::of(own.shared()).supervision;
                     log.note_start(own.pid(), key, pid);
                 }
                 if child.spec.make.reports_start {

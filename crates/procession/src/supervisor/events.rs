@@ -11,6 +11,7 @@ use super::tree::{Child, ChildState, Tree};
 use crate::process::slot::Slot;
 use crate::relations::signal::MonitorRef;
 use crate::report::failure::{ReportedChild, tell_owed, tell_supervisor};
+use crate::report::kept::Reports;
 use crate::report::owed::OwedReport;
 use crate::report::supervisor_report::{ChildFailure, RestartLimit, SupervisorEvent};
 use crate::report::text::{EndedText, Quoted};
@@ -37,7 +38,7 @@ pub(super) fn tell(child: &Child, process: Option<Pid>, owed: MaybeOwed, event: 
 /// Returns `true` if a failed start is reported although its caller learns of it: the child wants
 /// that, or it has panicked and the panic hook of the runtime has kept std's silent.
 fn is_reported_anyway(own: &Slot, child: &Child, owed: &MaybeOwed) -> bool {
-    let reporting = child.spec.reporting.unwrap_or(own.shared().extensions.reports.reporting);
+    let reporting = child.spec.reporting.unwrap_or(Reports::of(own.shared()).hooks.reporting);
     reporting.is_always() || owed.as_ref().is_some_and(|owed| owed.report.panicked_at.is_some())
 }
 
@@ -116,7 +117,7 @@ impl Tree {
     pub(super) fn note_end(&mut self, cx: &mut Context<Request>, pid: Pid, exit: &Exit) {
         let Some(key) = self.pids.remove(&pid) else { return };
         let now = cx.slot().shared().world.now();
-        let owed = cx.slot().shared().extensions.owed_reports.take(cx.pid(), pid);
+        let owed = Reports::of(cx.slot().shared()).owed.take(cx.pid(), pid);
         self.agenda.starting.remove(&key);
         let Some(child) = self.children.get_mut(&key) else { return tell_ignored(owed) };
         self.significant -= usize::from(child.spec.significant);
@@ -134,7 +135,7 @@ impl Tree {
             tell_ignored(owed);
             return self.note_stop(key);
         }
-        let log = &cx.slot().shared().extensions.supervision;
+        let log = &Reports::of(cx.slot().shared()).supervision;
         log.note(cx.pid(), (key, child.spec.id.as_ref()), (pid, exit, now));
         let ran = match before {
             ChildState::Running(_, _, since) => now - since,

@@ -13,6 +13,7 @@ use crate::process::slot::SlotRef;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::relations::signal::MonitorRef;
 use crate::report::failure::tell_owed;
+use crate::report::kept::Reports;
 use crate::scheduler::reach::reach;
 use crate::time::Instant;
 use crate::util::generator::Generator;
@@ -122,9 +123,9 @@ pub(super) struct Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         if let Some(own) = self.own.slot() {
-            own.shared().extensions.supervision.forget(own.pid());
+            Reports::of(own.shared()).supervision.forget(own.pid());
             // What is left is of children that ended too late for the supervisor to learn of it.
-            for owed in own.shared().extensions.owed_reports.close(own.pid()) {
+            for owed in Reports::of(own.shared()).owed.close(own.pid()) {
                 tell_owed(own, &owed);
             }
         }
@@ -156,7 +157,7 @@ impl Tree {
             description: Arc::clone(&description),
         };
         if let Some(own) = tree.own.slot() {
-            own.shared().extensions.owed_reports.open(own.pid());
+            Reports::of(own.shared()).owed.open(own.pid());
         }
         for spec in &description.children {
             tree.add(spec.clone(), None);
@@ -202,7 +203,7 @@ impl Tree {
     pub(super) fn forget(&mut self, key: u64) {
         if let Some(child) = self.children.remove(&key) {
             if let Some(own) = self.own.slot() {
-                own.shared().extensions.supervision.forget_child(own.pid(), key);
+                Reports::of(own.shared()).supervision.forget_child(own.pid(), key);
             }
             if let Some(id) = &child.spec.id {
                 self.ids.remove(id);

@@ -1,7 +1,7 @@
 //! What the thread of a slow step does.
 
+use crate::scheduler::stalls::{LOOK_EVERY, StallKind};
 use crate::sys::RunState;
-use crate::watchdog::state::{LOOK_EVERY, StallKind};
 
 /// Classifies a stall by the processor time that the thread used while `passed` nanoseconds passed,
 /// and by its state, as far as either is known. Returns `None` if the stall is not the thread's own

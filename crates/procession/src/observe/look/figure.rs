@@ -7,7 +7,7 @@ use crate::observe::look::query::SortKey;
 use crate::observe::look::view::MemoryUse;
 use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::Waiting;
-use crate::watchdog::samples::SampleSum;
+use crate::scheduler::stalls::samples::SampleSum;
 
 /// The figures of one process that a look reads in its pass.
 #[derive(Clone, Copy, Debug)]

@@ -20,9 +20,9 @@ use crate::process::slot::Slot;
 use crate::process::typed::COROUTINE;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::stalls::samples::SampleSum;
 use crate::sys::nanoseconds;
 use crate::time::Instant;
-use crate::watchdog::samples::SampleSum;
 
 /// The number of mailboxes that a look keeps for later differences. If more mailboxes hold
 /// messages, the longest are kept.

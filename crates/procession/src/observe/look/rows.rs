@@ -8,8 +8,8 @@ use crate::observe::look::view::{
 };
 use crate::observe::snapshot::current_label;
 use crate::process::slot::Slot;
+use crate::scheduler::stalls::samples::SampleSum;
 use crate::sys::nanoseconds;
-use crate::watchdog::samples::SampleSum;
 
 /// The number of characters of a label that a row shows.
 const LABEL_MAX: usize = 120;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::Pid;
 use crate::observe::look::rows::short_label;
 use crate::relations::links;
+use crate::report::kept::Reports;
 use crate::report::supervision::{ChildExit, ChildHistory};
 use crate::scheduler::shared::Shared;
 use crate::time::Instant;
@@ -82,7 +83,7 @@ pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
         let (pid, label) = (Some(slot.pid()), short_label(&slot));
         children.push(SupervisedRow { pid, label, ..SupervisedRow::default() });
     }
-    for (supervisor, histories) in shared.extensions.supervision.all() {
+    for (supervisor, histories) in Reports::of(shared).supervision.all() {
         let (children, left_off) = supervisors.entry(supervisor).or_default();
         for history in histories {
             let is_it = |child: &SupervisedRow| child.pid.is_some() && child.pid == history.started;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::Pid;
 use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::stalls::samples::SampleSum;
 use crate::time::Instant;
-use crate::watchdog::samples::SampleSum;
 
 /// The answer to a [`Query`](super::query::Query).
 ///

@@ -9,8 +9,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::busy::{BusyTime, BusyWindow};
 use crate::observe::census::{self, Census};
-use crate::observe::pool_figures::{PoolFigures, THREAD_POOLS};
+use crate::observe::pool_figures::{PoolFigures, PoolRegistry, THREAD_POOLS};
 use crate::observe::snapshot::{self, Snapshot, WorkerSnapshot};
+use crate::report::kept::Reports;
 use crate::report::supervision::RestartCounts;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
@@ -185,7 +186,7 @@ impl MetricsReader {
         let busy = self.busy.lock().times(now, &busy);
         let mut pools = BTreeMap::new();
         THREAD_POOLS.add_to(&mut pools);
-        shared.extensions.pools.add_to(&mut pools);
+        PoolRegistry::of(shared).add_to(&mut pools);
         Reading {
             ends,
             returned: shared.totals(|stats| &stats.returned),
@@ -193,7 +194,7 @@ impl MetricsReader {
             busy,
             ages: shared.all_seats().map(|seat| age(seat, now)).collect(),
             global_age: global_age(shared, now),
-            restarts: shared.extensions.restarts.all(),
+            restarts: Reports::of(shared).restarts.all(),
             pools,
             floors: &self.floors,
             width: shared.width(),

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use rustix::net::RecvFlags;
 
 /// A buffer with a part that is not filled yet.
-pub(crate) trait Unfilled {
+pub(super) trait Unfilled {
     /// Calls `fill` on the part that is not filled. It returns how many bytes are filled now.
     ///
     /// # Safety
@@ -53,7 +53,7 @@ impl Unfilled for hyper::rt::ReadBufCursor<'_> {
 }
 
 /// Receives into a buffer. Returns the number of bytes, and how many there was room for.
-pub(crate) fn recv(from: impl AsFd, buffer: &mut impl Unfilled) -> io::Result<(usize, usize)> {
+pub(super) fn recv(from: impl AsFd, buffer: &mut impl Unfilled) -> io::Result<(usize, usize)> {
     let mut room = 0;
     let receive = |unfilled: &mut [MaybeUninit<u8>]| {
         room = unfilled.len();

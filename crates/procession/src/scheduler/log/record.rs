@@ -1,17 +1,13 @@
-//! What workers and the watchdog record. Nothing here reads a clock, except while events carry
+//! What workers record. Nothing here reads a clock, except while events carry
 //! times.
 
-use std::sync::Arc;
-
-use procession_protocols::recorder::ring::EventRing;
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
 use crate::process::slot::Slot;
-use crate::recorder::word::{EventWord, WordKind};
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::log::word::{EventWord, WordKind};
 use crate::sys::World;
 
 impl LocalWorker {
@@ -95,55 +91,4 @@ impl LocalWorker {
 /// Returns the number that stands for the present time in a `Stamp`.
 pub(crate) fn stamp(world: &World) -> u64 {
     world.cycles().unwrap_or_else(|| world.now())
-}
-
-/// The part of the watchdog that records.
-pub(crate) struct Marks {
-    ring: Arc<EventRing>,
-    /// The position of the ring of each seat at the last look.
-    seen: Vec<u64>,
-}
-
-impl Marks {
-    /// Creates the marks of the watchdog. Its thread calls this.
-    pub(crate) fn new(shared: &Shared) -> Self {
-        let recorder = &shared.recorder;
-        let ring = recorder.ring(&recorder.watchdog, false, || shared.world.now());
-        Self { ring, seen: Vec::new() }
-    }
-
-    /// Records the time, and how far each worker has come that is in a step or has moved since the
-    /// last look.
-    pub(crate) fn mark(&mut self, shared: &Shared, now: u64) {
-        if !shared.recorder.is_on() {
-            return;
-        }
-        self.push(EventWord::of_time(WordKind::Clock, now));
-        let reach = shared.idle.reach();
-        self.seen.resize(reach as usize, 0);
-        for number in 0..reach {
-            let Some(seat) = shared.seats.made(SeatId(number)) else { continue };
-            let Some(ring) = seat.ring.get() else { continue };
-            let position = ring.position();
-            let before = std::mem::replace(&mut self.seen[number as usize], position);
-            // Relaxed: one that begins or ends now is marked at the next look.
-            if before != position || seat.step.load(Relaxed) % 2 == 1 {
-                self.push(EventWord::new(WordKind::Position, number, position as u32));
-            }
-        }
-        let queued =
-            shared.queues.len() + shared.all_seats().map(|seat| seat.queues.len()).sum::<usize>();
-        self.push(EventWord::new(WordKind::Queued, 0, u32::try_from(queued).unwrap_or(u32::MAX)));
-        self.push(EventWord::new(WordKind::Awake, 0, shared.idle.counts().1));
-        self.push(EventWord::new(WordKind::Sent, 0, shared.totals(|stats| &stats.sent) as u32));
-    }
-
-    /// Records that a step is stalled.
-    pub(crate) fn stall(&self, seat: SeatId, slot: u32) {
-        self.push(EventWord::new(WordKind::Stall, seat.0, slot));
-    }
-
-    fn push(&self, word: EventWord) {
-        self.ring.push(word.0);
-    }
 }

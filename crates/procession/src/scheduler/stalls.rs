@@ -1,5 +1,7 @@
 //! The state that the watchdog and its scheduler share.
 
+pub(crate) mod samples;
+
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,8 +12,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::Pid;
+use crate::scheduler::stalls::samples::SampleTable;
 use crate::sys::alarm::Alarm;
-use crate::watchdog::samples::SampleTable;
+use crate::sys::nanoseconds;
 
 /// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so
 /// that a stall is noticed at most a quarter late.
@@ -106,6 +109,12 @@ pub struct StallSnapshot {
     /// Number of threads that the watchdog can ask about, whatever becomes of `/proc` and of the
     /// limit on descriptors. Each takes one descriptor; at most 16 threads have one.
     pub watched_threads: u64,
+}
+
+/// Returns the builder's `stall_after` in nanoseconds, but at least two looks: a shorter stall
+/// cannot be seen.
+pub(crate) fn stall_after(duration: Duration) -> u64 {
+    nanoseconds(duration).max(2 * LOOK_EVERY)
 }
 
 pub(crate) type StallObserver = Arc<dyn Fn(&Stall) + Send + Sync>;

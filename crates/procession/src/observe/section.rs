@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use procession_sync::Mutex;
 
-use crate::process::unwind::{DropGuarded, guarded};
+use crate::process::unwind::{DropGuarded, drop_each, guarded};
+use crate::scheduler::part::Part;
+use crate::scheduler::shared::Shared;
 use crate::util::bounded_text::bounded_text;
 
 /// The maximum number of rows of a section.
@@ -205,7 +207,20 @@ struct SectionTable {
     last: u64,
 }
 
+impl Part for Sections {}
+
+impl Drop for Sections {
+    fn drop(&mut self) {
+        drop_each(self.take_all());
+    }
+}
+
 impl Sections {
+    /// Returns the sections of a scheduler.
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
+    }
+
     /// Adds a section. Returns its number.
     pub(crate) fn add(&self, name: &'static str, show: ShowSection) -> u64 {
         check_name(name);
@@ -222,7 +237,7 @@ impl Sections {
     }
 
     /// Takes all out, to be dropped.
-    pub(crate) fn take_all(&self) -> impl Iterator<Item = ShowSection> + use<> {
+    fn take_all(&self) -> impl Iterator<Item = ShowSection> + use<> {
         std::mem::take(&mut self.0.lock().by_name).into_values()
     }
 

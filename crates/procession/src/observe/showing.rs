@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Context;
-use crate::process::section::DoorSection;
+use crate::mailbox::context::Context;
+use crate::observe::section::{DoorSection, Sections};
 use crate::process::slot::SlotRef;
 use crate::process::unwind::drop_guarded;
 
@@ -41,7 +41,7 @@ impl<M: Send + 'static> Context<M> {
         F: Fn(&mut DoorSection) + Send + Sync + 'static,
     {
         let slot = self.slot().clone();
-        let number = slot.shared().extensions.sections.add(name, Arc::new(show));
+        let number = Sections::of(slot.shared()).add(name, Arc::new(show));
         ShownSection { slot, name, number }
     }
 }
@@ -57,7 +57,10 @@ pub struct ShownSection {
 impl Drop for ShownSection {
     fn drop(&mut self) {
         // Its closure is code of the user.
-        drop_guarded(self.slot.shared().extensions.sections.remove(self.name, self.number));
+        // A scheduler that is being dropped may have dropped its sections already.
+        if let Some(sections) = self.slot.shared().parts.get::<Sections>() {
+            drop_guarded(sections.remove(self.name, self.number));
+        }
     }
 }
 

@@ -1,13 +1,13 @@
-//! The writer of reports to standard error, one for the whole program.
+//! The writer of lines to standard error, one for the whole program.
 //!
-//! # Report protocol
+//! # Protocol of the writer
 //!
 //! ## Problem
 //! If the reader of standard error is slow, a write blocks its thread. A worker must not wait for
 //! it, however many processes fail, and neither must a shutdown.
 //!
 //! ## Steps
-//! Reporter: `Admit` under the lock, counts the line against the limit of this second · `Format`
+//! Caller: `Admit` under the lock, counts the line against the limit of this second · `Format`
 //! without the lock · `Push` under the lock, appends the line, and wakes or starts the writer
 //! thread.
 //!
@@ -29,6 +29,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -36,9 +37,13 @@ use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex, MutexGuard};
 
-use crate::report::text::line_of;
 use crate::sys::{World, os};
 
+/// The maximum length of a line in bytes, with the line break. A pipe takes that much in one piece.
+pub(crate) const LINE_MAX: usize = 1024;
+
+/// The character that stands for text that was cut.
+const ELLIPSIS: char = '…';
 /// The maximum number of reports that are written in one second. It is that of stalls.
 const REPORTS_PER_SECOND: u32 = 10;
 /// The maximum number of lines that wait: those of half a minute.
@@ -53,6 +58,34 @@ pub(crate) const FLUSH_MAX: Duration = Duration::from_millis(100);
 
 /// The writer of the program.
 static WRITER: Writer = Writer::new();
+
+/// Returns the line of a text, with the name of the program part that writes and a line break.
+/// It has at most [`LINE_MAX`] bytes.
+pub(crate) fn line_of(text: &dyn fmt::Display) -> String {
+    /// A line that takes no more than fits.
+    struct LineText(String);
+
+    impl fmt::Write for LineText {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            let room = LINE_MAX - ELLIPSIS.len_utf8() - 1 - self.0.len();
+            if part.len() <= room {
+                self.0.push_str(part);
+                return Ok(());
+            }
+            self.0.push_str(&part[..part.floor_char_boundary(room)]);
+            Err(fmt::Error)
+        }
+    }
+
+    let mut line = LineText(String::from("procession: "));
+    let is_whole = write!(line, "{text}").is_ok();
+    let LineText(mut line) = line;
+    if !is_whole {
+        line.push(ELLIPSIS);
+    }
+    line.push('\n');
+    line
+}
 
 /// Writes a report to standard error, soon and from another thread. A simulated system has no
 /// standard error: a campaign repeats each failure many times, and tells it itself.
@@ -186,7 +219,7 @@ impl WriterState {
             let lost = std::mem::take(&mut self.lost);
             return WriterStep::Write(line_of(&format_args!(
                 "{} not written, because standard error is slow",
-                Reports(lost)
+                UnwrittenReports(lost)
             )));
         }
         match self.withheld {
@@ -203,7 +236,7 @@ impl WriterState {
         let withheld = std::mem::take(&mut self.withheld);
         WriterStep::Write(line_of(&format_args!(
             "{} not written in the last second",
-            Reports(withheld)
+            UnwrittenReports(withheld)
         )))
     }
 
@@ -215,9 +248,9 @@ impl WriterState {
 }
 
 /// A number of reports as the beginning of a sentence.
-struct Reports(u64);
+struct UnwrittenReports(u64);
 
-impl fmt::Display for Reports {
+impl fmt::Display for UnwrittenReports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             1 => f.write_str("1 more report was"),
@@ -319,7 +352,9 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINES_MAX, REPORTS_PER_SECOND, SECOND, WriterState, WriterStep};
+    use super::{
+        LINE_MAX, LINES_MAX, REPORTS_PER_SECOND, SECOND, WriterState, WriterStep, line_of,
+    };
 
     fn push(state: &mut WriterState, now: u64, count: u32) -> u32 {
         (0..count)
@@ -339,6 +374,15 @@ mod tests {
             WriterStep::Wait(_) | WriterStep::Idle => None,
         });
         next.collect()
+    }
+
+    #[test]
+    fn a_line_is_never_longer_than_its_limit() {
+        for length in LINE_MAX - 20..LINE_MAX + 20 {
+            let line = line_of(&"é".repeat(length / 2));
+            assert!(line.len() <= LINE_MAX && line.ends_with('\n'), "{length}: {}", line.len());
+            assert_eq!(line.contains('…'), "procession: \n".len() + length / 2 * 2 > LINE_MAX - 3);
+        }
     }
 
     #[test]

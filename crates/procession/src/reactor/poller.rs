@@ -8,7 +8,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::io::starved::Starved;
+use crate::reactor::starved::Starved;
 use crate::sys::epoll::Kernel;
 
 /// The reactor's state: the kernel's queue of events, and the registered descriptors.

@@ -1,0 +1,33 @@
+//! The assembly of a scheduler: the one place that knows all parts that are built around the kernel
+//! (`scheduler/part.rs`).
+
+#[cfg(feature = "tokio")]
+use crate::bridge::part::TokioPart;
+#[cfg(feature = "observe")]
+use crate::door::part::DoorPart;
+#[cfg(any(feature = "observe", feature = "metrics"))]
+use crate::observe::pool_figures::PoolRegistry;
+use crate::observe::section::Sections;
+use crate::recorder::dump::Dumps;
+use crate::report::kept::Reports;
+use crate::scheduler::builder::Builder;
+use crate::scheduler::owner::Scheduler;
+use crate::scheduler::part::Parts;
+
+impl Scheduler {
+    /// Returns a builder with the defaults.
+    pub fn builder() -> Builder {
+        let parts = Parts::default()
+            .with(Reports::default())
+            .with(Dumps::default())
+            .with(Sections::default());
+        #[cfg(any(feature = "observe", feature = "metrics"))]
+        let parts = parts.with(PoolRegistry::default());
+        #[cfg(feature = "tokio")]
+        let parts = parts.with(TokioPart::default());
+        // The last one, because the door shows the others.
+        #[cfg(feature = "observe")]
+        let parts = parts.with(DoorPart::default());
+        Builder::with_parts(parts)
+    }
+}

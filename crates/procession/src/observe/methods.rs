@@ -1,0 +1,93 @@
+//! The methods of a [`Scheduler`] that look at it.
+
+use crate::Pid;
+use crate::observe::look::detail::{self, ProcessDetail};
+use crate::observe::look::pass;
+use crate::observe::look::query::Query;
+use crate::observe::look::tree::{self, SupervisorRow};
+use crate::observe::look::view::View;
+use crate::observe::snapshot::{self, ProcessSnapshot, Snapshot, WaitingProcess};
+use crate::scheduler::current;
+use crate::scheduler::owner::Scheduler;
+use crate::scheduler::stalls::StallSnapshot;
+
+impl Scheduler {
+    /// Waits until no process can run, and returns the waiting processes with what each waits for.
+    /// The test clock stands still meanwhile.
+    ///
+    /// If the scheduler is driven by its callers, this thread runs the processes.
+    ///
+    /// # Blocking
+    /// Blocks the thread. It does not return while a process keeps running.
+    ///
+    /// # Panics
+    /// In a process of this scheduler, which would wait for itself.
+    pub fn run_until_idle(&self) -> Vec<WaitingProcess> {
+        let by_its_own = current::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
+        assert!(
+            !by_its_own,
+            "cannot wait until the scheduler is idle: the caller is one of its processes"
+        );
+        self.shared().run_until_idle();
+        snapshot::waiting(self.shared())
+    }
+
+    /// Returns what all workers and processes are doing.
+    pub fn snapshot(&self) -> Snapshot {
+        snapshot::take(self.shared())
+    }
+
+    /// Returns the row of one process in the [snapshot](Self::snapshot), at a cost that does not
+    /// grow with the number of processes. Returns `None` if the process does not exist in this
+    /// scheduler.
+    ///
+    /// ```
+    /// use procession::snapshot::ProcessState;
+    ///
+    /// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let idle = procession::SpawnOptions::new()
+    ///     .on(&scheduler)
+    ///     .label("idle")
+    ///     .spawn(std::future::pending::<()>());
+    /// scheduler.run_until_idle();
+    /// let row = scheduler.process(idle.pid()).expect("it has not ended");
+    /// assert_eq!((row.label.as_deref(), row.steps), (Some("idle"), 1));
+    /// assert_eq!(row.state, ProcessState::Blocked);
+    /// assert!(scheduler.process(procession::Pid::NOBODY).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn process(&self, pid: Pid) -> Option<ProcessSnapshot> {
+        snapshot::one(self.shared(), pid)
+    }
+
+    /// Returns the processes that `query` asks for.
+    ///
+    /// The cost grows with the number of processes, about 40 ns for each, and with the number of
+    /// rows. It needs nothing to be enabled, and does not stop the workers.
+    ///
+    /// # Blocking
+    /// Computes for as long as that takes: a million processes are 40 ms.
+    pub fn look(&self, query: &Query) -> View {
+        pass::look(self.shared(), query)
+    }
+
+    /// Returns one process in detail, or `None` if it does not exist in this scheduler.
+    pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
+        detail::of(self.shared(), pid)
+    }
+
+    /// Returns the supervisors that have children, with their children, by PID.
+    ///
+    /// It asks no supervisor, and so answers even if none runs. A child has its last 8 ends: those
+    /// that the supervisor did not ask for.
+    pub fn supervision(&self) -> Vec<SupervisorRow> {
+        tree::supervision(self.shared())
+    }
+
+    /// Returns what the watchdog has found so far. This is
+    /// [`Snapshot::stalls`](crate::observe::snapshot::Snapshot::stalls) alone, at a cost that does
+    /// not grow with the number of processes.
+    pub fn stalls(&self) -> StallSnapshot {
+        self.shared().watchdog.counts()
+    }
+}

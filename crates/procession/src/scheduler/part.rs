@@ -1,0 +1,228 @@
+//! The parts of a scheduler that the kernel does not know.
+//!
+//! # Parts
+//!
+//! A part is built around the kernel, for example the reports of failures, the door, or the tokio
+//! runtime. A part imports the kernel. The kernel imports no part, because a reader of the kernel
+//! would then have to read the part, too. Instead each scheduler has a list of [`Part`]s, which
+//! `assembly.rs` makes. The kernel calls their methods at the few moments that a part must not
+//! miss. The code of a part finds its own part of a scheduler by its type ([`Parts::get`]).
+//!
+//! A runtime of another library, of which a scheduler has at most one, is also a [`Companion`],
+//! because the threads of the scheduler work in its context, and the test clock moves together with
+//! its clock.
+//!
+//! # Contract
+//!
+//! | method | thread | locks of the runtime | panics |
+//! |---|---|---|---|
+//! | `prepare`, `begin` | the thread that builds the scheduler | none | go to the caller of `build`; a part must not panic for a wrong setting, but return an error |
+//! | `process_failed` | the worker that runs the process, in its last step | none | must not panic: the part catches panics of user code |
+//! | `panic_taken` | any thread that takes the result of a process | none | must not panic |
+//! | `last_handle_dropped` | the thread that drops the last handle, perhaps a worker in a step | none | must not panic, because it is called in a `Drop` |
+//! | the `Drop` of a part | any thread, even a worker of another scheduler | none | one panic is caught, so a part with several values of the user drops each of them guarded |
+//! | `enter` | the thread that enters | none | the panics of `run` pass through it |
+//! | `drive`, `is_quiet`, `advance` | one worker that finds nothing to run | none | must not panic |
+//! | `note_ended`, `note_unowned` | any thread | none | must not panic: the runtime may drop its tasks, and the companion catches their panics |
+//! | `note_activity`, `note_foreign_wake`, `look_every` | any thread | perhaps some, so these methods run no code of the user and take no lock of the scheduler | must not panic |
+//!
+//! User code may run in each method for which the table says that no lock is held. No method may
+//! block for long, because the thread may be a worker.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::process::slot::Slot;
+use crate::process::unwind::{drop_each, drop_guarded};
+use crate::scheduler::error::BuildError;
+use crate::scheduler::shared::Shared;
+use crate::{Exit, Pid};
+
+/// The span of a process that has failed, if it is open and the program has the feature `tracing`.
+#[derive(Clone, Default)]
+pub(crate) struct FailureSpan(#[cfg(feature = "tracing")] pub(crate) Option<tracing::span::Id>);
+
+/// The scheduler that is being built.
+#[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only the part of tokio asks"))]
+pub(crate) struct Plan<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) width: usize,
+    pub(crate) max_threads: usize,
+    pub(crate) test_clock: bool,
+    pub(crate) callers_drive: bool,
+    /// The runtime beside the scheduler. A part may set it.
+    pub(crate) companion: Option<Arc<dyn Companion>>,
+}
+
+/// A part of a scheduler. The [module](self) has the contract of each method.
+pub(crate) trait Part: Any + Send + Sync {
+    /// Prepares the part, before there is a scheduler. If it returns an error, `build` returns that
+    /// error, and drops the parts.
+    fn prepare(&mut self, plan: &mut Plan<'_>) -> Result<(), BuildError> {
+        let _ = plan;
+        Ok(())
+    }
+
+    /// Begins to work for a scheduler that stands. If it returns an error, `build` returns that
+    /// error, and ends the scheduler.
+    fn begin(&self, shared: &Arc<Shared>) -> Result<(), BuildError> {
+        let _ = shared;
+        Ok(())
+    }
+
+    /// Notes that a process ends by itself and not normally. It is not complete yet, so that
+    /// everything that learns of its end finds the failure noted. Returns `true` if the slot of the
+    /// process holds a report until it is known whether the failure has reached somebody.
+    fn process_failed(&self, slot: &Slot, exit: &Exit, span: &FailureSpan) -> bool {
+        let _ = (slot, exit, span);
+        false
+    }
+
+    /// Notes that the owner of a process has taken its panic as the result.
+    fn panic_taken(&self, process: Pid) {
+        let _ = process;
+    }
+
+    /// Notes that the last handle of the scheduler is dropped. Its processes end after that.
+    fn last_handle_dropped(&self) {}
+}
+
+/// Selects descriptors.
+#[cfg(feature = "tokio")]
+type Which<'a> = &'a dyn Fn(i32) -> bool;
+
+/// What a worker sees of its scheduler, for a [`Companion`].
+#[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "the only companion is tokio"))]
+pub(crate) struct SeenScheduler<'a> {
+    pub(crate) waits_for_descriptors: bool,
+    /// Returns a number that changes with each step.
+    pub(crate) steps: &'a dyn Fn() -> u64,
+    /// Returns `true` if a process waits for one of these descriptors.
+    #[cfg(feature = "tokio")]
+    pub(crate) any_waited_for: &'a dyn Fn(Which<'_>) -> bool,
+}
+
+/// A runtime of another library beside the scheduler. The [module](self) has the contract of each
+/// method.
+///
+/// If the scheduler has a test clock, the clock of the runtime is paused, and the runtime has no
+/// threads. A worker then runs its tasks, and both clocks move together. Only in this case, the
+/// kernel calls the methods from `drive` to `note_foreign_wake`.
+pub(crate) trait Companion: Send + Sync {
+    /// Calls `run` once, in the context of the runtime. `is_worker` is `true` if the thread sits in
+    /// a seat of the scheduler meanwhile.
+    fn enter(&self, is_worker: bool, run: &mut dyn FnMut());
+
+    /// Returns the time after which a parked worker looks at the runtime again, if the clock of the
+    /// runtime is paused.
+    fn look_every(&self) -> Option<Duration>;
+
+    /// Runs the tasks of the runtime, with the scheduler's clock at `now`. Returns `true` if there
+    /// may be more to run.
+    fn drive(&self, now: u64) -> bool;
+
+    /// Returns `true` if the test clock may move: nothing is on its way outside of the scheduler.
+    fn is_quiet(&self, seen: &SeenScheduler<'_>) -> bool;
+
+    /// Moves the clock of the runtime towards the scheduler's next deadline. Returns what the
+    /// scheduler's clock, which is at `now`, is to show.
+    fn advance(&self, now: u64, deadline: u64) -> u64;
+
+    /// Notes that code has run which may have begun something that is now on its way.
+    fn note_activity(&self);
+
+    /// Notes that this thread, which is no worker of the scheduler, wakes one of its processes.
+    fn note_foreign_wake(&self);
+
+    /// Notes that no process is left and none will come.
+    fn note_ended(&self);
+
+    /// Notes that the scheduler has no owner any more.
+    fn note_unowned(&self);
+}
+
+/// The parts of a scheduler, in the order in which they are told of what happens.
+#[derive(Default)]
+pub(crate) struct Parts {
+    list: Vec<Box<dyn Part>>,
+    pub(crate) companion: Option<Arc<dyn Companion>>,
+}
+
+impl Parts {
+    /// Adds a part. There is one of each type.
+    pub(crate) fn with(mut self, part: impl Part) -> Self {
+        self.list.push(Box::new(part));
+        self
+    }
+
+    /// Returns the part of this type.
+    pub(crate) fn get<T: Part>(&self) -> Option<&T> {
+        self.list.iter().find_map(|part| {
+            let part: &dyn Any = &**part;
+            part.downcast_ref()
+        })
+    }
+
+    /// Returns the part of this type, for its settings.
+    pub(crate) fn get_mut<T: Part>(&mut self) -> Option<&mut T> {
+        self.list.iter_mut().find_map(|part| {
+            let part: &mut dyn Any = &mut **part;
+            part.downcast_mut()
+        })
+    }
+
+    /// `Part::prepare`
+    pub(crate) fn prepare(&mut self, mut plan: Plan<'_>) -> Result<(), BuildError> {
+        for part in &mut self.list {
+            part.prepare(&mut plan)?;
+        }
+        self.companion = plan.companion;
+        Ok(())
+    }
+
+    /// `Part::begin`
+    pub(crate) fn begin(&self, shared: &Arc<Shared>) -> Result<(), BuildError> {
+        self.list.iter().try_for_each(|part| part.begin(shared))
+    }
+
+    /// `Part::process_failed`. Returns `true` if a part holds a report.
+    #[cold]
+    pub(crate) fn process_failed(&self, slot: &Slot, exit: &Exit, span: &FailureSpan) -> bool {
+        let mut is_held = false;
+        for part in &self.list {
+            is_held |= part.process_failed(slot, exit, span);
+        }
+        is_held
+    }
+
+    /// `Part::panic_taken`
+    #[cold]
+    pub(crate) fn panic_taken(&self, process: Pid) {
+        self.list.iter().for_each(|part| part.panic_taken(process));
+    }
+
+    /// `Part::last_handle_dropped`
+    pub(crate) fn last_handle_dropped(&self) {
+        self.list.iter().for_each(|part| part.last_handle_dropped());
+    }
+
+    /// Returns the runtime beside the scheduler, if its clock is paused.
+    pub(crate) fn paused(&self) -> Option<&dyn Companion> {
+        self.companion.as_deref().filter(|companion| companion.look_every().is_some())
+    }
+
+    /// Calls `run` in the context of the runtime beside the scheduler, if there is one.
+    pub(crate) fn enter<T>(&self, is_worker: bool, run: impl FnOnce() -> T) -> T {
+        let Some(companion) = &self.companion else { return run() };
+        let (mut run, mut result) = (Some(run), None);
+        companion.enter(is_worker, &mut || result = run.take().map(|run| run()));
+        result.expect("`enter` calls the function")
+    }
+
+    /// Drops the parts one by one.
+    pub(crate) fn drop_each(&mut self) {
+        drop_each(self.list.drain(..));
+        drop_guarded(self.companion.take());
+    }
+}
