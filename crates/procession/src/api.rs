@@ -18,7 +18,7 @@ pub use crate::process::outcome::Outcome;
 pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::owner::Scheduler;
-pub use crate::spawn::error::SpawnError;
+pub use crate::scheduler::spawn_error::SpawnError;
 pub use crate::spawn::join_handle::{AbortOnDropHandle, Child, JoinHandle};
 pub use crate::spawn::options::SpawnOptions;
 pub use crate::sync::select::Select;
@@ -34,7 +34,7 @@ pub(crate) mod entry {
 
     use crate::machine::process::Process;
     use crate::process::outcome::Returns;
-    use crate::spawn::error::SpawnError;
+    use crate::scheduler::spawn_error::SpawnError;
     use crate::{Child, SpawnOptions};
 
     /// Starts a coroutine: a process with straight-line code that blocks, on a separate stack.

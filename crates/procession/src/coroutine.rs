@@ -122,12 +122,8 @@ pub(crate) mod context;
 mod count;
 #[expect(unsafe_code, reason = "the signal mask has no safe interface")]
 mod foreign;
-#[expect(unsafe_code, reason = "the frame lies on the stack of the coroutine")]
-pub(crate) mod frame;
-pub(crate) mod helpers;
 pub(crate) mod local;
 mod migratable;
-pub(crate) mod supply;
 pub(crate) mod suspend;
 mod try_wait;
 mod wait_fd;
@@ -154,9 +150,9 @@ use std::time::Duration;
 
 use procession_coroutine::Unwinding;
 
-use crate::coroutine::frame::{Counted, Frame, Out, Quiet, current_step, frame, suspendable};
 use crate::process::exit::Exiting;
 use crate::scheduler::block_on;
+use crate::scheduler::frame::{Counted, Frame, Out, Quiet, current_step, frame, suspendable};
 use crate::sys::yield_thread;
 
 /// Waits for a future. A coroutine is suspended meanwhile; a plain thread is parked.

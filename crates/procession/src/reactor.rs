@@ -11,9 +11,6 @@
 //! at once, where other workers can steal them. The worker gives up the driver role and wakes
 //! another worker before it runs any of them.
 
-pub(crate) mod poller;
-pub(crate) mod starved;
-
 #[cfg(feature = "tokio")]
 use std::os::fd::AsRawFd as _;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,7 +23,7 @@ use procession_protocols::io::readiness::{Direction, Source, WaiterId, WakerLeft
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use crate::process::unwind::guarded;
-use crate::reactor::poller::{Batch, Poller};
+use crate::scheduler::poller::{Batch, Poller};
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 use crate::sys::epoll::{EventMask, Kernel};

@@ -114,9 +114,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
-use crate::reactor::poller::Batch;
 use crate::recorder::dump::DumpCause;
 use crate::scheduler::current::{Current, Entered};
+use crate::scheduler::poller::Batch;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::{LOOK_EVERY, Stall, StallKind, Watchdog};

@@ -7,12 +7,12 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_sync::{Mutex, thread};
 
-use crate::coroutine::frame::{Counted, Frame, frame};
-use crate::coroutine::helpers::HelperJob;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::frame::{Counted, Frame, frame};
 use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::supply::helpers::HelperJob;
 use crate::scheduler::{block_on, current};
 
 /// Calls `function`, which may block, on another thread. The coroutine is suspended meanwhile, and

@@ -9,7 +9,6 @@ use procession_coroutine::{Coroutine, Resumed, Stack, StackError, Suspender, Unw
 
 use crate::Exit;
 use crate::coroutine::foreign;
-use crate::coroutine::frame::{Frame, LocalValues, NOTHING, Out, Resume, Resuming, set_current};
 use crate::process::body::{Body, Step};
 use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::residence::{Begin, Residence, ResidentKind};
@@ -19,6 +18,7 @@ use crate::process::unwind::{drop_guarded, guarded, print_caught};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
+use crate::scheduler::frame::{Frame, LocalValues, NOTHING, Out, Resume, Resuming, set_current};
 use crate::scheduler::local::LocalWorker;
 use crate::sys;
 use crate::sys::os::CallFault;

@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
-use crate::coroutine::frame::suspendable;
+use crate::scheduler::frame::suspendable;
 
 thread_local! {
     /// The signals that were blocked when the first coroutine began on this thread.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::{fmt, ptr};
 
-use crate::coroutine::frame::{LocalKey, LocalValues, drive_depth, frame};
+use crate::scheduler::frame::{LocalKey, LocalValues, drive_depth, frame};
 use crate::variance::Typed;
 
 thread_local! {

@@ -3,7 +3,7 @@
 use crate::coroutine::body::Placement;
 use crate::coroutine::context::Context;
 use crate::process::outcome::Returns;
-use crate::spawn::error::SpawnError;
+use crate::scheduler::spawn_error::SpawnError;
 use crate::{Child, SpawnOptions};
 
 impl SpawnOptions {

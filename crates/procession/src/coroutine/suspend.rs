@@ -10,11 +10,11 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::coroutine::frame::{Sleeper, frame};
 use crate::coroutine::wait;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
+use crate::scheduler::frame::{Sleeper, frame};
 use crate::time;
 
 /// The right to wake one suspension of a coroutine. See [`suspend`].

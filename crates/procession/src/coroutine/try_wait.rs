@@ -7,9 +7,9 @@ use std::task::Poll;
 
 use procession_coroutine::UNWINDINGS;
 
-use crate::coroutine::frame::{Frame, Out, Resume, suspendable};
 use crate::coroutine::wait;
 use crate::scheduler::budget;
+use crate::scheduler::frame::{Frame, Out, Resume, suspendable};
 
 /// The coroutine was told to end, and may not wait. The error of [`try_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

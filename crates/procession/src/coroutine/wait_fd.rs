@@ -28,11 +28,11 @@ use procession_protocols::io::readiness::WaiterId;
 use rustix::event::Timespec;
 use rustix::io::Errno;
 
-use crate::coroutine::frame::{Frame, suspendable};
 use crate::coroutine::try_wait::Interrupted;
 use crate::process::wait_reason::Waiting;
 use crate::reactor::Registered;
 use crate::scheduler::current;
+use crate::scheduler::frame::{Frame, suspendable};
 use crate::scheduler::shared::Shared;
 use crate::sys::epoll::EventMask;
 use crate::time::{Instant, sleep, sleep_until};

@@ -132,7 +132,7 @@ async fn retry(shared: &Arc<Shared>) {
 mod tests {
     use std::task::Waker;
 
-    use crate::reactor::starved::Starved;
+    use crate::scheduler::poller::starved::Starved;
 
     #[test]
     fn a_listener_that_tries_again_leaves_nothing_behind() {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use procession_protocols::scheduler::writes::table::Unwritten;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::observe::unfinished::{self, Unfinished};
@@ -11,7 +12,6 @@ use crate::scheduler::current;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::writes::SettledWrites;
 use crate::sys::nanoseconds;
-use procession_protocols::scheduler::writes::table::Unwritten;
 
 /// A shutdown reserves a tenth of its deadline to terminate processes, and at most this, in
 /// nanoseconds.

@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use crate::coroutine::frame::{SavedStep, SetAside, suspendable};
 use crate::scheduler::current;
 use crate::scheduler::current::{Current, Entered, Section};
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::error::BlockOnError;
+use crate::scheduler::frame::{SavedStep, SetAside, suspendable};
 use crate::scheduler::local::Stay;
 use crate::scheduler::root::{BlockOnFuture, BlockOnHold};
 use crate::scheduler::shared::Shared;

@@ -20,13 +20,13 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::thread;
 
 use crate::Pid;
-use crate::coroutine::frame::Quiet;
 use crate::process::slot;
 use crate::process::slot::{Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
+use crate::scheduler::frame::Quiet;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::registered_root::{RegisteredRoot, ask_in_program};

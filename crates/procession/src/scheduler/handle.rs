@@ -5,22 +5,15 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::machine::process::Process;
-use crate::mailbox::context::Context;
-use crate::process::async_body::AsyncBody;
-use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
+use crate::Pid;
 use crate::scheduler::error::{BlockOnError, InsideError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::placed::placed;
 use crate::scheduler::settle::SettledOutput;
 use crate::scheduler::{block_on, current};
-use crate::spawn::error::SpawnError;
-use crate::spawn::join_handle::{Child, JoinHandle};
-use crate::spawn::options::SpawnOptions;
 use crate::sys::nanoseconds;
 use crate::time::Instant;
 use crate::util::out_of_range::OutOfRange;
-use crate::{Pid, coroutine};
 
 impl Drop for Owner {
     fn drop(&mut self) {
@@ -100,99 +93,6 @@ impl Scheduler {
     /// Returns the name of the scheduler ([`Builder::name`](crate::Builder::name)).
     pub fn name(&self) -> &str {
         self.shared().name()
-    }
-
-    /// Starts a process that runs `future` on this scheduler. See [`spawn`](crate::spawn()).
-    #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
-        F::Output: Send + 'static,
-    {
-        let body = Box::new(AsyncBody::<F, AnyOutput>::Runs(future));
-        SpawnOptions::new().on(self).spawn_body(body)
-    }
-
-    /// Starts a process that runs `future` on this scheduler, and fails if its output says so. See
-    /// [`spawn_fallible`](crate::spawn_fallible()).
-    #[track_caller]
-    pub fn spawn_fallible<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
-        F::Output: Send + 'static,
-        fn() -> F::Output: Returns,
-    {
-        let body = Box::new(AsyncBody::<F, ByOutcome>::Runs(future));
-        SpawnOptions::new().on(self).spawn_body(body)
-    }
-
-    /// Starts a process with a mailbox on this scheduler. See [`start`](crate::start()).
-    #[track_caller]
-    pub fn start<M, F, P>(&self, process: F) -> Child<M, P::Output>
-    where
-        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
-        F: FnOnce(Context<M>) -> P + Send + 'static,
-        P: Future + Send + 'static, // Not `Send`: `start_local`.
-        P::Output: Send + 'static,
-        fn() -> P::Output: Returns,
-    {
-        SpawnOptions::new().on(self).start(process)
-    }
-
-    /// Starts a local process on this scheduler. See [`spawn_local`](crate::spawn_local()).
-    #[track_caller]
-    pub fn spawn_local<C, F>(&self, make: C) -> JoinHandle<F::Output>
-    where
-        C: FnOnce() -> F + Send + 'static, // Makes the future there: `|| async { .. }`.
-        F: Future + 'static,
-        F::Output: Send + 'static,
-    {
-        SpawnOptions::new().on(self).spawn_local(make)
-    }
-
-    /// Starts a local process with a mailbox on this scheduler. See
-    /// [`start_local`](crate::start_local()).
-    #[track_caller]
-    pub fn start_local<M, C, F>(&self, process: C) -> Child<M, F::Output>
-    where
-        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
-        C: FnOnce(Context<M>) -> F + Send + 'static,
-        F: Future + 'static,
-        F::Output: Send + 'static,
-        fn() -> F::Output: Returns,
-    {
-        SpawnOptions::new().on(self).start_local(process)
-    }
-
-    /// Starts a coroutine on this scheduler. See
-    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
-    ///
-    /// # Errors
-    /// [`SpawnError`], which holds the function.
-    #[track_caller]
-    pub fn spawn_coroutine<M, F, T>(&self, function: F) -> Result<Child<M, T>, SpawnError<F>>
-    where
-        M: Send + 'static,
-        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
-        fn() -> T: Returns,
-    {
-        SpawnOptions::new().on(self).spawn_coroutine(function)
-    }
-
-    /// Starts a state machine on this scheduler. See
-    /// [`spawn_machine`](crate::machine::spawn_machine).
-    ///
-    /// # Errors
-    /// [`SpawnError`], which holds the state machine.
-    #[track_caller]
-    pub fn spawn_machine<P: Process>(
-        &self,
-        process: P,
-        method: &str,
-        input: P::Input,
-    ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
-        SpawnOptions::new().on(self).spawn_machine(process, method, input)
     }
 
     /// Runs `future` on this thread until it is complete, and returns its output.
@@ -331,7 +231,7 @@ impl Scheduler {
     /// Cancels a process. Returns `true` if the process exists.
     ///
     /// The effect was chosen at the spawn ([`OnCancel`](crate::OnCancel)). A process with a context
-    /// is asked to end: its [`recv`](Context::recv) ends once the mailbox is empty,
+    /// is asked to end: its [`recv`](crate::Context::recv) ends once the mailbox is empty,
     /// [`cancelled`](crate::cancelled()) resolves, and a state machine gets
     /// [`Event::Cancel`](crate::Event). A process that was started by [`spawn`](crate::spawn()) is
     /// dropped at its next suspension.

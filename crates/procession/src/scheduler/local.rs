@@ -4,16 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use procession_protocols::recorder::ring::EventRing;
+use procession_protocols::scheduler::seat_id::SeatId;
+
 use crate::machine::value::CommandResult;
 use crate::mailbox::message_log::MessageLog;
 use crate::process::slot::{Ready, Slot};
-use crate::reactor::poller::Batch;
 use crate::scheduler::core::Core;
 use crate::scheduler::log::word::WordKind;
+use crate::scheduler::poller::Batch;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::shared::Shared;
-use procession_protocols::recorder::ring::EventRing;
-use procession_protocols::scheduler::seat_id::SeatId;
 
 /// The number of operations that a step may perform. The number is tokio's; at about 50 ns for each
 /// operation, it makes a slice of some microseconds.

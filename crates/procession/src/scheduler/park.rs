@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::reactor::poller::Batch;
-use crate::scheduler::local::LocalWorker;
-use crate::scheduler::local::Stay;
-use crate::scheduler::log::word::WordKind;
-use crate::sys::epoll::Kernel;
-use crate::sys::nanoseconds;
 use procession_protocols::scheduler::driver::Kept;
 use procession_protocols::scheduler::idle::mutation;
 use procession_protocols::scheduler::idle::parking::TakenBack;
 use procession_protocols::scheduler::seat_id::NEVER;
+
+use crate::scheduler::local::LocalWorker;
+use crate::scheduler::local::Stay;
+use crate::scheduler::log::word::WordKind;
+use crate::scheduler::poller::Batch;
+use crate::sys::epoll::Kernel;
+use crate::sys::nanoseconds;
 
 /// The result of a thread's search for work, or of its wait.
 pub(crate) enum Parked {

@@ -8,10 +8,10 @@ use procession_queue::Global;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
-use crate::reactor::poller::Batch;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::log::word::WordKind;
+use crate::scheduler::poller::Batch;
 use crate::time::action::Action;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The

@@ -15,8 +15,8 @@ use std::sync::{Arc, Weak};
 
 use procession_protocols::scheduler::seat_id::SeatId;
 
-use crate::coroutine::frame::SetAside;
 use crate::scheduler::current;
+use crate::scheduler::frame::SetAside;
 use crate::scheduler::local::Stay;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::worker::sit;

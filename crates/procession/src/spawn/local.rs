@@ -7,7 +7,7 @@ use crate::mailbox::context::Context;
 use crate::process::local_body::LocalBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::process::typed::{Nothing, TypedKind};
-use crate::spawn::error::SpawnError;
+use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::options::SpawnOptions;
 

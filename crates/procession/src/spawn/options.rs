@@ -31,7 +31,7 @@ use crate::relations::table_entry::TableEntry;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
-use crate::spawn::error::{SpawnError, SpawnErrorKind};
+use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::known::Known;
 use crate::spawn::reservation::{Reservation, queue};

@@ -12,7 +12,7 @@ use crate::process::typed::{Nothing, TypedKind};
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::end::Newcomer;
 use crate::scheduler::local::LocalWorker;
-use crate::spawn::error::{SpawnError, SpawnErrorKind};
+use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 
 /// Queues a new process, or ends it if no worker will run it. `inside` is set if a process of the
 /// same scheduler starts it.

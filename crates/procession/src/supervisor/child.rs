@@ -15,7 +15,7 @@ use crate::process::outcome::Returns;
 use crate::process::slot::SlotRef;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::owner;
-use crate::spawn::error::SpawnCause;
+use crate::scheduler::spawn_error::SpawnCause;
 use crate::sys;
 use crate::sys::os::CallFault;
 use crate::{Address, Child, Context, Exit, SpawnOptions};

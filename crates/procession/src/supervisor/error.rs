@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Pid;
 use crate::relations::names::RegisterError;
-use crate::spawn::error::SpawnCause;
+use crate::scheduler::spawn_error::SpawnCause;
 use crate::util::exclusive::Exclusive;
 
 /// The mistake in the description of a supervisor.

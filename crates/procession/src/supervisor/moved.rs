@@ -23,7 +23,7 @@ use crate::process::reporting::Reporting;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::owner;
-use crate::spawn::error::SpawnError;
+use crate::scheduler::spawn_error::SpawnError;
 use crate::variance::Typed;
 use crate::{Address, Context, Exit, SpawnOptions};
 

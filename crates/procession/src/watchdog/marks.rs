@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use procession_protocols::recorder::ring::EventRing;
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::log::word::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
-use procession_protocols::recorder::ring::EventRing;
-use procession_protocols::scheduler::seat_id::SeatId;
 
 /// The part of the watchdog that records.
 pub(crate) struct Marks {

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use procession_protocols::recorder::ring::EventRing;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::log::places::PlaceTable;
 use crate::scheduler::log::word::{EventWord, WordKind};
-use procession_protocols::recorder::ring::EventRing;
 
 /// The default number of words that a worker keeps: half a mebibyte, and the last milliseconds of a
 /// worker that does nothing but switch between processes.

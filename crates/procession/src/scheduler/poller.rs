@@ -1,5 +1,7 @@
 //! The part of the reactor's state that a scheduler owns.
 
+pub(crate) mod starved;
+
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -8,7 +10,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::reactor::starved::Starved;
+use crate::scheduler::poller::starved::Starved;
 use crate::sys::epoll::Kernel;
 
 /// The reactor's state: the kernel's queue of events, and the registered descriptors.

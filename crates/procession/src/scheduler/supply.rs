@@ -1,5 +1,7 @@
 //! What the coroutines of a scheduler take from it: stacks, and threads that help them.
 
+pub(crate) mod helpers;
+
 use std::mem;
 use std::task::Waker;
 
@@ -8,9 +10,9 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::coroutine::helpers::Helpers;
 use crate::process::stuck::StuckCoroutine;
 use crate::process::unwind::guarded;
+use crate::scheduler::supply::helpers::Helpers;
 
 /// What the coroutines of a scheduler share.
 pub(crate) struct Supply {
