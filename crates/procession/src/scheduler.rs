@@ -20,6 +20,7 @@ pub(crate) mod frame;
 pub(crate) mod handle;
 pub(crate) mod health;
 pub(crate) mod lane;
+pub(crate) mod listener;
 pub(crate) mod local;
 pub(crate) mod log;
 pub(crate) mod nodes;

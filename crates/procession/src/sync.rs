@@ -42,15 +42,14 @@ use std::time::Duration;
 use procession_protocols::sync::bell::{Bell, Ringing};
 use procession_protocols::sync::wait_list::ServedWaiters;
 
+use crate::process::served::{WakeServed, wake};
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::{charge_act, in_turn};
-use crate::sync::wake::{WakeServed, wake};
 use crate::time;
 
 pub mod broadcast;
 pub(crate) mod cancellation;
 pub mod channel;
-pub(crate) mod listener;
 #[expect(unsafe_code, reason = "the guard that holds the permit has the value")]
 mod mutex;
 mod notify;
@@ -59,17 +58,16 @@ pub mod oneshot;
 mod rw_lock;
 pub(crate) mod select;
 mod semaphore;
-pub(crate) mod wake;
 pub mod watch;
 
 pub use self::cancellation::{CancellationToken, DropGuard};
-use self::listener::BellListener;
 pub use self::mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use self::notify::{Notified, Notify, OwnedNotified};
 pub use self::rw_lock::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 pub use self::semaphore::{OwnedPermits, Permits, Semaphore};
+use crate::scheduler::listener::BellListener;
 
 /// A condition variable: waits until a value in a [`Mutex`] changes.
 ///

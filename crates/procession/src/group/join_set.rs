@@ -10,14 +10,14 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker, ready};
 use procession_protocols::sync::bell::Bell;
 use procession_protocols::sync::wait_list::Place;
 
+use crate::process::served::WakeServed;
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::listener;
 use crate::scheduler::placed::placed;
 use crate::scheduler::{budget, current};
 use crate::spawn::join_handle::JoinHandle;
 use crate::spawn::options::SpawnOptions;
-use crate::sync::listener;
-use crate::sync::wake::WakeServed;
 use crate::{Exit, Pid};
 
 /// The places of the processes that have ended, in the order of their ends. It rings for each.

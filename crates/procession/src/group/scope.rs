@@ -13,15 +13,15 @@ use procession_protocols::sync::bell::Bell;
 use procession_protocols::sync::wait_list::Place;
 
 use crate::group::join_set::JoinSet;
+use crate::process::served::WakeServed;
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
+use crate::scheduler::listener;
 use crate::scheduler::placed::placed;
 use crate::spawn::join_handle::JoinHandle;
 use crate::spawn::options::SpawnOptions;
 use crate::sync::Semaphore;
-use crate::sync::listener;
-use crate::sync::wake::WakeServed;
 use crate::{Exit, Pid};
 
 /// The processes of a scope that its future has not seen.

@@ -17,13 +17,13 @@ use procession_protocols::sync::wait_list::Place;
 use procession_protocols::util::block_queue::BlockQueue;
 
 use crate::Pid;
+use crate::process::served::WakeServed;
 use crate::process::unwind::drop_each;
 use crate::relations::entries::{Membership, Memberships};
 use crate::relations::links;
 use crate::scheduler::budget;
+use crate::scheduler::listener;
 use crate::scheduler::reach::find;
-use crate::sync::listener;
-use crate::sync::wake::WakeServed;
 
 /// The rows of a key, in the order in which they were made.
 pub(crate) type KeyRows<V> = Arc<[(Pid, V)]>;

@@ -15,10 +15,10 @@ use super::block::block;
 use super::builder::OnFull;
 use super::engine::Inner;
 use super::error::{SubmitError, SubmitErrorKind};
+use crate::process::served::TaskWaker;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::{charge_act, charge_after};
 use crate::scheduler::current;
-use crate::sync::wake::TaskWaker;
 use crate::time;
 
 /// The policy of one submit call for a full pool.

@@ -12,7 +12,7 @@ use procession_protocols::sync::wait_list::Place;
 use super::relay;
 use super::relay::SignalRelay;
 use crate::scheduler::budget;
-use crate::sync::listener::{leave, look_or_wait};
+use crate::scheduler::listener::{leave, look_or_wait};
 
 /// The signals that cannot be listened to. The kernel delivers the first two to no handler. The
 /// others report a fault of the program, which would repeat after the handler.

@@ -21,8 +21,8 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use rustix::net::{SendFlags, send};
 
+use crate::process::served::WakeServed;
 use crate::process::unwind::guarded;
-use crate::sync::wake::WakeServed;
 use crate::sys::World;
 
 /// One more than the highest number of a signal on Linux.

@@ -43,10 +43,10 @@ use procession_protocols::sync::end_count::EndCount;
 use procession_protocols::sync::wait_list::Place;
 use procession_protocols::util::shares::Shares;
 
+use crate::process::served::WakeServed;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::in_turn;
-use crate::sync::listener::{BellWait, leave, look_or_wait};
-use crate::sync::wake::WakeServed;
+use crate::scheduler::listener::{BellWait, leave, look_or_wait};
 
 struct BroadcastChannel<T> {
     core: BroadcastCore<T>,

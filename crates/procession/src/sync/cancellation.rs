@@ -9,9 +9,9 @@ use std::task::Poll;
 
 use procession_protocols::sync::token_tree::TokenNode;
 
+use crate::process::served::WakeServed;
 use crate::scheduler::budget::in_turn;
-use crate::sync::listener::BellListener;
-use crate::sync::wake::WakeServed;
+use crate::scheduler::listener::BellListener;
 
 /// A token that tells its holders to stop.
 ///

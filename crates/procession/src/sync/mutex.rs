@@ -13,10 +13,10 @@ use std::time::Duration;
 use procession_protocols::sync::batch_semaphore::BatchSemaphore;
 use procession_sync::cell::UnsafeCell;
 
+use crate::process::served::WakeServed;
 use crate::process::target::LastTarget;
 use crate::scheduler::current;
 use crate::sync::semaphore::Acquire;
-use crate::sync::wake::WakeServed;
 use crate::time::{self, Elapsed};
 
 /// A value that one process at a time may use.

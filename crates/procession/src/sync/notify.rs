@@ -9,12 +9,12 @@ use std::task::{Context as TaskContext, Poll};
 use procession_protocols::sync::notify::core::{NotifyCore, Release};
 use procession_protocols::sync::wait_list::{Another, Place};
 
+use crate::process::served::{TaskWaker, WakeServed, wake};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
-use crate::sync::wake::{TaskWaker, WakeServed, wake};
 
 /// Notifies one waiter or all of them. It carries no data.
 ///

@@ -26,10 +26,10 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use procession_protocols::sync::oneshot::core::OneshotCore;
 use procession_protocols::util::twin::Twin;
 
+use crate::process::served::TaskWaker;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::sync::wake::TaskWaker;
 
 pub use crate::sync::channel::{SendError, TryRecvError};
 

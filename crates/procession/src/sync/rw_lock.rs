@@ -13,8 +13,8 @@ use std::time::Duration;
 use procession_protocols::sync::batch_semaphore::BatchSemaphore;
 use procession_sync::cell::UnsafeCell;
 
+use crate::process::served::WakeServed;
 use crate::sync::semaphore::Acquire;
-use crate::sync::wake::WakeServed;
 use crate::time::{self, Elapsed};
 
 /// Maximum number of readers at a time, which is more than there can be processes.

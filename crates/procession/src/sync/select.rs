@@ -11,10 +11,10 @@ use std::time::Duration;
 use procession_protocols::sync::channel::core::{NotReceived, NotSent};
 use procession_protocols::sync::wait_list::{Another, Choice, Place};
 
+use crate::process::served::wake;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::{budget, current};
 use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
-use crate::sync::wake::wake;
 use crate::time::sleep;
 
 /// Number of rounds after which a select yields. In each round an arm was ready when it was tried,

@@ -10,12 +10,12 @@ use std::time::Duration;
 use procession_protocols::sync::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
 use procession_protocols::sync::wait_list::Place;
 
+use crate::process::served::{TaskWaker, WakeServed};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
-use crate::sync::wake::{TaskWaker, WakeServed};
 use crate::time;
 
 /// The future of an acquisition. Returns `false` if the semaphore is closed.

@@ -52,9 +52,9 @@ use procession_protocols::sync::wait_list::Place;
 use procession_protocols::sync::watch::core::{Version, WatchCore};
 use procession_sync::RwLockReadGuard;
 
+use crate::process::served::WakeServed;
 use crate::scheduler::budget::in_turn;
-use crate::sync::listener::{BellWait, leave, look_or_wait};
-use crate::sync::wake::WakeServed;
+use crate::scheduler::listener::{BellWait, leave, look_or_wait};
 
 pub use crate::sync::broadcast::SendError;
 

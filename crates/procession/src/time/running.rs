@@ -17,12 +17,12 @@ use procession_protocols::sync::bell::Bell;
 use procession_protocols::sync::wait_list::Place;
 use procession_protocols::util::small_vec::SmallVec;
 
+use crate::process::served::WakeServed;
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::current;
-use crate::sync::listener::{leave, look_or_enlist};
-use crate::sync::wake::WakeServed;
+use crate::scheduler::listener::{leave, look_or_enlist};
 
 /// Rings once the function of a timer is gone.
 #[derive(Debug)]

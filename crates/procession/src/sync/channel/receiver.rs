@@ -11,13 +11,13 @@ use std::time::Duration;
 use procession_protocols::sync::channel::core::{NotReceived, Received};
 use procession_protocols::sync::wait_list::Place;
 
+use crate::process::served::{TaskWaker, WakeServed, wake};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::sync::channel::error::TryRecvError;
 use crate::sync::channel::state::Channel;
-use crate::sync::wake::{TaskWaker, WakeServed, wake};
 use crate::time::{self, Timeout};
 
 /// The receiving end of a channel.

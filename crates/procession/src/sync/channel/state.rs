@@ -3,8 +3,8 @@
 use procession_protocols::sync::channel::core::ChannelCore;
 use procession_protocols::sync::end_count::EndCount;
 
+use crate::process::served::WakeServed;
 use crate::process::unwind::drop_guarded;
-use crate::sync::wake::WakeServed;
 
 pub(crate) struct Channel<T> {
     pub(crate) core: ChannelCore<T>,

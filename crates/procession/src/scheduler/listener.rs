@@ -5,17 +5,17 @@ use std::task::{Context as TaskContext, Poll};
 use procession_protocols::sync::bell::{Bell, Notice};
 use procession_protocols::sync::wait_list::Place;
 
+use crate::process::served::{TaskWaker, wake};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::sync::wake::{TaskWaker, wake};
 
 /// A waiter at a bell. If it is dropped after its release and before it is [done](Self::done), it
 /// passes its notice on, provided that the notice may go to another waiter.
 pub(crate) struct BellListener<'a, S = ()> {
-    pub(super) bell: &'a Bell<S>,
-    pub(super) place: Option<Place>,
+    pub(crate) bell: &'a Bell<S>,
+    pub(crate) place: Option<Place>,
     notice: Option<Notice>,
 }
 
