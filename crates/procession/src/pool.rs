@@ -65,6 +65,7 @@ mod lifecycle;
 mod multi;
 mod object;
 mod operations;
+mod parking;
 mod processes;
 pub(crate) mod program;
 mod reaper;

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use super::builder::Builder;
@@ -15,9 +14,7 @@ use super::job_handle::JobHandle;
 use super::operations::Pool;
 use super::processes::{JobWorker, Processes, Succeed, Work, Working};
 use super::source::{JobSource, Owning, opaque};
-use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
-use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 
 /// A job of a pool of async processes. If it is dropped before its end, it is cancelled.
@@ -193,28 +190,14 @@ opaque! {
 pub type AsyncPool = Pool<AsyncCalls, FutureJob>;
 
 impl Builder {
-    /// Builds a pool of async processes, of the scheduler that the calling process or thread
-    /// belongs to. Any other caller gets the default scheduler.
+    /// Builds a pool of async processes. The pool does not keep their scheduler from being dropped.
     ///
     /// # Errors
     /// [`PoolError::OutOfRange`]: a value is out of its range.
     pub fn build_async(self) -> Result<AsyncPool, PoolError> {
-        self.build_async_in(Arc::clone(&crate::scheduler::owner::here()))
-    }
-
-    /// Builds a pool of async processes of this scheduler. The pool does not keep the scheduler
-    /// from being dropped.
-    ///
-    /// # Errors
-    /// Like [`build_async`](Self::build_async).
-    pub fn build_async_on(self, scheduler: &Scheduler) -> Result<AsyncPool, PoolError> {
-        self.build_async_in(Arc::clone(scheduler.shared()))
-    }
-
-    fn build_async_in(self, shared: Arc<Shared>) -> Result<AsyncPool, PoolError> {
         let launch = |reservation: Reservation<'_>, worker, job: FutureJob| {
             job.0.launch(reservation, worker);
         };
-        Pool::open(&self, Processes::resting(shared, launch))
+        Pool::open(&self, Processes::resting(self.shared(), launch))
     }
 }

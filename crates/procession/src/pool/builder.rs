@@ -9,6 +9,9 @@ use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::error::PoolError;
 use super::hooks::Hooks;
+use crate::Scheduler;
+use crate::scheduler::owner::here;
+use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::util::out_of_range::OutOfRange;
 
@@ -71,6 +74,7 @@ pub struct Builder {
     pub(super) keep_alive: u64,
     pub(super) stack_size: Option<usize>,
     pub(super) hooks: Hooks,
+    scheduler: Option<Arc<Shared>>,
 }
 
 impl Default for Builder {
@@ -90,6 +94,7 @@ impl Default for Builder {
             keep_alive: nanoseconds(KEEP_ALIVE_DEFAULT),
             stack_size: None,
             hooks: Hooks::default(),
+            scheduler: None,
         }
     }
 }
@@ -99,6 +104,18 @@ impl Builder {
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
+    }
+
+    /// Sets the scheduler of workers that are processes. Default: the scheduler that the calling
+    /// process or thread belongs to, or else the default one. Pools of threads ignore it.
+    pub fn on(mut self, scheduler: &Scheduler) -> Self {
+        self.scheduler = Some(Arc::clone(scheduler.shared()));
+        self
+    }
+
+    /// Returns the scheduler of workers that are processes.
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.scheduler.clone().unwrap_or_else(|| Arc::clone(&here()))
     }
 
     /// Sets the most workers at once, at least 1. [`UNLIMITED`](super::UNLIMITED) allows any

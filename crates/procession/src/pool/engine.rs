@@ -26,6 +26,9 @@ use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 use crate::time::armed::Armed;
 
+/// The function by which workers run a job.
+pub(super) type RunJob<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;
+
 /// The interface of a kind of workers.
 pub(super) trait Engine<J>: Send + Sync {
     /// Starts a worker, which takes its first order from its seat.
@@ -36,7 +39,7 @@ pub(super) trait Engine<J>: Send + Sync {
         unreachable!("only a resting worker is launched")
     }
 
-    /// Runs a job on the calling thread. Called only if the workers are threads.
+    /// Runs a job on the calling thread or coroutine. Not called if workers rest.
     fn run(&self, inner: &Inner<J>, job: J) -> Ended;
 
     /// Returns the scheduler of the workers, if they are processes.

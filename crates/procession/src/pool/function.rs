@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::builder::Builder;
-use super::coroutines::coroutines;
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::job::JobEnds;
@@ -15,9 +14,7 @@ use super::operations::Pool;
 use super::processes::{Processes, Work, Working};
 use super::source::{Call, JobSource, JobStack, Owning};
 use super::threads::Threads;
-use crate::Scheduler;
 use crate::process::async_body::{AsyncBody, Guarded};
-use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 
 impl<A, T> JobSource<Call<A, T>, A> for Owning
@@ -105,41 +102,12 @@ impl Builder {
         Pool::open(&self, Threads { run: Box::new(run), stack_size: self.stack_size })
     }
 
-    /// Builds a pool of async processes that run `function`, of the scheduler that the calling
-    /// process or thread belongs to. Any other caller gets the default scheduler.
+    /// Builds a pool of async processes that run `function`.
     ///
     /// # Errors
     /// Like [`build_async`](Self::build_async).
     pub fn build_async_function<A, F>(
         self,
-        function: impl Fn(A) -> F + Send + Sync + 'static,
-    ) -> Result<AsyncFnPool<A, F::Output>, PoolError>
-    where
-        A: Send + 'static,
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        self.build_async_function_in(Arc::clone(&crate::scheduler::owner::here()), function)
-    }
-
-    /// Builds a pool of async processes of this scheduler that run `function`.
-    ///
-    /// # Errors
-    /// Like [`build_async`](Self::build_async).
-    pub fn build_async_function_on<A, F>(
-        self,
-        scheduler: &Scheduler,
-        function: impl Fn(A) -> F + Send + Sync + 'static,
-    ) -> Result<AsyncFnPool<A, F::Output>, PoolError>
-    where
-        A: Send + 'static,
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        self.build_async_function_in(Arc::clone(scheduler.shared()), function)
-    }
-
-    fn build_async_function_in<A, F>(
-        self,
-        shared: Arc<Shared>,
         function: impl Fn(A) -> F + Send + Sync + 'static,
     ) -> Result<AsyncFnPool<A, F::Output>, PoolError>
     where
@@ -160,12 +128,10 @@ impl Builder {
             let state = Working { worker: Some(worker), next };
             reservation.start(Box::new(AsyncBody::Runs(Work { future, state })));
         };
-        Pool::open(&self, Processes::resting(shared, launch))
+        Pool::open(&self, Processes::resting(self.shared(), launch))
     }
 
-    /// Builds a pool of coroutines that run `function`, which may [wait](crate::coroutine). They
-    /// are of the scheduler that the calling process or thread belongs to. Any other caller gets
-    /// the default scheduler.
+    /// Builds a pool of coroutines that run `function`, which may [wait](crate::coroutine).
     ///
     /// # Errors
     /// Like [`build_coroutines`](Self::build_coroutines).
@@ -177,38 +143,10 @@ impl Builder {
         A: Send + 'static,
         T: Send + 'static,
     {
-        self.build_coroutine_function_in(Arc::clone(&crate::scheduler::owner::here()), function)
-    }
-
-    /// Builds a pool of coroutines of this scheduler that run `function`.
-    ///
-    /// # Errors
-    /// Like [`build_coroutines`](Self::build_coroutines).
-    pub fn build_coroutine_function_on<A, T>(
-        self,
-        scheduler: &Scheduler,
-        function: impl Fn(A) -> T + Send + Sync + 'static,
-    ) -> Result<AsyncFnPool<A, T>, PoolError>
-    where
-        A: Send + 'static,
-        T: Send + 'static,
-    {
-        self.build_coroutine_function_in(Arc::clone(scheduler.shared()), function)
-    }
-
-    fn build_coroutine_function_in<A, T>(
-        self,
-        shared: Arc<Shared>,
-        function: impl Fn(A) -> T + Send + Sync + 'static,
-    ) -> Result<AsyncFnPool<A, T>, PoolError>
-    where
-        A: Send + 'static,
-        T: Send + 'static,
-    {
         let function = Arc::new(function);
         let run = move |hooks: &Hooks, call: Call<A, T>| {
             call.run(hooks, |argument| JobStack::Coroutine.catch(|| function(argument)))
         };
-        Pool::open(&self, coroutines(&self, shared, run)?)
+        Pool::open(&self, Processes::coroutines(&self, run)?)
     }
 }

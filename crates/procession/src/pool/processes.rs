@@ -1,7 +1,7 @@
 //! Workers that are processes: coroutines, which park while they are idle, and async ones, which
 //! rest.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -9,31 +9,28 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_protocols::pool::state::busy::Busy;
 use procession_protocols::pool::state::idle::IdleWorker;
-use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
-use procession_protocols::pool::state::seat::{Order, PoolSeat};
+use procession_protocols::pool::state::outcome::{Ended, Next};
+use procession_protocols::pool::state::seat::PoolSeat;
 use procession_protocols::pool::state::wakes::Launch;
-use procession_protocols::scheduler::seat_id::NEVER;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::builder::Builder;
-use super::engine::{Engine, Inner};
-use super::hooks::Settled;
+use super::engine::{Engine, Inner, RunJob};
+use super::error::PoolError;
+use super::hooks::{Hooks, Settled};
+use super::parking::ParkingWorker;
 use crate::process::async_body::Beside;
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 use crate::time::action::Action;
-use crate::time::{Instant, Sleep, arm, sleep_on};
+use crate::time::arm;
 use crate::{OnCancel, SpawnOptions};
-
-/// Starts a worker that parks.
-type StartWorker<J> = dyn Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync;
 
 /// Starts a worker with a job.
 type Launcher<J> = dyn Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync;
 
 /// The way in which idle workers wait.
 enum IdleKind<J: Send + 'static> {
-    Parking(Box<StartWorker<J>>),
+    Parking { run: RunJob<J>, stack_size: Option<usize> },
     Resting(Box<Launcher<J>>),
 }
 
@@ -41,17 +38,20 @@ enum IdleKind<J: Send + 'static> {
 pub(super) struct Processes<J: Send + 'static> {
     shared: Arc<Shared>,
     kind: IdleKind<J>,
-    stack_size: Option<usize>,
 }
 
 impl<J: Send + 'static> Processes<J> {
-    /// Returns an engine of processes that park while they are idle.
-    pub(super) fn parking(
+    /// Returns an engine of coroutines, which park while they are idle.
+    pub(super) fn coroutines(
         builder: &Builder,
-        shared: Arc<Shared>,
-        start: impl Fn(SpawnOptions, Worker<J>, Arc<Shared>) -> io::Result<()> + Send + Sync + 'static,
-    ) -> Self {
-        Self { shared, kind: IdleKind::Parking(Box::new(start)), stack_size: builder.stack_size }
+        run: impl Fn(&Hooks, J) -> Ended + Send + Sync + 'static,
+    ) -> Result<Self, PoolError> {
+        let shared = builder.shared();
+        if shared.coroutines.stacks.is_none() {
+            return Err(PoolError::NoCoroutines { scheduler: shared.name().to_owned() });
+        }
+        let kind = IdleKind::Parking { run: Box::new(run), stack_size: builder.stack_size };
+        Ok(Self { shared, kind })
     }
 
     /// Returns an engine of async processes that rest while they are idle. `launch` starts one with
@@ -60,7 +60,7 @@ impl<J: Send + 'static> Processes<J> {
         shared: Arc<Shared>,
         launch: impl Fn(Reservation<'_>, JobWorker<J>, J) + Send + Sync + 'static,
     ) -> Self {
-        Self { shared, kind: IdleKind::Resting(Box::new(launch)), stack_size: None }
+        Self { shared, kind: IdleKind::Resting(Box::new(launch)) }
     }
 
     fn options(&self) -> SpawnOptions {
@@ -68,35 +68,16 @@ impl<J: Send + 'static> Processes<J> {
     }
 }
 
-/// The stages of the start of a worker.
-mod launch {
-    pub(super) const STARTING: u8 = 0;
-    /// The pool counts the worker.
-    pub(super) const STARTED: u8 = 1;
-    /// The worker was ended before that. To the pool, its start was refused.
-    pub(super) const ENDED: u8 = 2;
-}
-
 impl<J: Send + 'static> Engine<J> for Processes<J> {
     fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<PoolSeat<J>>) -> io::Result<()> {
-        let IdleKind::Parking(start) = &self.kind else {
+        let IdleKind::Parking { stack_size, .. } = &self.kind else {
             unreachable!("a resting worker is launched");
         };
-        let worker =
-            Worker { inner: Arc::clone(inner), seat: Arc::clone(seat), runs: None, is_done: false };
-        let mut options = self.options();
-        if let Some(bytes) = self.stack_size {
-            options = options.stack_size(bytes);
-        }
-        let refused = start(options, worker, Arc::clone(&self.shared)).err();
-        // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two comes
-        // first.
-        match seat.launch.swap(launch::STARTED, AcqRel) {
-            launch::ENDED => {
-                Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down")))
-            }
-            _ => Ok(()),
-        }
+        let options = match stack_size {
+            Some(bytes) => self.options().stack_size(*bytes),
+            None => self.options(),
+        };
+        ParkingWorker::start(inner, seat, |worker| worker.start_coroutine(options, &self.shared))
     }
 
     fn launch(&self, inner: &Arc<Inner<J>>, launch: Launch<J>, reservation: Reservation<'_>) {
@@ -112,8 +93,11 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
         );
     }
 
-    fn run(&self, _: &Inner<J>, _: J) -> Ended {
-        unreachable!("a process polls its own job")
+    fn run(&self, inner: &Inner<J>, job: J) -> Ended {
+        match &self.kind {
+            IdleKind::Parking { run, .. } => run(&inner.hooks, job),
+            IdleKind::Resting(_) => unreachable!("a process polls its own job"),
+        }
     }
 
     fn scheduler(&self) -> Option<&Arc<Shared>> {
@@ -177,90 +161,6 @@ impl<J: Send + 'static> Drop for Leavers<J> {
         for _ in 0..self.count {
             self.inner.left();
         }
-    }
-}
-
-/// A worker that parks while it is idle. It exists from the start of its process until it has left.
-/// If it is dropped earlier, its process was killed.
-pub(super) struct Worker<J: Send + 'static> {
-    pub(super) inner: Arc<Inner<J>>,
-    seat: Arc<PoolSeat<J>>,
-    /// The ticket of the job that runs.
-    pub(super) runs: Option<u64>,
-    /// `true` if the worker has left the pool.
-    is_done: bool,
-}
-
-impl<J: Send + 'static> Drop for Worker<J> {
-    fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        // While the worker is being started, its pool is locked and does not count it yet.
-        // Ordering: AcqRel, as in `start`.
-        if self
-            .seat
-            .launch
-            .compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire)
-            .is_err()
-        {
-            self.inner.died(Some(&self.seat), self.runs);
-        }
-    }
-}
-
-impl<J: Send + 'static> Worker<J> {
-    /// Tells the pool that a job has ended, and returns what to do next.
-    pub(super) fn finish(&mut self, ticket: u64, ended: Ended) -> Next<J> {
-        self.runs = None;
-        self.inner.finish(|| IdleWorker::Parked(Arc::clone(&self.seat)), ticket, ended)
-    }
-
-    pub(super) fn leave(mut self) {
-        self.inner.hooks.run_stop();
-        self.inner.left();
-        self.is_done = true;
-    }
-
-    pub(super) async fn await_order(
-        &self,
-        shared: &Arc<Shared>,
-        idle: &mut Option<Sleep>,
-    ) -> Order<J> {
-        let mut deadline = None;
-        poll_fn(|task| {
-            loop {
-                if let Some(order) = self.seat.take_order(task.waker()) {
-                    return Poll::Ready(order);
-                }
-                // Set only if the worker has to wait. A sleep that is moved to a later time does
-                // not set a new timer.
-                let until = *deadline.get_or_insert_with(|| {
-                    let until = shared.world.now().saturating_add(self.inner.keep_alive());
-                    match idle {
-                        Some(sleep) => Pin::new(sleep).reset(Instant::from_nanoseconds(until)),
-                        None => *idle = Some(sleep_on(Arc::clone(shared), until)),
-                    }
-                    until
-                });
-                let Some(sleep) = idle.as_mut().filter(|_| until != NEVER) else {
-                    return Poll::Pending;
-                };
-                if Pin::new(sleep).poll(task).is_pending() {
-                    return Poll::Pending;
-                }
-                match self.inner.expire(&self.seat) {
-                    Expired::Leave => return Poll::Ready(Order::Leave),
-                    Expired::Kept => {
-                        deadline = Some(NEVER);
-                        *idle = None;
-                    }
-                    // The order has been written.
-                    Expired::Claimed => {}
-                }
-            }
-        })
-        .await
     }
 }
 

@@ -239,7 +239,7 @@ impl<M> Pool<M, ClosureJob> {
     ///
     /// // SAFETY: no coroutine holds a thread-local pointer scoped to a frame across a suspension.
     /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
-    /// let pool = Pool::builder().capacity(10).build_coroutines_on(&scheduler)?;
+    /// let pool = Pool::builder().capacity(10).on(&scheduler).build_coroutines()?;
     /// let words = vec![String::from("so"), String::from("much"), String::from("to do")];
     /// let mut lengths = [0; 3];
     /// pool.scope(|scope| {
@@ -298,7 +298,7 @@ impl AsyncPool {
     /// use procession::{Scheduler, sleep};
     ///
     /// let scheduler = Scheduler::builder().build()?;
-    /// let pool = Pool::builder().capacity(10).build_async_on(&scheduler)?;
+    /// let pool = Pool::builder().capacity(10).on(&scheduler).build_async()?;
     /// let words = vec![String::from("so"), String::from("much"), String::from("to do")];
     /// let mut lengths = [0; 3];
     /// pool.scope(async |scope| {
@@ -318,7 +318,7 @@ impl AsyncPool {
     ///
     /// ```compile_fail,E0597
     /// # let scheduler = procession::Scheduler::builder().build().unwrap();
-    /// # let pool = procession::pool::Pool::builder().build_async_on(&scheduler).unwrap();
+    /// # let pool = procession::pool::Pool::builder().on(&scheduler).build_async().unwrap();
     /// pool.scope(async |scope| {
     ///     let inside = 1;
     ///     let borrowed = &inside;

@@ -5,27 +5,24 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use procession_protocols::pool::state::busy::Busy;
-use procession_protocols::pool::state::idle::IdleWorker;
-use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
+use procession_protocols::pool::state::outcome::{Ended, Expired};
 use procession_protocols::pool::state::seat::{Order, PoolSeat};
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::block::{ThreadWaker, world};
 use super::builder::Builder;
-use super::engine::{Engine, Inner};
+use super::engine::{Engine, Inner, RunJob};
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::operations::Pool;
+use super::parking::ParkingWorker;
 use super::source::{ClosureJob, JobStack};
 use crate::scheduler::shared::Shared;
 use crate::sys;
 
-/// The function by which workers run a job.
-type Run<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;
-
 /// The engine of pools of threads.
 pub(super) struct Threads<J> {
-    pub(super) run: Run<J>,
+    pub(super) run: RunJob<J>,
     pub(super) stack_size: Option<usize>,
 }
 
@@ -43,9 +40,10 @@ impl Builder {
 
 impl<J: Send + 'static> Engine<J> for Threads<J> {
     fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<PoolSeat<J>>) -> io::Result<()> {
-        let (worker, seat) = (Arc::clone(inner), Arc::clone(seat));
-        world()
-            .start_thread_of(inner.next_worker_name(), self.stack_size, move || worker.work(seat))
+        ParkingWorker::start(inner, seat, |worker| {
+            let work = move || work_on_thread(worker);
+            world().start_thread_of(inner.next_worker_name(), self.stack_size, work)
+        })
     }
 
     fn run(&self, inner: &Inner<J>, job: J) -> Ended {
@@ -57,28 +55,15 @@ impl<J: Send + 'static> Engine<J> for Threads<J> {
     }
 }
 
-impl<J: Send + 'static> Inner<J> {
-    /// The main function of a worker thread.
-    fn work(self: Arc<Self>, seat: Arc<PoolSeat<J>>) {
-        let marked = self.mark(Busy::in_seat(&seat));
-        self.hooks.run_start();
-        let thread = Arc::new(ThreadWaker::default());
-        let waker = Waker::from(Arc::clone(&thread));
-        let mut order = self.await_order(&seat, &thread, &waker);
-        while let Order::Run(ticket, job) = order {
-            let ended = self.engine.run(&self, job);
-            order = match self.finish(|| IdleWorker::Parked(Arc::clone(&seat)), ticket, ended) {
-                Next::Run(ticket, job) => Order::Run(ticket, job),
-                Next::Park => self.await_order(&seat, &thread, &waker),
-                Next::Leave => Order::Leave,
-                Next::Rest(_) => unreachable!("a thread parks"),
-            };
-        }
-        self.hooks.run_stop();
-        drop(marked);
-        self.left();
-    }
+/// The main function of a worker thread.
+fn work_on_thread<J: Send + 'static>(worker: ParkingWorker<J>) {
+    let marked = worker.inner.mark(Busy::in_seat(&worker.seat));
+    let thread = Arc::new(ThreadWaker::default());
+    let waker = Waker::from(Arc::clone(&thread));
+    worker.work(marked, |_| {}, |worker| worker.inner.await_order(&worker.seat, &thread, &waker));
+}
 
+impl<J: Send + 'static> Inner<J> {
     fn await_order(
         &self,
         seat: &Arc<PoolSeat<J>>,

@@ -17,7 +17,8 @@ fn of(scheduler: &Scheduler, capacity: usize, queue: Queue) -> AsyncPool {
     Pool::builder()
         .capacity(capacity)
         .queue(queue)
-        .build_async_on(scheduler)
+        .on(scheduler)
+        .build_async()
         .expect("it starts no process yet")
 }
 
@@ -196,7 +197,7 @@ fn nothing_of_a_scope_of_processes_is_lost_amid_resizes_panics_and_closes() {
     const CAPACITY_MOST: usize = 4;
     let scheduler = threaded(2);
     let pool = Pool::builder().capacity(1).queue(Queue::Bounded(3)).on_full(OnFull::Wait);
-    let pool = pool.build_async_on(&scheduler).expect("valid");
+    let pool = pool.on(&scheduler).build_async().expect("valid");
     let [ran, back, cancelled, running, most] = [const { AtomicU64::new(0) }; 5];
     let submitting = AtomicU64::new(SUBMITTERS);
     crate::home::thread::scope(|threads| {

@@ -22,7 +22,8 @@ fn scheduler(width: usize) -> Scheduler {
 fn of(scheduler: &Scheduler, capacity: usize) -> CoPool {
     Pool::builder()
         .capacity(capacity)
-        .build_coroutines_on(scheduler)
+        .on(scheduler)
+        .build_coroutines()
         .expect("it starts no coroutine yet")
 }
 
@@ -74,7 +75,8 @@ fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
     let pool = Pool::builder()
         .capacity(1)
         .on_panic(report)
-        .build_coroutines_on(&scheduler)
+        .on(&scheduler)
+        .build_coroutines()
         .expect("valid");
     scheduler.block_on(async {
         let panics = pool.submit(|| panic_quietly("one")).await.expect("it is open");
@@ -97,7 +99,7 @@ fn a_panic_goes_to_the_handle_and_the_worker_goes_on() {
 fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
     let scheduler = scheduler(2);
     let builder = Pool::builder().capacity(1).on_full(OnFull::Refuse);
-    let pool = builder.build_coroutines_on(&scheduler).expect("valid");
+    let pool = builder.on(&scheduler).build_coroutines().expect("valid");
     let (held, holds) = mpsc::channel::<()>();
     let (starts, started) = mpsc::channel();
     let job = move || {
@@ -120,7 +122,8 @@ fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
 
 #[test]
 fn without_coroutines_there_is_no_pool_of_them() {
-    let refused = Pool::builder().build_coroutines_on(&driven()).expect_err("they are not enabled");
+    let refused =
+        Pool::builder().on(&driven()).build_coroutines().expect_err("they are not enabled");
     assert!(
         matches!(&refused, PoolError::NoCoroutines { .. })
             && refused.to_string().contains("enable_coroutines"),

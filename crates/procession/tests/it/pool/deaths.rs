@@ -35,8 +35,8 @@ impl Processes {
     pub(super) fn with_queue(capacity: usize, queue: Queue) -> [(Scheduler, Self); 2] {
         let builder = || Pool::builder().capacity(capacity).queue(queue);
         let [first, second] = [driven(), driven()];
-        let asynchronous = builder().build_async_on(&first).expect("valid");
-        let coroutines = builder().build_coroutines_on(&second).expect("valid");
+        let asynchronous = builder().on(&first).build_async().expect("valid");
+        let coroutines = builder().on(&second).build_coroutines().expect("valid");
         [(first, Self::Async(asynchronous, None)), (second, Self::Coroutines(coroutines, None))]
     }
 
@@ -196,7 +196,8 @@ fn a_killed_worker_is_replaced_once_there_is_room() {
     let builder = Scheduler::builder().worker_threads(1).test_clock().max_processes(2);
     // SAFETY: as in `driven`.
     let scheduler = unsafe { builder.enable_coroutines() }.build().expect("it starts no thread");
-    let pool = Pool::builder().capacity(2).queue(Queue::Unbounded).build_coroutines_on(&scheduler);
+    let pool =
+        Pool::builder().capacity(2).queue(Queue::Unbounded).on(&scheduler).build_coroutines();
     let pool = Processes::Coroutines(pool.expect("valid"), None);
     scheduler.block_on(async {
         let (_first, first) = pool.submit_endless().await;
@@ -219,11 +220,11 @@ fn the_exit_of_a_job_reaches_its_handle_in_every_kind_of_pool() {
     let builder = || Pool::builder().capacity(1);
     let threads = builder().build().expect("valid");
     let function = builder().build_function(|()| leaves()).expect("valid");
-    let asynchronous = builder().build_async_on(&scheduler).expect("valid");
-    let async_function = builder().build_async_function_on(&scheduler, |()| async { leaves() });
+    let asynchronous = builder().on(&scheduler).build_async().expect("valid");
+    let async_function = builder().on(&scheduler).build_async_function(|()| async { leaves() });
     let async_function = async_function.expect("valid");
-    let coroutines = builder().build_coroutines_on(&scheduler).expect("valid");
-    let co_function = builder().build_coroutine_function_on(&scheduler, |()| leaves());
+    let coroutines = builder().on(&scheduler).build_coroutines().expect("valid");
+    let co_function = builder().on(&scheduler).build_coroutine_function(|()| leaves());
     let co_function = co_function.expect("valid");
     let handles = scheduler.block_on(async {
         [
@@ -264,8 +265,8 @@ fn the_exit_of_a_job_without_a_handle_reaches_the_handler() {
     };
     let builder = Pool::builder().capacity(1).on_panic(handler);
     let threads = builder.clone().build().expect("valid");
-    let asynchronous = builder.clone().build_async_on(&scheduler).expect("valid");
-    let coroutines = builder.build_coroutines_on(&scheduler).expect("valid");
+    let asynchronous = builder.clone().on(&scheduler).build_async().expect("valid");
+    let coroutines = builder.on(&scheduler).build_coroutines().expect("valid");
     scheduler.block_on(async {
         asynchronous.execute(async { leaves() }).await.expect("open");
         coroutines.execute(leaves).await.expect("open");

@@ -28,13 +28,13 @@ type BuildOn = fn(Builder, &Scheduler) -> Result<AsyncFnPool<u32, u32>, PoolErro
 /// Returns both kinds of process, each with a scheduler for it.
 fn both() -> [(Scheduler, BuildOn); 2] {
     let async_processes: BuildOn = |builder, scheduler| {
-        builder.build_async_function_on(scheduler, |n| async move {
+        builder.on(scheduler).build_async_function(|n| async move {
             sleep(Duration::from_micros(10)).await;
             doubled(n)
         })
     };
     let coroutines: BuildOn = |builder, scheduler| {
-        builder.build_coroutine_function_on(scheduler, |n| {
+        builder.on(scheduler).build_coroutine_function(|n| {
             coroutine::sleep(Duration::from_micros(10));
             doubled(n)
         })
@@ -108,7 +108,7 @@ fn a_function_that_panics_before_its_future_is_there_harms_only_its_handle() {
         async move { n }
     };
     let pool =
-        Pool::builder().capacity(1).build_async_function_on(&scheduler, function).expect("valid");
+        Pool::builder().capacity(1).on(&scheduler).build_async_function(function).expect("valid");
     scheduler.block_on(async {
         let (bad, good) =
             (pool.submit(13).await.expect("open"), pool.submit(1).await.expect("open"));
@@ -173,7 +173,7 @@ fn several_pools_of_coroutines_wait_for_the_chosen_one() {
     let scheduler = with_coroutines();
     let pools = Pool::builder()
         .capacity(1)
-        .build_multi_of(2, Balance::LeastLoaded, |one| one.build_coroutines_on(&scheduler))
+        .build_multi_of(2, Balance::LeastLoaded, |one| one.on(&scheduler).build_coroutines())
         .expect("valid");
     let sum = scheduler.block_on(async {
         let mut handles = Vec::new();

@@ -49,7 +49,7 @@ fn priorities_order_the_queue_and_none_starves() {
 fn jobs_of_a_key_run_in_order_one_at_a_time_even_if_some_panic() {
     let scheduler = driven();
     let builder = Pool::builder().capacity(4).queue(Queue::Unbounded);
-    let pool = builder.build_async_on(&scheduler).expect("valid");
+    let pool = builder.on(&scheduler).build_async().expect("valid");
     scheduler.block_on(async {
         let begun: Arc<[AtomicUsize; 3]> = Arc::default();
         let ended: Arc<[AtomicUsize; 3]> = Arc::default();

@@ -384,7 +384,7 @@ fn a_function_pool_of_threads_does_what_a_sequential_model_does() {
 fn a_pool_of_processes_does_what_a_sequential_model_does() {
     check(|builder| {
         let scheduler = driven();
-        let pool = builder.keep_alive(KEEP_ALIVE).build_async_on(&scheduler).expect("valid");
+        let pool = builder.keep_alive(KEEP_ALIVE).on(&scheduler).build_async().expect("valid");
         (Some(scheduler), leak(pool))
     });
 }
@@ -394,7 +394,7 @@ fn a_function_pool_of_processes_does_what_a_sequential_model_does() {
     check(|builder| {
         let scheduler = driven();
         let pool =
-            builder.keep_alive(KEEP_ALIVE).build_async_function_on(&scheduler, Work::in_a_process);
+            builder.keep_alive(KEEP_ALIVE).on(&scheduler).build_async_function(Work::in_a_process);
         (Some(scheduler), leak(pool.expect("valid")))
     });
 }
@@ -403,7 +403,7 @@ fn a_function_pool_of_processes_does_what_a_sequential_model_does() {
 fn a_pool_of_coroutines_does_what_a_sequential_model_does() {
     check(|builder| {
         let scheduler = driven_with_coroutines();
-        let pool = builder.keep_alive(KEEP_ALIVE).build_coroutines_on(&scheduler).expect("valid");
+        let pool = builder.keep_alive(KEEP_ALIVE).on(&scheduler).build_coroutines().expect("valid");
         (Some(scheduler), leak(pool))
     });
 }
@@ -414,7 +414,8 @@ fn a_function_pool_of_coroutines_does_what_a_sequential_model_does() {
         let scheduler = driven_with_coroutines();
         let pool = builder
             .keep_alive(KEEP_ALIVE)
-            .build_coroutine_function_on(&scheduler, Work::in_a_coroutine);
+            .on(&scheduler)
+            .build_coroutine_function(Work::in_a_coroutine);
         (Some(scheduler), leak(pool.expect("valid")))
     });
 }

@@ -67,7 +67,7 @@ fn several_pools_of_processes_share_the_work() {
     let scheduler = driven();
     let pools = Pool::builder()
         .capacity(2)
-        .build_multi_of(3, Balance::LeastLoaded, |one| one.build_async_on(&scheduler))
+        .build_multi_of(3, Balance::LeastLoaded, |one| one.on(&scheduler).build_async())
         .expect("valid");
     let sum = scheduler.block_on(async {
         let mut handles = Vec::new();
@@ -97,7 +97,7 @@ fn the_numbers_of_several_pools_are_the_sums_of_theirs() {
         .capacity(2)
         .queue(Queue::Bounded(1))
         .on_full(OnFull::Refuse)
-        .build_multi_of(3, Balance::RoundRobin, |one| one.build_async_on(&scheduler))
+        .build_multi_of(3, Balance::RoundRobin, |one| one.on(&scheduler).build_async())
         .expect("valid");
     scheduler.block_on(async {
         for member in &pools.members()[1..] {

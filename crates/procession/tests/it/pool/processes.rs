@@ -15,7 +15,8 @@ fn of(scheduler: &Scheduler, capacity: usize, queue: Queue) -> AsyncPool {
     Pool::builder()
         .capacity(capacity)
         .queue(queue)
-        .build_async_on(scheduler)
+        .on(scheduler)
+        .build_async()
         .expect("it starts no process yet")
 }
 
@@ -54,8 +55,11 @@ fn no_more_jobs_run_at_once_than_the_capacity() {
 #[test]
 fn idle_workers_end_on_the_schedulers_clock_and_a_trickle_keeps_one() {
     let scheduler = driven();
-    let pool =
-        Pool::builder().capacity(8).keep_alive(Duration::from_secs(10)).build_async_on(&scheduler);
+    let pool = Pool::builder()
+        .capacity(8)
+        .keep_alive(Duration::from_secs(10))
+        .on(&scheduler)
+        .build_async();
     let pool = pool.expect("valid");
     scheduler.block_on(async {
         for _ in 0..8 {
@@ -88,7 +92,7 @@ fn an_idle_worker_has_no_process_and_its_hooks_frame_its_life() {
     };
     let builder = Pool::builder().capacity(2).prestart(1).keep_alive(Duration::from_secs(10));
     let builder = builder.on_worker_start(tell("start")).on_worker_stop(tell("stop"));
-    let pool = builder.build_async_on(&scheduler).expect("valid");
+    let pool = builder.on(&scheduler).build_async().expect("valid");
     let job = |pool: AsyncPool| async move {
         pool.submit(sleep(Duration::from_secs(1))).await.expect("it is open")
     };
@@ -226,7 +230,7 @@ fn a_stop_hook_is_called_also_where_no_process_can_be_started() {
     let stops = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&stops);
     let builder = Pool::builder().on_worker_stop(move || *counted.lock() += 1);
-    let pool = builder.build_async_on(&scheduler).expect("valid");
+    let pool = builder.on(&scheduler).build_async().expect("valid");
     scheduler.block_on(async {
         pool.submit(async {}).await.expect("it is open").await.expect("it returns");
         let other = spawn(sleep(Duration::from_secs(1)));
@@ -246,7 +250,7 @@ fn panics_go_to_handles_or_the_handler_and_the_worker_goes_on() {
             .expect("the test looks");
     };
     let pool =
-        Pool::builder().capacity(1).on_panic(handler).build_async_on(&scheduler).expect("valid");
+        Pool::builder().capacity(1).on_panic(handler).on(&scheduler).build_async().expect("valid");
     scheduler.block_on(async {
         let job = async {
             yield_now().await;
@@ -273,7 +277,8 @@ fn what_is_refused_comes_back() {
     let hurried = Pool::builder()
         .capacity(1)
         .on_full(OnFull::Refuse)
-        .build_async_on(&scheduler)
+        .on(&scheduler)
+        .build_async()
         .expect("valid");
     scheduler.block_on(async {
         pool.execute(sleep(Duration::from_secs(5))).await.expect("there is room");

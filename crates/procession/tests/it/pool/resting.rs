@@ -50,7 +50,7 @@ fn each_idle_worker_stays_for_the_time_that_held_when_it_became_idle() {
         let scheduler = driven();
         let mut keep_alive = KEEP_ALIVES[2];
         let pool = Pool::builder().capacity(CAPACITY).keep_alive(keep_alive);
-        let pool = pool.build_async_on(&scheduler).expect("the settings are in range");
+        let pool = pool.on(&scheduler).build_async().expect("the settings are in range");
         let (mut model, mut history) = (Model::default(), Vec::new());
         scheduler.block_on(async {
             for _ in 0..30 {

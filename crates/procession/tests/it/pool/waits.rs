@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[test]
 fn a_waiter_learns_of_the_end_of_a_pool_that_another_one_reopens() {
     let scheduler = driven();
-    let pool = Pool::builder().capacity(1).build_async_on(&scheduler).expect("valid");
+    let pool = Pool::builder().capacity(1).on(&scheduler).build_async().expect("valid");
     scheduler.block_on(async {
         pool.execute(sleep(Duration::from_secs(1))).await.expect("it is open");
         pool.close();
@@ -35,7 +35,7 @@ fn a_waiter_learns_of_the_end_of_a_pool_that_another_one_reopens() {
 #[test]
 fn a_waiter_learns_of_an_idle_pool_that_another_one_uses_again() {
     let scheduler = driven();
-    let pool = Pool::builder().capacity(1).build_async_on(&scheduler).expect("valid");
+    let pool = Pool::builder().capacity(1).on(&scheduler).build_async().expect("valid");
     scheduler.block_on(async {
         pool.execute(sleep(Duration::from_secs(1))).await.expect("it is open");
         let waiters = [(); 3].map(|()| {
@@ -56,7 +56,7 @@ fn a_waiter_learns_of_an_idle_pool_that_another_one_uses_again() {
 #[test]
 fn a_waiter_for_several_pools_learns_of_one_that_is_reopened_before_the_last_ends() {
     let scheduler = driven();
-    let build = |one: Builder| one.build_async_on(&scheduler);
+    let build = |one: Builder| one.on(&scheduler).build_async();
     let pools = Pool::builder().capacity(1).build_multi_of(2, Balance::RoundRobin, build);
     let pools = pools.expect("valid");
     scheduler.block_on(async {

@@ -140,7 +140,7 @@ pub(super) async fn rests(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(2, 2) else { return };
     let pool = Pool::builder().capacity(1).keep_alive(20 * MICROSECOND);
-    let pool = pool.build_async_on(&other).expect("it is in range");
+    let pool = pool.on(&other).build_async().expect("it is in range");
     let own = sim.clone();
     let gives = bound(&other, 1).spawn(async move {
         for _ in 0..24 {
