@@ -1,9 +1,9 @@
 use crate::home::mpsc::channel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use procession::pool::{JobError, OnFull, Pool, Priority, Queue, WaitError};
+use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
@@ -63,11 +63,11 @@ fn jobs_of_a_scope_have_priorities_keys_and_timeouts() {
     pool.scope(|scope| {
         let order = &order;
         for (priority, name) in [(Priority::Low, "low"), (Priority::High, "high")] {
-            let job = scope.job(move || order.lock().expect("nothing panics").push(name));
+            let job = scope.job(move || order.lock().push(name));
             job.priority(priority).key(name).execute().expect("there is room");
         }
-        let middle = scope.submit(|| order.lock().expect("nothing panics").push("middle"));
-        let late = scope.job(|| order.lock().expect("nothing panics").len());
+        let middle = scope.submit(|| order.lock().push("middle"));
+        let late = scope.job(|| order.lock().len());
         let refused = late.timeout(Duration::from_millis(1)).submit().expect_err("it is full");
         assert!(refused.is_timeout());
         let refused = scope.job(refused.into_inner()).try_submit().expect_err("it is full");
@@ -76,7 +76,7 @@ fn jobs_of_a_scope_have_priorities_keys_and_timeouts() {
         middle.expect("there is room").join().expect("it returns");
     })
     .expect("the caller is no job");
-    assert_eq!(order.into_inner().expect("nothing panics"), ["high", "middle", "low"]);
+    assert_eq!(order.into_inner(), ["high", "middle", "low"]);
     assert_sums(&pool.stats());
 }
 
