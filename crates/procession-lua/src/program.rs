@@ -208,9 +208,10 @@ impl Program {
     /// refused, and its sender learns that. Messages from Rust are not counted.
     ///
     /// For a process of the host, guests may let 1 048 576 messages wait, and as many of a size as
-    /// have 32 MiB together, or twice that with answers to its calls. [`SpawnOptions::mailbox`]
-    /// bounds it further. With [`WhenFull::Kill`](procession::mailbox::WhenFull::Kill), guests can
-    /// end the process: any of them may fill its mailbox.
+    /// have 32 MiB together, or twice that with answers to its calls.
+    /// [`SpawnOptions::mailbox`](procession::SpawnOptions::mailbox) bounds it further. With
+    /// [`WhenFull::Kill`](procession::mailbox::WhenFull::Kill), guests can end the process: any of
+    /// them may fill its mailbox.
     #[must_use]
     pub fn mailbox_limit(self, messages: usize) -> Self {
         self.with(|inner| inner.mailbox_messages = messages)
@@ -282,9 +283,9 @@ impl Program {
 
     /// Lets processes call `command.NAME(value)`.
     ///
-    /// The handler of `id` receives a [`Value`] and completes with one, immediately or later, from
-    /// any thread. If it drops the completion, or completes with an error, the call returns `nil`
-    /// and the cause.
+    /// The handler of `id` receives a [`Value`](crate::Value) and completes with one, immediately
+    /// or later, from any thread. If it drops the completion, or completes with an error, the call
+    /// returns `nil` and the cause.
     ///
     /// ```
     /// use procession::{Scheduler, SpawnOptions};
