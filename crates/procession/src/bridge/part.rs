@@ -96,8 +96,8 @@ impl Builder {
     ///
     /// With the feature `tokio`, crates that need tokio (`axum`, `reqwest`, `sqlx`, `tonic`) run
     /// unchanged in processes. Everything that runs on the scheduler's threads, including
-    /// coroutines and futures in [`block_on`](Scheduler::block_on), runs in the context of the
-    /// runtime:
+    /// coroutines and futures in [`block_on`](crate::Scheduler::block_on), runs in the context of
+    /// the runtime:
     ///
     /// - The scheduler's workers poll the futures of such a crate, like any other.
     /// - The threads of the runtime serve tokio's sockets and timers, and wake the process. Each
@@ -173,8 +173,8 @@ impl Builder {
     /// [test clock](Self::test_clock), which would jump over everything that waits for tokio.
     ///
     /// The tasks of that runtime belong to no scheduler, since several may share it. To let them
-    /// mean one, [enter](Scheduler::enter) it in the `on_thread_start` of the runtime and leak the
-    /// guard.
+    /// mean one, [enter](crate::Scheduler::enter) it in the `on_thread_start` of the runtime and
+    /// leak the guard.
     pub fn tokio_on(self, runtime: tokio::runtime::Handle) -> Self {
         self.tokio(RuntimeChoice::Given(runtime))
     }

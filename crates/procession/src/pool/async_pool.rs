@@ -123,7 +123,7 @@ opaque! {
 ///
 /// It behaves like a [`Pool`](super::Pool), except that its methods are awaited instead of blocking
 /// the thread. A plain thread can call them through [`Wait`](crate::coroutine::Wait), or in
-/// [`Scheduler::block_on`].
+/// [`Scheduler::block_on`](crate::Scheduler::block_on).
 ///
 /// The workers are processes of one scheduler, started as jobs need them. An idle worker has no
 /// process, only an entry in a list. It leaves when it has been idle for the keep-alive, by the
