@@ -111,7 +111,9 @@ pub(crate) fn forget_requests(slot: &Slot) {
 }
 
 /// Applies an event to the state of a process, and queues the process if that makes it ready.
-#[inline]
+// Always inlined, because each message wakes its receiver here: as a call, it takes 20 instructions
+// more.
+#[inline(always)]
 fn bring(slot: &Slot, event: impl FnOnce(&State) -> Duty) {
     // Stopped before the process is seen as ready. Otherwise the test clock could move on while no
     // worker can run it.

@@ -176,6 +176,8 @@ impl LocalWorker {
     }
 
     /// Returns `true` if anything is queued here, except in the LIFO slot.
+    // Always inlined, because each hop asks: as a call, it takes 5 instructions more.
+    #[inline(always)]
     pub(crate) fn has_local(&self) -> bool {
         self.has_queued() || self.has_bound() || !self.shared.seat(self.seat).bound.is_empty()
     }
