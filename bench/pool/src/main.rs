@@ -1,4 +1,4 @@
-//! The workload `pool_threads` of `procession bench` on other pools of threads. The first argument
+//! The workload `pool_threads` of `procession-bench` on other pools of threads. The first argument
 //! selects the pool.
 
 #[expect(dead_code, reason = "one workload needs little of it")]

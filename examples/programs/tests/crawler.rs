@@ -41,7 +41,7 @@ struct Seen {
 struct Host {
     addresses: [SocketAddr; 2],
     seen: Arc<watch::Sender<Seen>>,
-    /// Whether all pages but the first one take for ever.
+    /// Whether all pages but the first one take forever.
     hangs: bool,
 }
 

@@ -1,5 +1,5 @@
-// Gather fetches the pages of a site and counts their words. After SIGTERM it finishes the pages that
-// it has begun.
+// Gather fetches the pages of a site and counts their words. After SIGTERM it finishes the pages
+// that it has begun.
 package main
 
 import (
@@ -51,7 +51,7 @@ func fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// fetchAll begins no further pages once it sees stop, and cancels those that have begun if one fails.
+// fetchAll begins no further pages once it sees stop. If one fails, it cancels the others.
 func fetchAll(ctx, stop context.Context, site string, total int, pages chan<- page) error {
 	defer close(pages)
 	group, ctx := errgroup.WithContext(ctx)

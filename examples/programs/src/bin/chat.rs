@@ -1,8 +1,8 @@
 //! Chat rooms by WebSockets: `chat [MAILBOX]`. A client connects to `/ROOM/NAME`.
 //!
-//! Everybody in a room gets what is said there, and who comes and goes. A client that reads too
-//! slowly is cut off when MAILBOX lines wait for it. At SIGTERM each client gets the lines that
-//! were said before, and a close.
+//! Each client in a room receives what the others say, and a line when one joins or leaves. A
+//! client that reads too slowly is cut off when MAILBOX lines wait for it. At SIGTERM each client
+//! gets the lines that were said before, and a close.
 
 use std::env;
 use std::time::Duration;
@@ -92,7 +92,7 @@ async fn close(mut socket: WebSocket, code: u16, reason: &'static str) {
     .await;
 }
 
-/// Says who has left, whether the client has ended or was cut off.
+/// Tells the room when a client has left, because it has ended or was cut off.
 async fn say_who_leaves(chat: Chat) {
     let mut changes = chat.names.listen();
     loop {
