@@ -1,5 +1,5 @@
 //! Each defect that a canary of a model plants in a protocol of the scheduler is planted in the
-//! whole scheduler, too (`.ci/mutants`), or `docs/SIMULATION.md` has the reason why not.
+//! whole scheduler, too (`.ci/mutants`), or `DEFECTS.md` has the reason why not.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,7 +69,7 @@ fn defects_of_sources() -> (BTreeSet<String>, BTreeSet<String>) {
 
 /// Returns the words in backticks in the first column of a table of the document.
 fn column(heading: &str) -> BTreeSet<String> {
-    let text = read("docs/SIMULATION.md");
+    let text = read("crates/procession-sim/tests/it/mutants/DEFECTS.md");
     let (_, table) = text.split_once(heading).expect("the document has the table");
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let first = rows.map(|row| row.split('|').nth(1).unwrap_or_default());
