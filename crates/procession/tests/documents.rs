@@ -1,0 +1,156 @@
+//! The documents of the repository: their links lead somewhere, the lineage names tests that
+//! exist, the page of the registry is the README, and tables of features list what the manifest has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().expect("the repository is here")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Adds the Markdown files of a folder and of the folders below it, without builds.
+fn add_documents(folder: &Path, documents: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("it can be listed").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            add_documents(&path, documents);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            documents.push(path);
+        }
+    }
+}
+
+/// Returns the text without blocks of code, whose brackets are no links.
+fn prose(text: &str) -> String {
+    let mut inside = false;
+    let lines = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the targets of links: `[text](target)` and `[name]: target`.
+fn links(prose: &str) -> Vec<String> {
+    let inline = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let named = prose.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    inline.chain(named.map(|(_, target)| target)).map(str::to_owned).collect()
+}
+
+/// Returns the anchors of headings, as a web page of the repository has them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found: BTreeMap<String, u32> = BTreeMap::new();
+    let mut all = BTreeSet::new();
+    for heading in prose(text).lines().filter(|line| line.starts_with('#')) {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let anchor = kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>();
+        let count = found.entry(anchor.clone()).or_default();
+        all.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
+        *count += 1;
+    }
+    all
+}
+
+#[test]
+fn all_links_lead_somewhere() {
+    let mut documents = Vec::new();
+    add_documents(&root(), &mut documents);
+    assert!(documents.len() > 30, "the documents were found");
+    let mut broken = Vec::new();
+    for document in &documents {
+        let folder = document.parent().expect("it lies in a folder");
+        for link in links(&prose(&read(document))) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { document.clone() } else { folder.join(path) };
+            let is_page = target.extension().is_some_and(|extension| extension == "md");
+            let leads = target.exists()
+                && (anchor.is_empty() || !is_page || anchors(&read(&target)).contains(anchor));
+            if !leads {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
+}
+
+/// Each row of the page names its tests, models and canaries, with the files in which they are.
+#[test]
+fn the_lineage_names_tests_that_exist() {
+    let page = root().join("docs/LINEAGE.md");
+    let text = read(&page);
+    let (mut count, mut missing) = (0, Vec::new());
+    for link in text.split("[`").skip(1) {
+        let Some((name, rest)) = link.split_once("`](") else { continue };
+        let path = root().join("docs").join(rest.split(')').next().unwrap_or_default());
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        count += 1;
+        let is_file = path
+            .components()
+            .any(|part| part.as_os_str().to_string_lossy().trim_end_matches(".rs") == name);
+        if !is_file && !read(&path).contains(&format!("fn {name}(")) {
+            missing.push(format!("{name} in {}", path.display()));
+        }
+    }
+    assert!(count > 300, "the page links its tests: {count}");
+    assert!(missing.is_empty(), "these tests are not there:\n{}", missing.join("\n"));
+}
+
+/// The registry shows `crates/procession/README.md`, whose links begin two folders deeper. With
+/// the variable `UPDATE_DOCUMENTS`, the test writes the page.
+#[test]
+fn the_page_of_the_registry_is_the_readme() {
+    let readme = read(&root().join("README.md"));
+    let mut parts = readme.split("](");
+    let mut expected = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_outside = part.starts_with("http") || part.starts_with('#');
+        expected += if is_outside { "](" } else { "](../../" };
+        expected += part;
+    }
+    let path = root().join("crates/procession/README.md");
+    if std::env::var_os("UPDATE_DOCUMENTS").is_some() {
+        fs::write(&path, &expected).expect("it can be written");
+    }
+    let same = read(&path) == expected;
+    assert!(same, "run `UPDATE_DOCUMENTS=1 cargo test -p procession --test documents`");
+}
+
+#[test]
+fn tables_of_features_list_what_the_manifest_has() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = read(&folder.join("Cargo.toml"));
+    let (_, features) = manifest.split_once("[features]\n").expect("it has features");
+    let section = features.split("\n[").next().unwrap_or_default();
+    let names = section.lines().filter_map(|line| line.split_once(" = ").map(|(name, _)| name));
+    // Neither is for programs to name.
+    let expected: BTreeSet<_> =
+        names.filter(|name| !name.starts_with('#') && !["default", "sim"].contains(name)).collect();
+    assert!(expected.len() > 10, "the features were found: {expected:?}");
+    let source = read(&folder.join("src/lib.rs"));
+    let mut pages = vec![("src/lib.rs", source.replace("//! ", ""))];
+    pages.push(("README.md", read(&folder.join("README.md"))));
+    let mut tables = 0;
+    for (page, text) in &pages {
+        for table in text.split("| feature | what it adds |\n").skip(1) {
+            let rows = table.lines().take_while(|line| line.starts_with('|')).skip(1);
+            let listed: BTreeSet<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+            assert_eq!(listed, expected, "the table of features in {page}");
+            tables += 1;
+        }
+    }
+    assert!(tables > 0, "a page has a table of features");
+}
