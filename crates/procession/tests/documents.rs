@@ -1,5 +1,5 @@
-//! The documents of the repository: their links lead somewhere, the lineage names tests that
-//! exist, the page of the registry is the README, and tables of features list what the manifest has.
+//! The documents of the repository: their links lead somewhere, the lineage names tests that exist,
+//! the page of the registry is the README, and tables of features list what the manifest has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
