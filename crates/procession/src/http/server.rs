@@ -234,10 +234,12 @@ struct Settings {
 /// or the body of the response, at once. If the client ends its direction of the connection, the
 /// system does not say whether the client has closed the connection or waits for the response with
 /// its half closed. Such a client is answered as long as the
-/// [`half_close_timeout`](Self::half_close_timeout) permits. Behind more than 16 KiB that the
-/// service does not read, the server sees neither a reset nor the end of a client. The request then
-/// keeps its place until the service has answered it. With HTTP/2, the server drops the
-/// requests of a connection that has ended, and those that the client cancels.
+/// [`half_close_timeout`](Self::half_close_timeout) permits. If a client has sent more than 16 KiB
+/// that the service does not read, the server notices a reset and the end of the client a second
+/// later, because it asks the system for them once a second. It does so for TCP and Unix streams,
+/// with and without TLS. Behind another [`Stream`](Listener::Stream), the request keeps its place
+/// until the service has answered it. With HTTP/2, the server drops the requests of a connection
+/// that has ended, and those that the client cancels.
 ///
 /// # Requests that are not valid
 ///

@@ -72,7 +72,6 @@ impl<I: Read + Write + Unpin> TlsStream<I> {
         self.tls.alpn_protocol()
     }
 
-    #[cfg(feature = "client")]
     pub(crate) fn get_ref(&self) -> &I {
         &self.io
     }

@@ -427,6 +427,34 @@ fn is_ready_now(io: &impl AsFd, side: Side) -> io::Result<bool> {
     Ok(poll(&mut [PollFd::new(io, wanted)], Some(&at_once))? > 0)
 }
 
+/// What the kernel knows of the other end of a stream, whatever has not been read yet.
+#[cfg(feature = "serve")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerEnd {
+    /// The peer has ended nothing.
+    Open,
+    /// The peer has shut down its write direction, or has closed the stream.
+    HalfClosed,
+    /// The peer has closed both directions, or has reset the stream.
+    Gone,
+}
+
+/// Asks the kernel for the other end of a stream, without waiting.
+#[cfg(feature = "serve")]
+pub(crate) fn peer_end(io: &impl AsFd) -> io::Result<PeerEnd> {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut asked = [PollFd::new(io, PollFlags::RDHUP)];
+    poll(&mut asked, Some(&at_once))?;
+    let flags = asked[0].revents();
+    Ok(if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+        PeerEnd::Gone
+    } else if flags.contains(PollFlags::RDHUP) {
+        PeerEnd::HalfClosed
+    } else {
+        PeerEnd::Open
+    })
+}
+
 pub(super) fn timed_out(side: Side) -> io::Error {
     let text = match side {
         Side::Read => "no data arrived within the read timeout",

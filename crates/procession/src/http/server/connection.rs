@@ -379,7 +379,7 @@ impl PhaseClock<'_> {
 }
 
 /// Polls a connection to its end. It ends in order if the running process is cancelled.
-async fn run<I: Read + Unpin>(
+async fn run<I: Read + Unpin + 'static>(
     connection: impl Protocol,
     stream: &SharedStream<I>,
     watch: &ConnectionWatch,

@@ -64,6 +64,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// behind them. A pipelined request, and the rest of a small body, are shorter.
 pub(super) const AHEAD_MAX: usize = 16 * 1024;
 
+/// How often a connection asks the system for its client, if more than [`AHEAD_MAX`] bytes of the
+/// client lie before its end, and the service reads none of them. A service that computes for so
+/// long hardly notices a system call, and the place of a client that has gone is soon free.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// How long the closing of a connection waits for the next bytes of the client, or for its end. It
 /// covers the round trip and a few packets that were lost.
 const LINGER_QUIET: Duration = Duration::from_secs(2);

@@ -1,8 +1,10 @@
 //! The stream of a connection: with a limit for writes, and with an eye on the end of the client.
 
+use std::any::Any;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,8 +13,10 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use procession_sync::Mutex;
 
-use super::limits::AHEAD_MAX;
+use super::limits::{AHEAD_MAX, LOOK_EVERY};
 use super::watch::ConnectionWatch;
+use crate::net::io::{PeerEnd, peer_end};
+use crate::net::{TcpStream, UnixStream};
 use crate::time::{Sleep, sleep};
 
 /// A stream that ends with an error if the peer does not read for too long. It also notes what
@@ -24,6 +28,8 @@ struct WatchedStream<I> {
     /// The last poll of the protocol waits for bytes, so it sees the end of the client itself.
     is_read: bool,
     watch: Arc<ConnectionWatch>,
+    /// Present while `ahead` is full and nothing is read.
+    next_look: Option<Pin<Box<Sleep>>>,
     limit: Option<Duration>,
     /// Present while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -44,7 +50,8 @@ impl<I> SharedStream<I> {
         watch: Arc<ConnectionWatch>,
         limit: Option<Duration>,
     ) -> Self {
-        let watched = WatchedStream { io, ahead, is_read: false, watch, limit, stalled: None };
+        let (next_look, stalled) = (None, None);
+        let watched = WatchedStream { io, ahead, is_read: false, watch, next_look, limit, stalled };
         Self(Arc::new(Mutex::new(watched)))
     }
 
@@ -59,13 +66,13 @@ impl<I> SharedStream<I> {
     }
 }
 
-impl<I: Read + Unpin> SharedStream<I> {
+impl<I: Read + Unpin + 'static> SharedStream<I> {
     /// Looks whether the client is still there, while a request is under way and the protocol does
     /// not read. Otherwise, the process is woken when the client ends or sends more.
     ///
-    /// The end of a client is behind the bytes that it has sent, so this reads them. If the service
-    /// leaves more than [`AHEAD_MAX`] bytes of a body unread, an end or a reset behind them is not
-    /// seen.
+    /// The end of a client is behind the bytes that it has sent, so this reads them. Behind more
+    /// than [`AHEAD_MAX`] bytes that the service leaves unread, only the system knows of an end, so
+    /// this asks it from time to time.
     ///
     /// # Errors
     /// Returns the error of a connection that was reset.
@@ -87,8 +94,20 @@ impl<I: Read + Unpin> SharedStream<I> {
             }
             watched.ahead.extend_from_slice(part.filled());
         }
-        Ok(())
+        if watched.ahead.len() >= AHEAD_MAX { watched.look_behind(task) } else { Ok(()) }
     }
+}
+
+/// Returns the socket of a connection, if its stream is one of this crate.
+fn socket(io: &dyn Any) -> Option<BorrowedFd<'_>> {
+    fn of<S: AsFd + Read + Write + Unpin + 'static>(io: &dyn Any) -> Option<BorrowedFd<'_>> {
+        #[cfg(feature = "tls")]
+        if let Some(stream) = io.downcast_ref::<crate::http::tls::TlsStream<S>>() {
+            return Some(stream.get_ref().as_fd());
+        }
+        io.downcast_ref::<S>().map(AsFd::as_fd)
+    }
+    of::<TcpStream>(io).or_else(|| of::<UnixStream>(io))
 }
 
 impl<I: Read + Unpin> Read for SharedStream<I> {
@@ -128,6 +147,30 @@ impl<I: Write + Unpin> Write for SharedStream<I> {
 
     fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.0.lock()).poll_shutdown(task)
+    }
+}
+
+impl<I: 'static> WatchedStream<I> {
+    /// Asks the system whether the client is still there, each time that nothing was read for
+    /// [`LOOK_EVERY`].
+    #[cold]
+    fn look_behind(&mut self, task: &mut Context<'_>) -> io::Result<()> {
+        let Some(socket) = socket(&self.io) else { return Ok(()) };
+        loop {
+            let next_look = self.next_look.get_or_insert_with(|| Box::pin(sleep(LOOK_EVERY)));
+            if next_look.as_mut().poll(task).is_pending() {
+                return Ok(());
+            }
+            self.next_look = None;
+            match peer_end(&socket)? {
+                PeerEnd::Open => {}
+                PeerEnd::HalfClosed => {
+                    self.watch.half_close();
+                    return Ok(());
+                }
+                PeerEnd::Gone => return Err(io::ErrorKind::ConnectionReset.into()),
+            }
+        }
     }
 }
 
@@ -181,6 +224,7 @@ impl<I: Read + Unpin> Read for WatchedStream<I> {
             let count = self.ahead.len().min(buffer.remaining());
             buffer.put_slice(&self.ahead[..count]);
             self.ahead.drain(..count);
+            self.next_look = None;
             self.watch.hear();
             return Poll::Ready(Ok(()));
         }

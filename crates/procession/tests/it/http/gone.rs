@@ -184,6 +184,48 @@ fn a_reset_drops_the_handler() {
     }
 }
 
+/// Goal: a client that leaves is noticed behind a body that the handler does not read. Method: the
+/// client resets the connection, or closes it.
+#[test]
+fn a_client_that_leaves_behind_a_large_body_drops_the_handler() {
+    let (begins, begun) = mpsc::channel();
+    let (drops, dropped) = mpsc::channel();
+    let never = service(move |request: hyper::Request<RequestBody>| {
+        let (begins, tells) = (begins.clone(), Tells(drops.clone()));
+        async move {
+            begins.send(()).expect("the test waits");
+            std::future::pending::<()>().await;
+            drop((request, tells));
+            String::new()
+        }
+    });
+    let soon_after = || Server::new().half_close_timeout(Duration::from_millis(1));
+    let (_plain, plain) = serving(soon_after(), never.clone());
+    let (_tls, tls) = serving(soon_after().tls(server_config()), never);
+    let request = &post(100_000, false)[..60_000];
+    for resets in [false, true] {
+        let leave = |stream: &StdStream| {
+            soon(&begun);
+            let linger = resets.then_some(Duration::ZERO);
+            rustix::net::sockopt::set_socket_linger(stream, linger).expect("it is a socket");
+        };
+        let mut stream = connect(plain);
+        stream.write_all(request).expect("it is connected");
+        leave(&stream);
+        drop(stream);
+        soon(&dropped);
+
+        let name = "localhost".try_into().expect("it is a name");
+        let session = ClientConnection::new(client_config(&[]), name).expect("it is valid");
+        let mut stream = StreamOwned::new(session, connect(tls));
+        stream.write_all(request).expect("it is connected");
+        stream.flush().expect("it is connected");
+        leave(&stream.sock);
+        drop(stream);
+        soon(&dropped);
+    }
+}
+
 /// The system says the same of a client that has closed the connection as of one that waits.
 #[test]
 fn a_half_closed_client_has_a_limit() {
