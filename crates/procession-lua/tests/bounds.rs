@@ -7,7 +7,7 @@ use procession::{Scheduler, SpawnOptions};
 use procession_lua::{Program, Value};
 
 /// Longer than any call takes, also in a build without optimizations on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Calls in a process. Returns how it ended.
 fn ended(call: &str) -> String {

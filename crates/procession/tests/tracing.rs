@@ -424,7 +424,7 @@ fn a_span_is_open_until_the_jobs_of_its_process_are_over() {
     assert!(!told.contains(&Told::Closed), "{told:?}");
     drop(goes_on);
     // The thread of the job closes it, and no process waits for that.
-    let deadline = std::time::Duration::from_secs(20);
+    let deadline = std::time::Duration::from_secs(60);
     let closed = scheduler.block_on(procession::timeout(deadline, async {
         while recorder.of(pid).2.last() != Some(&Told::Closed) {
             yield_now().await;

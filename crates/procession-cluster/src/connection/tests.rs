@@ -1071,7 +1071,7 @@ fn monitor_slowly(scheduler: &Scheduler, node: &Node) -> (Receiver<()>, Sender<(
 
 /// Waits until the node has closed a connection.
 fn until_closed(stream: &mut TcpStream) {
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
     let closed = stream.read(&mut [0]);
     let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
     assert!(matches!(closed, Ok(0)) || closed.as_ref().is_err_and(is_reset), "{closed:?}");
@@ -1200,7 +1200,7 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
     let expected = ["c: 1 is up", "b: 1 is up", "b: 1 is down", "b: 2 is up", "marker"];
     assert_eq!(told, expected);
     linked.cancel();
-    b.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    b.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
     read_reason(&mut b, 24);
 }
 
@@ -1256,7 +1256,7 @@ fn a_connection_waits_for_what_is_refused() {
         linked.cancel();
         linked.join().expect("it ends by itself");
         if other_links || !was_refused {
-            b.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+            b.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
             read_reason(&mut b, 24);
         }
         drop(b);
@@ -1380,7 +1380,7 @@ fn only_processes_of_the_other_node_monitor() {
 fn a_call_that_was_given_up_ends_its_monitor() {
     let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
     let late = scheduler.block_on(async {
         while node.peers().is_empty() {
             procession::yield_now().await;
@@ -1497,7 +1497,7 @@ fn an_unlink_without_an_answer_ends_with_its_connection() {
     until_done(&mut stream);
     process.cancel();
     process.join().expect("it was not ended");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it is a time");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
     read_reason(&mut stream, 24);
 }
 

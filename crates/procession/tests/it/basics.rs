@@ -20,7 +20,7 @@ fn the_program_of_the_readme_runs() {
             }
         });
         counter.send(Count::Add(2)).expect("it lives");
-        let n = counter.call(Count::Get, Duration::from_secs(1)).await.expect("it replies");
+        let n = counter.call(Count::Get, Duration::from_secs(60)).await.expect("it replies");
         let doubled = procession::spawn(async move { n * 2 }).await.expect("it ends");
         assert_eq!(doubled, 4);
     });

@@ -568,7 +568,7 @@ fn tasks_and_blocking_tasks_of_tokio_are_on_the_scheduler_beside_them() {
             let handler = tokio::spawn(async move {
                 let nested = tokio::spawn(async { whereis("store") });
                 let store = Named::<Reply<u32>>::new("store");
-                let answer = store.call(|reply| reply, Duration::from_secs(20));
+                let answer = store.call(|reply| reply, Duration::from_secs(60));
                 (answer.await, nested.await.expect("it does not panic"), current_pid())
             });
             let found = handler.await.expect("it does not panic");

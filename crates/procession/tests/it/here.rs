@@ -347,7 +347,7 @@ fn a_guard_that_outlives_its_turn_reaches_nobody() {
 #[test]
 fn a_thread_that_has_entered_an_ended_scheduler_starts_nothing() {
     let scheduler = threaded(1);
-    assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(20))).is_empty());
+    assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(60))).is_empty());
     let guard = scheduler.enter();
     let refused = SpawnOptions::new().try_spawn(async {}).expect_err("it has ended");
     assert!(refused.is_closing());

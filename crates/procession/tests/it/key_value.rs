@@ -41,7 +41,7 @@ fn check(cases: &[(&[&[u8]], &str)]) {
                 String::from_utf8_lossy(&parts.concat())
             );
         }
-        assert!(scheduler.shutdown(Duration::from_secs(5)).await.is_empty());
+        assert!(scheduler.shutdown(Duration::from_secs(60)).await.is_empty());
     });
 }
 

@@ -191,7 +191,7 @@ fn every_end_drops_the_future_on_its_thread() {
         assert_eq!(unmade.join(), Err(Exit::Panicked("it makes none".into())));
 
         let (left, drops) = waits(&scheduler);
-        let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(20)));
+        let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(60)));
         assert!(unfinished.is_empty(), "{unfinished:?}");
         assert_eq!(left.join(), Err(Exit::Shutdown));
         assert!(soon(&drops));

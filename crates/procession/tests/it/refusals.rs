@@ -272,7 +272,7 @@ fn all_goes_on(scheduler: &Scheduler) {
     others.0.cancel();
     assert_eq!(others.0.join(), Ok(20));
     assert_conserved(scheduler);
-    assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(20))).is_empty());
+    assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(60))).is_empty());
 }
 
 /// Goal: without `/proc` the runtime guesses what it would read there. Method: no file can be

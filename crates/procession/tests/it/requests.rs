@@ -297,7 +297,7 @@ fn suspended_processes_do_not_keep_a_scheduler_from_its_end() {
     for process in &all {
         scheduler.suspend_for(process.pid(), LONG).expect("it lives");
     }
-    let left = scheduler.block_on(scheduler.shutdown(Duration::from_secs(20)));
+    let left = scheduler.block_on(scheduler.shutdown(Duration::from_secs(60)));
     assert!(left.is_empty(), "{left:?}");
 }
 

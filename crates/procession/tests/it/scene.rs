@@ -16,7 +16,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
 /// Only a hang takes longer, so this decides only how soon a hang is reported.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

@@ -181,7 +181,7 @@ fn two_selects_meet() {
                     let select = Select::new()
                         .send(&to, n, |sent| sent.is_ok().then_some(("to", n)))
                         .recv(&other_from, |n| n.map(|n| ("from", n)))
-                        .timeout(Duration::from_secs(20), || None);
+                        .timeout(Duration::from_secs(60), || None);
                     met.push(select.await.expect("they meet"));
                 }
                 met
@@ -191,7 +191,7 @@ fn two_selects_meet() {
                 let select = Select::new()
                     .recv(&from, |n| n.map(|n| ("to", n)))
                     .send(&other_to, n, |sent| sent.is_ok().then_some(("from", n)))
-                    .timeout(Duration::from_secs(20), || None);
+                    .timeout(Duration::from_secs(60), || None);
                 met.push(select.await.expect("they meet"));
             }
             assert_eq!(one.await, Ok(met), "in the same channel each time");
@@ -246,7 +246,7 @@ fn the_mailbox_and_the_end_of_a_process_are_arms() {
         child.send("one").expect("it is there");
         sleep(Duration::from_secs(1)).await;
         sender.send(2).await.expect("it waits");
-        sleep(Duration::from_secs(20)).await;
+        sleep(Duration::from_secs(60)).await;
         child.send("three").expect("it is there");
         let seen = child.await.expect("it does not panic");
         assert_eq!(seen, ["Some(\"one\")", "Some(2)", "Ok(())", "Some(\"three\")"]);

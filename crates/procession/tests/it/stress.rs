@@ -354,7 +354,7 @@ fn spawning_against_a_shutdown_loses_nobody() {
             let handles = spawner.join().expect("no panic");
             for (n, handle) in (0..).zip(handles) {
                 let result = handle
-                    .join_timeout(Duration::from_secs(20))
+                    .join_timeout(Duration::from_secs(60))
                     .expect("it has ended, or was refused");
                 assert!(
                     result == Ok(n)

@@ -153,7 +153,7 @@ fn threads_beyond_the_width_retire_and_come_back() {
         until(|threads| threads == 1);
         is_served(&scheduler);
     }
-    scheduler.block_on(scheduler.shutdown(Duration::from_secs(20)));
+    scheduler.block_on(scheduler.shutdown(Duration::from_secs(60)));
     drop(scheduler);
     while let Ok((_, change)) = events.recv_timeout(TIMEOUT) {
         threads += change;

@@ -46,7 +46,7 @@ fn a_callers_thread_that_ends_unwinds_its_coroutines() {
         assert_eq!(scheduler.block_on(async { spawn(async { 1 }).await }), Ok(1));
         assert_eq!(first.join(), Err(Exit::ThreadEnded));
         assert_eq!(coroutine(&scheduler, |_| 2).join(), Ok(2));
-        assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(20))).is_empty());
+        assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(60))).is_empty());
     }
 }
 

@@ -10,7 +10,7 @@ use procession::Exit;
 use procession::sync::channel;
 
 use super::{Noted, coroutine, driven, this_thread, threaded};
-use crate::scene::{assert_conserved, panic_quietly, soon, soon_closed};
+use crate::scene::{TIMEOUT, assert_conserved, panic_quietly, soon, soon_closed};
 
 #[test]
 fn a_cancel_unwinds_where_the_coroutine_waits() {
@@ -145,34 +145,40 @@ fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
 
 #[test]
 fn a_shutdown_unwinds_all_coroutines_in_time() {
-    let scheduler = threaded(2);
-    let (noted, notes) = mpsc::channel();
-    let children: Vec<_> = (0..20)
-        .map(|number| {
-            let noted = noted.clone();
-            coroutine(&scheduler, move |mut cx| {
-                let _noted = Noted(noted);
-                match number % 4 {
-                    0 => drop(cx.recv()),
-                    1 => cx.sleep(Duration::from_secs(3600)),
-                    2 => loop {
-                        cx.yield_now();
-                    },
-                    // Shielded from a cancel, but not from being terminated.
-                    _ => coroutine::shield(|| cx.sleep(Duration::from_secs(3600))),
-                }
+    for has_threads in [false, true] {
+        let scheduler = if has_threads { threaded(2) } else { driven() };
+        let (noted, notes) = mpsc::channel();
+        let children: Vec<_> = (0..20)
+            .map(|number| {
+                let noted = noted.clone();
+                coroutine(&scheduler, move |mut cx| {
+                    let _noted = Noted(noted);
+                    match number % 4 {
+                        0 => drop(cx.recv()),
+                        1 => cx.sleep(Duration::from_secs(3600)),
+                        2 => loop {
+                            cx.yield_now();
+                        },
+                        // Shielded from a cancel, but not from being terminated.
+                        _ => coroutine::shield(|| cx.sleep(Duration::from_secs(3600))),
+                    }
+                })
             })
-        })
-        .collect();
-    let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
-    assert!(unfinished.processes.is_empty(), "{unfinished:?}");
-    drop(noted);
-    assert_eq!(notes.iter().count(), 20);
-    let exits: Vec<_> = children.into_iter().map(|child| format!("{:?}", child.join())).collect();
-    let killed = exits.iter().filter(|exit| *exit == "Err(Killed)").count();
-    assert_eq!(unfinished.terminated.len(), killed, "{unfinished}");
-    let exits: BTreeSet<_> = exits.into_iter().collect();
-    assert_eq!(exits.into_iter().collect::<Vec<_>>(), ["Err(Killed)", "Err(Shutdown)", "Ok(())"]);
+            .collect();
+        let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
+        // On a busy machine, the last 100 ms may be too short to unwind all of them.
+        assert!(has_threads || unfinished.processes.is_empty(), "{unfinished:?}");
+        assert!(scheduler.block_on(scheduler.shutdown(TIMEOUT)).is_empty());
+        drop(noted);
+        assert_eq!(notes.iter().count(), 20);
+        let exits: Vec<_> =
+            children.into_iter().map(|child| format!("{:?}", child.join())).collect();
+        let killed = exits.iter().filter(|exit| *exit == "Err(Killed)").count();
+        assert_eq!(unfinished.terminated.len(), killed, "{unfinished}");
+        let exits: BTreeSet<_> = exits.into_iter().collect();
+        let expected = ["Err(Killed)", "Err(Shutdown)", "Ok(())"];
+        assert_eq!(exits.into_iter().collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]

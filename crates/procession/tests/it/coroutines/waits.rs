@@ -256,7 +256,7 @@ fn a_coroutine_waits_for_all_that_others_await() {
         let (sender, receiver) = channel::bounded(0);
         drop(spawn(async move { sender.send(3).await }));
         let selected =
-            Select::new().recv(&receiver, |n| n).timeout(Duration::from_secs(20), || None).wait();
+            Select::new().recv(&receiver, |n| n).timeout(Duration::from_secs(60), || None).wait();
         let second =
             Scheduler::builder().worker_threads(1).build().expect("the system has threads");
         let elsewhere =

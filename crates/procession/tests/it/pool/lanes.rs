@@ -12,7 +12,7 @@ use procession_sync::atomic::Ordering::SeqCst;
 use super::{assert_sums, gated};
 use crate::scene::{driven, panic_quietly};
 
-const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 fn threads(capacity: usize, queue: Queue, on_full: OnFull) -> Pool {
     let builder = Pool::builder().capacity(capacity).queue(queue).on_full(on_full);

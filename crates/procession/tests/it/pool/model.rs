@@ -31,7 +31,7 @@ use crate::scene::{driven, panic_quietly};
 const HISTORIES: u32 = 64;
 
 /// Time limit for what must happen on threads.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 

@@ -267,7 +267,7 @@ fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
             if round % 16 == 15 {
                 pool.close();
                 assert!(pool.execute(|| ()).expect_err("it is closed").is_closed());
-                pool.wait(Some(Duration::from_secs(20))).expect("its jobs end");
+                pool.wait(Some(Duration::from_secs(60))).expect("its jobs end");
                 pool.reopen().expect("it has ended");
             }
             if submitting.load(SeqCst) == 0 {
@@ -277,7 +277,7 @@ fn nothing_is_lost_amid_resizes_panics_closes_and_reopens() {
         }
     });
     pool.close();
-    pool.wait(Some(Duration::from_secs(20))).expect("its jobs end");
+    pool.wait(Some(Duration::from_secs(60))).expect("its jobs end");
     let (ran, back, cancelled) = (ran.load(SeqCst), back.load(SeqCst), cancelled.load(SeqCst));
     assert_eq!(
         ran + back + cancelled,

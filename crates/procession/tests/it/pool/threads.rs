@@ -23,7 +23,7 @@ fn of(capacity: usize, queue: Queue, on_full: OnFull) -> Pool {
 
 fn ended(pool: &Pool) {
     pool.close();
-    pool.wait(Some(Duration::from_secs(20))).expect("its jobs end");
+    pool.wait(Some(Duration::from_secs(60))).expect("its jobs end");
     let stats = pool.stats();
     assert_eq!((stats.live, stats.queued, stats.inline), (0, 0, 0));
     assert_sums(&stats);

@@ -132,7 +132,7 @@ fn an_orderly_end_writes_no_file() {
     let folder = Folder::new("none");
     let scheduler = build(&folder, |builder| builder);
     scheduler.spawn(async {}).join().expect("it ends");
-    assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(5))).is_empty());
+    assert!(scheduler.block_on(scheduler.shutdown(Duration::from_secs(60))).is_empty());
     assert_eq!(scheduler.snapshot().recorder.dumps, 0);
     assert!(!folder.path().exists());
 }

@@ -291,10 +291,17 @@ fn a_second_shutdown_reports_what_is_still_there() {
     let scheduler = scheduler(2);
     let (release, released) = mpsc::channel();
     let stuck = Stuck(released);
+    let (drops, dropped) = mpsc::channel::<()>();
     let process = scheduler.spawn(async move {
+        // Dropped in the reverse order.
+        let _stuck = stuck;
+        let _drops = drops;
         pending::<()>().await;
-        drop(stuck);
     });
+    scheduler.run_until_idle();
+    // A shutdown terminates what is not being dropped by then, and the exit is another one.
+    process.cancel();
+    soon_closed(&dropped);
     for _ in 0..2 {
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(20)));
         assert!(unfinished.processes.iter().map(|process| process.pid).eq([process.pid()]));
