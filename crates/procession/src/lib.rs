@@ -117,65 +117,7 @@
 //! an event in its span, unless a hook receives it. Each stall that is reported to
 //! [`Builder::on_stall`] is also an event at the level `WARN`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![deny(unsafe_code)]
-
-#[cfg(not(target_os = "linux"))]
-compile_error!("procession supports Linux only; x86-64 is what its tests run on");
-
-mod assembly;
-pub mod behaviour;
-#[cfg(feature = "tokio")]
-mod bridge;
-#[expect(unsafe_code, reason = "coroutines run on stacks of their own")]
-pub mod coroutine;
-#[cfg(feature = "observe")]
-pub mod door;
-pub mod fs;
-pub mod group;
-#[cfg(feature = "hyper")]
-pub mod http;
-#[cfg(not(feature = "hyper"))]
-#[path = "http/missing.rs"]
-#[doc(hidden)]
-pub mod http;
-pub mod io;
-pub mod machine;
-pub mod mailbox;
-#[cfg(not(all(
-    feature = "signal",
-    feature = "tokio",
-    feature = "observe",
-    feature = "http2",
-    feature = "tls"
-)))]
-mod missing_features;
-pub mod net;
-mod observe;
-pub mod os_process;
-pub mod pool;
-pub mod process;
-mod reactor;
-pub mod recorder;
-pub mod relations;
-pub mod report;
-pub mod scheduler;
-#[cfg(feature = "serde")]
-mod serialize;
-#[cfg(feature = "signal")]
-pub mod signal;
-mod spawn;
-mod stdio;
-#[cfg(feature = "stream")]
-pub mod stream;
-pub mod supervisor;
-pub mod sync;
-mod sys;
-#[cfg(feature = "macros")]
-pub mod testing;
-pub mod time;
-mod util;
-mod variance;
-mod watchdog;
+#![forbid(unsafe_code)]
 
 /// The program in the README of the repository is a test.
 #[cfg(doctest)]
@@ -187,28 +129,47 @@ struct Readme;
 #[doc = include_str!("../README.md")]
 struct CrateReadme;
 
-mod api;
-pub use api::*;
+// What a feature adds to the root stands alone: if the feature is off, the compiler looks for the
+// item here, and names the feature.
 
-// What a feature adds to the root stands here, not in `api`: if the feature is off, the compiler
-// looks for the item here, and names the feature.
+#[doc(inline)]
+pub use procession_runtime::{
+    AbortOnDropHandle, Address, Builder, CallError, Child, Context, Event, Exit, JoinHandle,
+    JoinSet, OnCancel, Outcome, Pid, Reply, Scheduler, Select, SendError, SpawnError, SpawnOptions,
+    blocking, cancelled, current_pid, exit, interval, run, sleep, spawn, spawn_blocking,
+    spawn_fallible, spawn_local, start, start_local, timeout, until_cancelled, yield_if_due,
+    yield_now,
+};
+#[doc(inline)]
+pub use procession_runtime::{
+    behaviour, command, coroutine, fs, group, io, local, look, machine, mailbox, net, os_process,
+    pool, process, recorder, relations, relay, report, request, scheduler, snapshot, supervisor,
+    sync, time,
+};
 
 #[cfg(feature = "tokio")]
-pub mod compat {
-    //! Single futures that need tokio, in processes of any scheduler.
-
-    pub use crate::bridge::{Compat, CompatError, compat};
-}
-
+#[doc(inline)]
+pub use procession_runtime::compat;
+#[cfg(feature = "observe")]
+#[doc(inline)]
+pub use procession_runtime::door;
+#[cfg(feature = "hyper")]
+#[doc(inline)]
+pub use procession_runtime::http;
+#[cfg(not(feature = "hyper"))]
+#[doc(hidden)]
+pub use procession_runtime::http;
 #[cfg(feature = "metrics")]
-pub mod metrics {
-    //! The metrics of a scheduler for the exporters of the crate [`metrics`].
-    //!
-    //! A [`Publisher`] hands them over. With the feature `observe`, a door serves the same metrics
-    //! as text, and needs no exporter.
-
-    pub use crate::observe::facade::Publisher;
-}
+#[doc(inline)]
+pub use procession_runtime::metrics;
+#[cfg(feature = "signal")]
+#[doc(inline)]
+pub use procession_runtime::signal;
+#[cfg(feature = "stream")]
+#[doc(inline)]
+pub use procession_runtime::stream;
+#[cfg(feature = "macros")]
+pub mod testing;
 
 /// Makes an async function the main function of a program.
 ///
@@ -280,48 +241,4 @@ pub use crate::testing::test;
 /// What `procession-sim` implements and looks at. No promise.
 #[cfg(feature = "sim")]
 #[doc(hidden)]
-pub mod sim {
-    pub use crate::sys::os::{
-        CallFault, DatagramAddress, Demand, EnteredSystem, MessageNumber, Network, Os, RunState,
-        SharedLocal, Subject, ThreadBody, WaitSource, enter,
-    };
-
-    /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
-    /// on are bound to the same one.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub fn bind_to_one_processor() -> std::io::Result<()> {
-        crate::sys::Cpus::bind_to_one()
-    }
-
-    /// Calls `act` as if the calling thread were a worker of no scheduler. What it wakes is left to
-    /// other workers, since this one may be about to park.
-    pub fn as_outsider<R>(act: impl FnOnce() -> R) -> R {
-        crate::scheduler::current::as_outsider(act)
-    }
-
-    /// Ends a process between two steps. Returns `true` if it exists.
-    pub fn terminate(pid: crate::Pid) -> bool {
-        crate::scheduler::reach::find(pid)
-            .map(|slot| crate::process::wake::terminate(&slot))
-            .is_some()
-    }
-
-    /// Ends all processes of a scheduler between two steps, for good. From now on, each process
-    /// that is spawned there ends, too.
-    pub fn terminate_all(scheduler: &crate::Scheduler) {
-        scheduler.shared().terminate_all(None);
-    }
-
-    /// Names a process. Its scheduler is left out: the number of a scheduler differs between two
-    /// runs in one program.
-    pub fn name(pid: crate::Pid) -> String {
-        format!("process {}.{}", pid.slot(), pid.generation())
-    }
-
-    /// Lets a process have a step. Returns `true` if it exists.
-    pub fn wake(pid: crate::Pid) -> bool {
-        crate::scheduler::reach::find(pid).map(|slot| crate::process::wake::wake(&slot)).is_some()
-    }
-}
+pub use procession_runtime::sim;

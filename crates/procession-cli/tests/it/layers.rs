@@ -17,5 +17,5 @@ const FLOORS: &[&str] = &[
 
 #[test]
 fn rooms_import_only_the_floors_below() {
-    floors::check(FLOORS);
+    floors::check(concat!(env!("CARGO_MANIFEST_DIR"), "/src"), FLOORS);
 }

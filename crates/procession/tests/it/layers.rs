@@ -1,5 +1,5 @@
-//! The layers of the crate: which rooms may import which, that state never imports verbs, and that
-//! no two types share a name.
+//! The layers of the runtime: which rooms may import which, that state never imports verbs, and
+//! that no two types share a name.
 //!
 //! The test reads the source, as `seams.rs` of `procession-sync` does. The tests of the layers of
 //! other crates share the reader, [`imports`].
@@ -11,6 +11,9 @@ use std::fs;
 use std::path::Path;
 
 use imports::{circles, forbidden, imports, modules, paths};
+
+/// The source of the runtime.
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-runtime/src");
 
 /// The state that refers to itself in a circle: a slot names its scheduler, the scheduler has the
 /// table of slots and the seats of workers, and the handler of a command gets a completion, which
@@ -122,7 +125,7 @@ const GUEST_CRATES: &[&str] = &["hyper", "hyper_util", "metrics", "rustls", "ser
 
 #[test]
 fn no_modules_import_each_other_but_those_of_the_kernel() {
-    let graph = imports();
+    let graph = imports(SOURCE);
     assert!(graph.len() > 100, "the source was found: {} modules", graph.len());
     let mut known: BTreeSet<_> = NEIGHBOURS.iter().map(|cycle| cycle.to_vec()).collect();
     known.insert(KERNEL.to_vec());
@@ -131,7 +134,7 @@ fn no_modules_import_each_other_but_those_of_the_kernel() {
 
 #[test]
 fn rooms_import_only_what_they_may() {
-    let wrong = forbidden(&imports(), ROOMS);
+    let wrong = forbidden(&imports(SOURCE), ROOMS);
     assert!(wrong.is_empty(), "these imports are not allowed: {wrong:?}");
 }
 
@@ -140,7 +143,7 @@ fn rooms_import_only_what_they_may() {
 #[test]
 fn the_kernel_names_no_guest() {
     let room = |module: &str| module.split("::").next().unwrap_or_default().to_owned();
-    let (modules, graph) = (modules(), imports());
+    let (modules, graph) = (modules(SOURCE), imports(SOURCE));
     let known: BTreeSet<_> =
         KERNEL_ROOMS.iter().chain(GUEST_ROOMS).map(|&room| room.to_owned()).collect();
     let found: BTreeSet<_> = modules.keys().map(|module| room(module)).collect();
@@ -209,7 +212,7 @@ fn defined_type(line: &str) -> Option<&str> {
 
 #[test]
 fn no_two_types_have_one_name() {
-    let modules = modules();
+    let modules = modules(SOURCE);
     let mut defined = BTreeMap::<&str, Vec<&str>>::new();
     for (module, code) in &modules {
         for name in code.lines().filter_map(defined_type) {
@@ -276,7 +279,7 @@ fn unsafe_code_is_in_the_islands_and_nowhere_else() {
     let is_unsafe = |code: &str| {
         ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|begin| code.contains(begin))
     };
-    let found: Vec<_> = modules()
+    let found: Vec<_> = modules(SOURCE)
         .into_iter()
         .filter(|(_, code)| is_unsafe(code))
         .map(|(module, _)| module)

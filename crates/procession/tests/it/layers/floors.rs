@@ -9,8 +9,8 @@ use super::imports::{circles, forbidden, imports};
 
 /// Checks that a room imports only rooms of the floors below its own, and that no modules import
 /// each other in a circle. `floors` has the rooms of each floor, from the ground up.
-pub(crate) fn check(floors: &[&str]) {
-    let graph = imports();
+pub(crate) fn check(source: &str, floors: &[&str]) {
+    let graph = imports(source);
     assert_eq!(circles(&graph), BTreeSet::new(), "the circles of imports");
     let (mut rooms, mut below) = (Vec::new(), String::new());
     for floor in floors {

@@ -1,8 +1,8 @@
 //! A reader of imports, for the test of the layers of each crate: which module imports which.
 //!
 //! The reader understands `use` statements and paths that begin with `crate::`, and leaves out the
-//! code of tests. It reads the source of the crate that compiles it, so other crates include this
-//! file by its path.
+//! code of tests. Other crates include this file by its path. A `source` is the folder with the
+//! source of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,8 +14,8 @@ pub(crate) type Graph = BTreeMap<String, BTreeSet<String>>;
 /// Files that only declare modules and the public face, and files of tests.
 const LEFT_OUT: &[&str] = &["lib", "main", "api", "models", "tests"];
 
-/// Returns the modules of the crate with their source, without comments and without tests.
-pub(crate) fn modules() -> BTreeMap<String, String> {
+/// Returns the modules of a crate with their code, without comments and without tests.
+pub(crate) fn modules(source: &str) -> BTreeMap<String, String> {
     fn read(folder: &Path, prefix: &str, modules: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("the source is here") {
             let path = entry.expect("the source is here").path();
@@ -51,7 +51,7 @@ pub(crate) fn modules() -> BTreeMap<String, String> {
         }
     }
     let mut modules = BTreeMap::new();
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut modules);
+    read(Path::new(source), "", &mut modules);
     modules
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn paths(text: &str) -> Vec<String> {
 }
 
 /// Returns the modules that each module imports.
-pub(crate) fn imports() -> Graph {
-    let modules = modules();
+pub(crate) fn imports(source: &str) -> Graph {
+    let modules = modules(source);
     let resolve = |path: &str| {
         let mut path = path.trim_end_matches(':');
         loop {

@@ -6,7 +6,7 @@ use crate::report::CrashReport;
 
 /// Parts of the names of the functions that note a stack, and of those that begin a panic.
 const INNER: &[&str] = &[
-    "procession::process::stack_notes::",
+    "procession_runtime::process::stack_notes::",
     "<core::task::wake::Waker as core::clone::Clone>",
     "__rust_end_short_backtrace",
     "rust_begin_unwind",
@@ -19,7 +19,7 @@ const INNER: &[&str] = &[
 /// The number of innermost frames among which these functions are.
 const INNER_FRAMES: usize = 24;
 /// A part of the name of the function by which the runtime calls a process.
-const OUTER: &str = "procession::process::body::Body>::step";
+const OUTER: &str = "procession_runtime::process::body::Body>::step";
 
 /// A call on a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
