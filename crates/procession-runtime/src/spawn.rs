@@ -1,8 +1,11 @@
 //! Starts processes and awaits their results.
 
+mod coroutine;
 pub(crate) mod join_handle;
 mod known;
+mod launch;
 mod local;
+mod machine;
 mod methods;
 pub(crate) mod options;
 pub(crate) mod process_local;

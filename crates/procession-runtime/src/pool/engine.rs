@@ -72,7 +72,7 @@ struct Reservations<'a> {
 
 impl<'a> Reservations<'a> {
     fn add(&mut self, held: &'a Hold) -> io::Result<()> {
-        let reservation = Reservation::of(held);
+        let reservation = Reservation::take(held);
         if let Some(refusal) = reservation.refusal() {
             self.refused.push(reservation);
             return Err(io::Error::other(refusal.to_string()));

@@ -16,17 +16,16 @@ use crate::process::slot_ref::{recycle, unpin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
 
-/// The contents of a slot at the start of a process.
-pub(crate) struct Birth {
-    pub(crate) kind: &'static Kind,
-    pub(crate) location: &'static Location<'static>,
-    /// A process of the same scheduler.
-    pub(crate) parent: Option<Parent>,
-    pub(crate) extra: Option<Box<Extra>>,
-}
-
-/// Puts a process into a free slot. `others` is the number of pins that it needs besides its own.
-pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn {
+/// Puts a process into a free slot. `parent` is a process of the same scheduler. `others` is the
+/// number of pins that the process needs besides its own.
+pub(crate) fn occupy(
+    slot: NonNull<Slot>,
+    kind: &'static Kind,
+    location: &'static Location<'static>,
+    parent: Option<Parent>,
+    extra: Option<Box<Extra>>,
+    others: u32,
+) -> Newborn {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
     fields.state.renew();
@@ -35,7 +34,7 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn 
     fields.high_water.store(0, Relaxed);
     fields.clear_waiting();
     fields.forget_place();
-    let bound = birth.extra.as_ref().map_or(0, |extra| {
+    let bound = extra.as_ref().map_or(0, |extra| {
         let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);
         debug_assert!(worker < HEADED, "a scheduler has at most 4096 threads");
         let bounded = if extra.bounded.is_some() { HAS_BOUNDED } else { 0 };
@@ -48,13 +47,13 @@ pub(crate) fn occupy(slot: NonNull<Slot>, birth: Birth, others: u32) -> Newborn 
     // and is empty in either case.
     fields.mailbox.with_mut(|mailbox| unsafe { mailbox.write(EventQueue::with_system()) });
     // SAFETY: [free]
-    fields.parent.with_mut(|parent| unsafe { *parent = birth.parent });
+    fields.parent.with_mut(|place| unsafe { *place = parent });
     // SAFETY: [free]
-    fields.kind.with_mut(|kind| unsafe { *kind = birth.kind });
+    fields.kind.with_mut(|place| unsafe { *place = kind });
     // SAFETY: [free]
-    fields.location.with_mut(|location| unsafe { *location = birth.location });
+    fields.location.with_mut(|place| unsafe { *place = location });
     // Relaxed: published with the pin.
-    fields.extra.store(birth.extra.map_or(ptr::null_mut(), Box::into_raw), Relaxed);
+    fields.extra.store(extra.map_or(ptr::null_mut(), Box::into_raw), Relaxed);
     let pins = OWN + others;
     fields.pins.occupy(pins);
     Newborn { slot, pins }
@@ -86,7 +85,7 @@ impl Newborn {
 
     /// Stores the body, and drops the pins that were not taken. Returns the share of the handle and
     /// the one queue entry.
-    // Inlined like `Unqueued::finish`.
+    // Inlined like `SpawnOptions::start_body`.
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn install(self, body: Box<dyn Body>) -> (HandleShare, Ready) {
         let newborn = mem::ManuallyDrop::new(self);

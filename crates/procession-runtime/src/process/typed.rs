@@ -2,7 +2,7 @@
 //!
 //! A slot has no type parameter, since a table holds processes of all message types. `[typed]`: a
 //! [`TypedPin`] is made from a newborn process that was begun with the [`TypedKind`] that types it
-//! ([`TypedKind::newborn`]), or after a check of the kind in the slot. A process keeps its kind as
+//! ([`TypedKind::pin`]), or after a check of the kind in the slot. A process keeps its kind as
 //! long as its slot is pinned, so the mailbox of the slot is one of `M`.
 
 use std::fmt;
@@ -85,40 +85,17 @@ impl<M: Send + 'static> TypedKind<M> {
         Self { kind, message: PhantomData }
     }
 
-    /// Returns a new process of this kind, with its type. The caller has begun the process with
-    /// this kind (`[typed]`), perhaps with another effect of a cancel.
+    /// Takes one of the pins of a new process, besides its own. The caller has begun the process
+    /// with this kind (`[typed]`), perhaps with another effect of a cancel.
     #[inline]
-    pub(crate) fn newborn<'a>(&self, newborn: &'a mut Newborn) -> TypedNewborn<'a, M> {
+    pub(crate) fn pin(&self, newborn: &mut Newborn) -> TypedPin<M> {
         debug_assert!((newborn.kind().message)() == (self.kind.message)(), "[typed]");
-        TypedNewborn { newborn, message: PhantomData }
+        TypedPin { pin: newborn.pin(), message: PhantomData }
     }
 
     /// Returns the kind without its type.
     pub(crate) fn erased(&self) -> &'static Kind {
         self.kind
-    }
-}
-
-/// A new process that receives messages of type `M`.
-pub(crate) struct TypedNewborn<'a, M> {
-    newborn: &'a mut Newborn,
-    message: Typed<M>,
-}
-
-impl<M: Send + 'static> TypedNewborn<'_, M> {
-    /// Takes one of its pins, besides its own.
-    #[inline]
-    pub(crate) fn pin(&mut self) -> TypedPin<M> {
-        TypedPin { pin: self.newborn.pin(), message: PhantomData }
-    }
-}
-
-impl<M> Deref for TypedNewborn<'_, M> {
-    type Target = Newborn;
-
-    #[inline]
-    fn deref(&self) -> &Newborn {
-        self.newborn
     }
 }
 

@@ -111,12 +111,12 @@ impl Shared {
     }
 
     /// Decides what becomes of a process that was counted and made reachable, in case a shutdown
-    /// began meanwhile. `inside` is `true` if one of the scheduler's own processes spawned it.
-    pub(crate) fn after_publishing(&self, slot: &Slot, inside: bool) -> Newcomer {
+    /// began meanwhile.
+    pub(crate) fn after_publishing(&self, slot: &Slot) -> Newcomer {
         match self.lifetime.closing.phase_after_publishing() {
             shutdown::OPEN => Newcomer::Runs,
             shutdown::STOPPING => {
-                if !inside {
+                if slot.parent_in_table().is_none() {
                     // The process was accepted before the shutdown began, and the shutdown may have
                     // passed its slot. It is ACTIVE, and the spawner queues it.
                     let _ = cancellation(slot)(&slot.state);

@@ -35,7 +35,8 @@ impl SpawnOptions {
         F::Output: Send + 'static,
     {
         let location = crate::scheduler::owner::caller();
-        self.launch(TypedKind::<Nothing>::local(), location, 0, make, |make, _| {
+        let kind = TypedKind::<Nothing>::local().erased();
+        self.launch(kind, location, 0, make, |make, _| {
             Ok(Box::new(LocalBody::<_, _, AnyOutput>::new(make)))
         })
         .map(|(share, monitor)| JoinHandle::new(share, monitor))
@@ -70,9 +71,9 @@ impl SpawnOptions {
         let location = crate::scheduler::owner::caller();
         let mut address = None;
         let kind = TypedKind::<M>::local_with_context();
-        self.launch(kind, location, 2, process, |process, newborn| {
-            address = Some(Address::new(newborn.pin()));
-            let context = Context::new(newborn.pin());
+        self.launch(kind.erased(), location, 2, process, |process, newborn| {
+            address = Some(Address::new(kind.pin(newborn)));
+            let context = Context::new(kind.pin(newborn));
             Ok(Box::new(LocalBody::<_, _, ByOutcome>::new(move || process(context))))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))

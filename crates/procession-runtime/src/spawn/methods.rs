@@ -1,14 +1,11 @@
-//! The methods of a [`Scheduler`] that start processes.
+//! The methods of a [`Scheduler`] that start async and local processes.
 
 use std::future::Future;
 
-use crate::coroutine;
-use crate::machine::process::Process;
 use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::scheduler::owner::Scheduler;
-use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::options::SpawnOptions;
 
@@ -73,36 +70,5 @@ impl Scheduler {
         fn() -> F::Output: Returns,
     {
         SpawnOptions::new().on(self).start_local(process)
-    }
-
-    /// Starts a coroutine on this scheduler. See
-    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
-    ///
-    /// # Errors
-    /// [`SpawnError`], which holds the function.
-    #[track_caller]
-    pub fn spawn_coroutine<M, F, T>(&self, function: F) -> Result<Child<M, T>, SpawnError<F>>
-    where
-        M: Send + 'static,
-        F: FnOnce(coroutine::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
-        fn() -> T: Returns,
-    {
-        SpawnOptions::new().on(self).spawn_coroutine(function)
-    }
-
-    /// Starts a state machine on this scheduler. See
-    /// [`spawn_machine`](crate::machine::spawn_machine).
-    ///
-    /// # Errors
-    /// [`SpawnError`], which holds the state machine.
-    #[track_caller]
-    pub fn spawn_machine<P: Process>(
-        &self,
-        process: P,
-        method: &str,
-        input: P::Input,
-    ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
-        SpawnOptions::new().on(self).spawn_machine(process, method, input)
     }
 }

@@ -1,69 +1,57 @@
-//! The options of a new process, and the steps that start it.
+//! The options of a new process.
 
 use std::future::Future;
-use std::num::NonZeroU32;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::Exit;
-use crate::coroutine::body::{CoBody, Placement};
-use crate::machine::init_error::InitError;
-use crate::machine::process::{MachineBody, Process};
 use crate::mailbox::address::Address;
 use crate::mailbox::bounds::WhenFull;
 use crate::mailbox::context::Context;
-use crate::mailbox::deliver::take_over;
 use crate::mailbox::kept::KeptMailbox;
-use crate::mailbox::request;
 use crate::process::async_body::AsyncBody;
-use crate::process::body::Body;
-use crate::process::handling::Handling;
-use crate::process::life::{Birth, HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::reporting::Reporting;
-use crate::process::slot::{Extra, Kind, Slot, SlotRef};
-use crate::process::typed::{COROUTINE, Nothing, TypedKind, TypedNewborn};
-use crate::relations::links;
-use crate::relations::names::RegisterError;
-use crate::relations::signal::MonitorRef;
+use crate::process::slot::SlotRef;
+use crate::process::typed::{Nothing, TypedKind};
 use crate::relations::table_entry::TableEntry;
-use crate::scheduler::current::{self, Hold};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
+use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::known::Known;
-use crate::spawn::reservation::{Reservation, queue};
 
 /// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SpawnOptions {
-    scheduler: Option<Arc<Shared>>,
+    pub(super) scheduler: Option<Arc<Shared>>,
     /// Boxed, since few processes have any of them, and all spawns pass the pointer on (`step`: 5 %
     /// of the instructions of a spawn).
-    rest: Option<Box<Rest>>,
+    pub(super) rest: Option<Box<Rest>>,
 }
 
 /// The options that few processes have.
 #[derive(Debug, Default)]
-struct Rest {
-    label: Option<Box<str>>,
-    affinity: Option<u32>,
-    mailbox: Option<(u32, WhenFull)>,
-    link: bool,
-    monitor: bool,
-    scoped: bool,
-    stack_bytes: Option<usize>,
-    supervised: bool,
-    known: Known,
-    is_expendable: bool,
-    kept: Option<Arc<KeptMailbox>>,
-    on_cancel: Option<OnCancel>,
-    reporting: Option<Reporting>,
+pub(super) struct Rest {
+    pub(super) label: Option<Box<str>>,
+    pub(super) affinity: Option<u32>,
+    pub(super) mailbox: Option<(u32, WhenFull)>,
+    pub(super) link: bool,
+    pub(super) monitor: bool,
+    pub(super) scoped: bool,
+    pub(super) stack_bytes: Option<usize>,
+    pub(super) supervised: bool,
+    pub(super) known: Known,
+    pub(super) is_expendable: bool,
+    pub(super) kept: Option<Arc<KeptMailbox>>,
+    pub(super) on_cancel: Option<OnCancel>,
+    pub(super) reporting: Option<Reporting>,
     /// The reported place of the spawn, if it is not the caller's.
-    location: Option<&'static Location<'static>>,
+    pub(super) location: Option<&'static Location<'static>>,
+    /// The running process, if the new one is to be related to it. Set when the options are
+    /// checked.
+    pub(super) own: Option<SlotRef>,
 }
 
 impl SpawnOptions {
@@ -292,7 +280,8 @@ impl SpawnOptions {
         F::Output: Send + 'static,
         J: Judge<F::Output> + 'static,
     {
-        self.launch(TypedKind::<Nothing>::plain(), location, 0, body, |body, _| Ok(body))
+        let kind = TypedKind::<Nothing>::plain().erased();
+        self.launch(kind, location, 0, body, |body, _| Ok(body))
             .map(|(share, monitor)| JoinHandle::new(share, monitor))
     }
 
@@ -341,33 +330,14 @@ impl SpawnOptions {
         P::Output: Send + 'static,
         fn() -> P::Output: Returns,
     {
+        let kind = TypedKind::<M>::with_context();
         let mut address = None;
-        self.launch(TypedKind::<M>::with_context(), location, 2, value, |value, newborn| {
-            address = Some(Address::new(newborn.pin()));
-            let context = Context::new(newborn.pin());
+        self.launch(kind.erased(), location, 2, value, |value, newborn| {
+            address = Some(Address::new(kind.pin(newborn)));
+            let context = Context::new(kind.pin(newborn));
             // The closure runs in the first step, so its panic ends the process and not the caller.
             let future = async move { process(context, value).await };
             Ok(Box::new(AsyncBody::<_, ByOutcome>::Runs(future)))
-        })
-        .map(|(share, monitor)| Child::new(address, share, monitor))
-    }
-
-    /// Starts a state machine. See [`spawn_machine`](crate::machine::spawn_machine).
-    ///
-    /// # Errors
-    /// Returns [`SpawnError`] as [`try_spawn`](Self::try_spawn) does, or if `init` refuses.
-    #[track_caller]
-    pub fn spawn_machine<P: Process>(
-        self,
-        process: P,
-        method: &str,
-        input: P::Input,
-    ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
-        let location = crate::scheduler::owner::caller();
-        let mut address = None;
-        self.launch(TypedKind::<P::Message>::machine(), location, 1, process, |process, newborn| {
-            address = Some(Address::new(newborn.pin()));
-            MachineBody::init(process, method, input).map(|body| body as Box<dyn Body>)
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
@@ -383,127 +353,9 @@ impl SpawnOptions {
         self
     }
 
-    /// Starts a coroutine. See [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
-    ///
-    /// # Errors
-    /// [`SpawnError`] returns the function if coroutines are not enabled, the scheduler is at its
-    /// limit or shutting down, or there is no worker of the number given.
-    #[track_caller]
-    pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
-    where
-        M: Send + 'static,
-        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
-        fn() -> T: Returns,
-    {
-        let location = crate::scheduler::owner::caller();
-        self.launch_coroutine(location, function, |cx, function| function(cx), Placement::PINNED)
-    }
-
-    /// Starts a coroutine from a value, which comes back if the coroutine is refused.
-    pub(crate) fn launch_coroutine<M, V, F, T>(
-        self,
-        location: &'static Location<'static>,
-        value: V,
-        function: F,
-        placement: Placement,
-    ) -> Result<Child<M, T>, SpawnError<V>>
-    where
-        M: Send + 'static,
-        V: Send + 'static,
-        F: FnOnce(crate::coroutine::context::Context<M>, V) -> T + Send + 'static,
-        T: Send + 'static,
-        fn() -> T: Returns,
-    {
-        let bytes = self.rest.as_ref().and_then(|rest| rest.stack_bytes);
-        let mut address = None;
-        self.launch(TypedKind::<M>::coroutine(), location, 2, value, |value, newborn| {
-            address = Some(Address::new(newborn.pin()));
-            let context = crate::coroutine::context::Context::new(Context::new(newborn.pin()));
-            let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);
-            Ok(Box::new(CoBody::new(move || function(context, value), bytes, placement)))
-        })
-        .map(|(share, monitor)| Child::new(address, share, monitor))
-    }
-
-    /// Puts a process into a slot, and queues it. `pins` is the number of pins that its address and
-    /// its context take. `body` can hand out that many at no cost.
-    ///
-    /// A program has an instance of this for each place that starts a process. So all that does not
-    /// depend on the types is in [`begin`](Self::begin) and [`Unqueued`].
-    pub(super) fn launch<M: Send + 'static, T>(
-        self,
-        kind: TypedKind<M>,
-        location: &'static Location<'static>,
-        pins: u32,
-        content: T,
-        body: impl FnOnce(T, &mut TypedNewborn<'_, M>) -> Result<Box<dyn Body>, (T, InitError)>,
-    ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
-        let shared = self.hold();
-        // Stopped before the process is counted. Otherwise the test clock could move on while a
-        // thread waits for the process to end.
-        let _stopped = shared.stop_clock();
-        let mut unqueued = match self.begin(&shared, kind.erased(), location, pins) {
-            Ok(unqueued) => unqueued,
-            Err(kind) => return Err(SpawnError::new(content, kind)),
-        };
-        match body(content, &mut kind.newborn(&mut unqueued.newborn)) {
-            Ok(body) => Ok(unqueued.finish(body)),
-            Err((refused, error)) => Err(SpawnError::new(refused, unqueued.refuse(error))),
-        }
-    }
-
-    #[inline]
-    fn hold(&self) -> Hold {
-        match &self.scheduler {
-            Some(scheduler) => Hold::Shared(Arc::clone(scheduler)),
-            None => crate::scheduler::owner::here(),
-        }
-    }
-
-    /// Puts a process without a body into a slot.
-    // Inlined in optimised builds, like `Unqueued::finish` and what both call: a spawn then takes
-    // 892 instructions, and 980 if they are calls. Other builds compile faster without.
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    fn begin<'a>(
-        self,
-        shared: &'a Hold,
-        mut kind: &'static Kind,
-        location: &'static Location<'static>,
-        pins: u32,
-    ) -> Result<Unqueued<'a>, SpawnErrorKind> {
-        let parent = current::parent_in(shared);
-        let reservation = Reservation::take(shared, parent.is_some());
-        if reservation.is_closing() {
-            return Err(SpawnErrorKind::Closing);
-        }
-        if kind.name == COROUTINE && shared.coroutines.stacks.is_none() {
-            return Err(SpawnErrorKind::NoCoroutines);
-        }
-        let mut rest = match self.rest {
-            Some(rest) => Some(rest.prepare(kind, shared)?),
-            None => None,
-        };
-        if let Some(on_cancel) = rest.as_ref().and_then(|rest| rest.on_cancel) {
-            kind = kind.with_on_cancel(on_cancel);
-        }
-        let mut extra = rest.as_mut().and_then(|rest| rest.extra.take());
-        if shared.processes.has_request_ids {
-            extra = Some(inherit_request(extra));
-        }
-        #[cfg(feature = "sim")]
-        if shared.world.numbering().is_some() {
-            extra.get_or_insert_default().headed = true;
-        }
-        let location = rest.as_ref().and_then(|rest| rest.location).unwrap_or(location);
-        let newborn = reservation.occupy(Birth { kind, location, parent, extra }, pins)?;
-        if let Some(rest) = rest.as_mut()
-            && let Err(error) = rest.introduce(shared, &newborn)
-        {
-            end_refused(shared, &newborn, &Exit::Refused);
-            return Err(SpawnErrorKind::Name(error));
-        }
-        Ok(Unqueued { newborn, inside: parent.is_some(), rest, shared })
+    /// Returns the size that [`stack_size`](Self::stack_size) has set.
+    pub(crate) fn chosen_stack_size(&self) -> Option<usize> {
+        self.rest.as_ref()?.stack_bytes
     }
 }
 
@@ -512,157 +364,4 @@ type RefusedBody<F, J> = SpawnError<Box<AsyncBody<F, J>>>;
 /// Returns the future of a body that is refused.
 fn unboxed<F: Future, J>(error: RefusedBody<F, J>) -> SpawnError<F> {
     error.map(|body| body.into_future().expect("a body that is refused has not run"))
-}
-
-/// A process that is in its slot, and has no body yet.
-struct Unqueued<'a> {
-    newborn: Newborn,
-    /// A process of the same scheduler starts it.
-    inside: bool,
-    rest: Option<Box<Prepared>>,
-    shared: &'a Hold,
-}
-
-impl Unqueued<'_> {
-    /// Queues the process.
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    fn finish(self, body: Box<dyn Body>) -> (HandleShare, Option<MonitorRef>) {
-        let Self { newborn, inside, rest, shared } = self;
-        newborn.set_body_bytes(size_of_val(&*body));
-        #[cfg(feature = "tracing")]
-        let body = crate::process::span::traced(&newborn, body);
-        let (share, ready) = newborn.install(body);
-        let monitor = rest.and_then(|rest| rest.relate(share.slot()));
-        queue(shared, ready, inside);
-        (share, monitor)
-    }
-
-    /// Ends the process, which could not be initialised.
-    #[cold]
-    fn refuse(self, error: InitError) -> SpawnErrorKind {
-        end_refused(self.shared, &self.newborn, &error.exit());
-        SpawnErrorKind::Init(error)
-    }
-}
-
-/// Lets a new process receive messages with headers, and work for the request of its spawner.
-#[cold]
-fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
-    let mut extra = extra.unwrap_or_default();
-    extra.headed = true;
-    if let Some(request) = request::current() {
-        let handling = Handling { request: Some(request), ..Handling::default() };
-        extra.handling = procession_sync::Mutex::new(Some(Box::new(handling)));
-    }
-    extra
-}
-
-/// Ends a process that does not run after all. Others may have found it by its name or PID, sent to
-/// it and monitored it. For them it ends like any other process.
-#[cold]
-fn end_refused(shared: &Shared, newborn: &Newborn, exit: &Exit) {
-    current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
-    newborn.refuse();
-    if links::complete(newborn).is_related() {
-        links::settle(newborn, exit);
-    }
-    shared.count_refused();
-}
-
-/// The options that few processes have, checked and built.
-struct Prepared {
-    extra: Option<Box<Extra>>,
-    /// The running process, if the new one is to be related to it.
-    own: Option<SlotRef>,
-    link: bool,
-    monitor: bool,
-    scoped: bool,
-    supervised: bool,
-    known: Known,
-    on_cancel: Option<OnCancel>,
-    location: Option<&'static Location<'static>>,
-}
-
-impl Rest {
-    #[cold]
-    fn prepare(self, kind: &Kind, shared: &Shared) -> Result<Box<Prepared>, SpawnErrorKind> {
-        let Self {
-            label,
-            affinity,
-            mailbox,
-            link,
-            monitor,
-            scoped,
-            stack_bytes: _,
-            supervised,
-            known,
-            is_expendable,
-            kept,
-            on_cancel,
-            reporting,
-            location,
-        } = self;
-        if let Some(worker) = affinity.filter(|&worker| worker >= shared.seats.first()) {
-            return Err(SpawnErrorKind::Affinity { worker, width: shared.seats.first() });
-        }
-        let relates = link || monitor || scoped || supervised;
-        let own = if relates { current::current() } else { None };
-        if relates && own.is_none() {
-            return Err(SpawnErrorKind::NoProcess);
-        }
-        let bounded = match mailbox {
-            Some((capacity, when_full)) => {
-                let capacity = NonZeroU32::new(capacity).ok_or(SpawnErrorKind::Mailbox)?;
-                Some((kind.make_bounded)(capacity, when_full.into()))
-            }
-            None => None,
-        };
-        let has_extra = label.is_some()
-            || affinity.is_some()
-            || bounded.is_some()
-            || kept.is_some()
-            || reporting.is_some()
-            || is_expendable;
-        let extra = has_extra.then(|| {
-            let rest = Extra::default();
-            Box::new(Extra { label, affinity, bounded, kept, reporting, is_expendable, ..rest })
-        });
-        Ok(Box::new(Prepared {
-            extra,
-            own,
-            link,
-            monitor,
-            scoped,
-            supervised,
-            known,
-            on_cancel,
-            location,
-        }))
-    }
-}
-
-impl Prepared {
-    /// Makes the new process known, once it has the messages that it takes over, so that everything
-    /// that is sent to it comes behind these.
-    #[cold]
-    fn introduce(&mut self, shared: &Shared, newborn: &Slot) -> Result<(), RegisterError> {
-        take_over(newborn);
-        self.known.announce(shared, newborn.pid())
-    }
-
-    /// Relates the running process to the new one, which is not queued yet.
-    #[cold]
-    fn relate(self, newborn: &Slot) -> Option<MonitorRef> {
-        let own = self.own?;
-        if self.link {
-            links::link_newborn(&own, newborn);
-        }
-        if self.supervised {
-            links::supervise_newborn(&own, newborn);
-        }
-        if self.scoped {
-            links::adopt_newborn(&own, newborn);
-        }
-        self.monitor.then(|| crate::relations::links::monitor_newborn(&own, newborn))
-    }
 }

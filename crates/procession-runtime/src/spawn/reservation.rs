@@ -6,19 +6,18 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use crate::process::async_body::AsyncBody;
-use crate::process::life::{Birth, Newborn};
-use crate::process::slot::{Ready, Slot};
+use crate::process::life::Newborn;
+use crate::process::slot::{Extra, Kind, Parent, Ready, Slot};
 use crate::process::typed::{Nothing, TypedKind};
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::end::Newcomer;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 
-/// Queues a new process, or ends it if no worker will run it. `inside` is set if a process of the
-/// same scheduler starts it.
+/// Queues a new process, or ends it if no worker will run it.
 #[inline]
-pub(super) fn queue(shared: &Hold, ready: Ready, inside: bool) {
-    match shared.after_publishing(ready.slot(), inside) {
+pub(super) fn queue(shared: &Hold, ready: Ready) {
+    match shared.after_publishing(ready.slot()) {
         Newcomer::Runs => current::enqueue_newborn(shared, ready),
         Newcomer::Ends => crate::scheduler::run::end_unqueued(shared, ready),
     }
@@ -44,15 +43,19 @@ impl From<Unavailable> for SpawnErrorKind {
 /// process. This must not happen under a lock, since it can end the scheduler.
 pub(crate) struct Reservation<'a> {
     shared: &'a Hold,
+    /// The process of the same scheduler that starts it.
+    parent: Option<Parent>,
     slot: Result<NonNull<Slot>, Unavailable>,
 }
 
 impl<'a> Reservation<'a> {
-    /// Counts a process, and takes a slot for it. `inside` is set if a process of the same
-    /// scheduler starts it.
-    // Inlined like `begin`: as a call it takes 27 instructions more of some 800 for a spawn.
+    /// Counts a process, and takes a slot for it. The test clock must stand still until the process
+    /// has started.
+    // Inlined like `SpawnOptions::fill`: as a call it takes 27 instructions more of some 800 for a
+    // spawn.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(super) fn take(shared: &'a Hold, inside: bool) -> Self {
+    pub(crate) fn take(shared: &'a Hold) -> Self {
+        let parent = current::parent_in(shared);
         let local = shared.local();
         local.map_or_else(crate::scheduler::budget::spend, |local| local.step.spend());
         // Counted before the phase is read. A shutdown that begins afterwards then waits for this
@@ -60,17 +63,18 @@ impl<'a> Reservation<'a> {
         local
             .map_or_else(|| current::counter(shared), LocalWorker::counter)
             .add(|stats| &stats.spawned, 1);
-        let slot = if shared.lifetime.takes_processes(inside) {
+        let slot = if shared.lifetime.takes_processes(parent.is_some()) {
             current::free_slot(shared).ok_or(Unavailable::Limit)
         } else {
             Err(Unavailable::Closing)
         };
-        Self { shared, slot }
+        Self { shared, parent, slot }
     }
 
-    /// Takes a reservation for a pool. The process must start before the clock may go on.
-    pub(crate) fn of(shared: &'a Hold) -> Self {
-        Self::take(shared, current::parent_in(shared).is_some())
+    /// Returns the scheduler of the process.
+    #[inline]
+    pub(super) fn shared(&self) -> &'a Hold {
+        self.shared
     }
 
     /// Returns the error, if there is no room.
@@ -83,9 +87,17 @@ impl<'a> Reservation<'a> {
         self.slot == Err(Unavailable::Closing)
     }
 
+    /// Puts a process into the slot. `pins` is the number of pins that it needs besides its own.
     #[inline]
-    pub(super) fn occupy(self, birth: Birth, pins: u32) -> Result<Newborn, Unavailable> {
-        let newborn = crate::process::life::occupy(self.slot?, birth, pins);
+    pub(super) fn occupy(
+        self,
+        kind: &'static Kind,
+        location: &'static Location<'static>,
+        extra: Option<Box<Extra>>,
+        pins: u32,
+    ) -> Result<Newborn, Unavailable> {
+        let newborn =
+            crate::process::life::occupy(self.slot?, kind, location, self.parent, extra, pins);
         mem::forget(self);
         Ok(newborn)
     }
@@ -98,13 +110,10 @@ impl<'a> Reservation<'a> {
     {
         let shared = self.shared;
         let kind = TypedKind::<Nothing>::with_context().erased();
-        let (location, parent) = (Location::caller(), current::parent_in(shared));
-        let Ok(newborn) = self.occupy(Birth { kind, location, parent, extra: None }, 0) else {
-            return;
-        };
+        let Ok(newborn) = self.occupy(kind, Location::caller(), None, 0) else { return };
         newborn.set_body_bytes(size_of_val(&*body));
         let (_share, ready) = newborn.install(body);
-        queue(shared, ready, parent.is_some());
+        queue(shared, ready);
     }
 }
 

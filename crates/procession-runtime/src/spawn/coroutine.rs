@@ -1,0 +1,78 @@
+//! The start of a coroutine.
+
+use std::panic::Location;
+
+use crate::coroutine::body::{CoBody, Placement};
+use crate::coroutine::context::Context;
+use crate::mailbox;
+use crate::mailbox::address::Address;
+use crate::process::outcome::Returns;
+use crate::process::typed::TypedKind;
+use crate::scheduler::owner::Scheduler;
+use crate::scheduler::spawn_error::SpawnError;
+use crate::spawn::join_handle::Child;
+use crate::spawn::options::SpawnOptions;
+
+impl SpawnOptions {
+    /// Starts a coroutine. See [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
+    ///
+    /// # Errors
+    /// [`SpawnError`] returns the function if coroutines are not enabled, the scheduler is at its
+    /// limit or shutting down, or there is no worker of the number given.
+    #[track_caller]
+    pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
+    {
+        let location = crate::scheduler::owner::caller();
+        self.launch_coroutine(location, function, |cx, function| function(cx), Placement::PINNED)
+    }
+
+    /// Starts a coroutine from a value, which comes back if the coroutine is refused.
+    pub(crate) fn launch_coroutine<M, V, F, T>(
+        self,
+        location: &'static Location<'static>,
+        value: V,
+        function: F,
+        placement: Placement,
+    ) -> Result<Child<M, T>, SpawnError<V>>
+    where
+        M: Send + 'static,
+        V: Send + 'static,
+        F: FnOnce(Context<M>, V) -> T + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
+    {
+        let bytes = self.chosen_stack_size();
+        let kind = TypedKind::<M>::coroutine();
+        let mut address = None;
+        self.launch(kind.erased(), location, 2, value, |value, newborn| {
+            address = Some(Address::new(kind.pin(newborn)));
+            let context = Context::new(mailbox::context::Context::new(kind.pin(newborn)));
+            let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);
+            Ok(Box::new(CoBody::new(move || function(context, value), bytes, placement)))
+        })
+        .map(|(share, monitor)| Child::new(address, share, monitor))
+    }
+}
+
+impl Scheduler {
+    /// Starts a coroutine on this scheduler. See
+    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
+    ///
+    /// # Errors
+    /// [`SpawnError`], which holds the function.
+    #[track_caller]
+    pub fn spawn_coroutine<M, F, T>(&self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    where
+        M: Send + 'static,
+        F: FnOnce(Context<M>) -> T + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
+    {
+        SpawnOptions::new().on(self).spawn_coroutine(function)
+    }
+}

@@ -1,0 +1,223 @@
+//! The way of a spawn, from its options to the queued process.
+//!
+//! A spawn has four forms. Each form owns what the forms before it have taken, and is either turned
+//! into the next form or dropped, which takes everything back.
+//!
+//! | form | what it owns | what undoes it |
+//! |---|---|---|
+//! | [`SpawnOptions`], beside what is to run | the choices of the caller | a drop: nothing is taken yet |
+//! | [`Reservation`] | a count among the spawned processes, and a free slot | a drop, which returns the slot and counts the process as refused |
+//! | [`Newborn`] | a slot with a process that has no body yet; the process has a PID, and perhaps a name and entries in registries | [`refuse`], because others may already have found the process |
+//! | [`HandleShare`], for the [`JoinHandle`](crate::JoinHandle) | the result of the process, which has a body and is queued | nothing: from here on the process ends like any other process |
+//!
+//! [`launch`](SpawnOptions::launch) goes through all four. A refusal at any step returns what was
+//! to run to the caller, in the [`SpawnError`].
+
+use std::num::NonZeroU32;
+use std::panic::Location;
+
+use crate::Exit;
+use crate::machine::init_error::InitError;
+use crate::mailbox::deliver::take_over;
+use crate::mailbox::request;
+use crate::process::body::Body;
+use crate::process::handling::Handling;
+use crate::process::life::{HandleShare, Newborn};
+use crate::process::slot::{Extra, Kind, Slot};
+use crate::process::typed::COROUTINE;
+use crate::relations::links;
+use crate::relations::names::RegisterError;
+use crate::relations::signal::MonitorRef;
+use crate::scheduler::current::{self, Hold};
+use crate::scheduler::shared::Shared;
+use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
+use crate::spawn::options::{Rest, SpawnOptions};
+use crate::spawn::reservation::{Reservation, queue};
+
+impl SpawnOptions {
+    /// Puts a process into a slot, and queues it. `pins` is the number of pins that its address and
+    /// its context take. `body` can take that many at no cost.
+    ///
+    /// A program has an instance of this for each place that starts a process. So all that does not
+    /// depend on the types is in [`fill`](Self::fill) and [`start_body`](Self::start_body).
+    pub(crate) fn launch<T>(
+        mut self,
+        kind: &'static Kind,
+        location: &'static Location<'static>,
+        pins: u32,
+        content: T,
+        body: impl FnOnce(T, &mut Newborn) -> Result<Box<dyn Body>, (T, InitError)>,
+    ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
+        let shared = self.hold();
+        // Stopped before the process is counted. Otherwise the test clock could move on while a
+        // thread waits for the process to end.
+        let _stopped = shared.stop_clock();
+        let mut newborn = match self.fill(Reservation::take(&shared), kind, location, pins) {
+            Ok(newborn) => newborn,
+            Err(kind) => return Err(SpawnError::new(content, kind)),
+        };
+        match body(content, &mut newborn) {
+            Ok(body) => Ok(self.start_body(&shared, newborn, body)),
+            Err((refused, error)) => {
+                refuse(&shared, &newborn, &error.exit());
+                Err(SpawnError::new(refused, SpawnErrorKind::Init(error)))
+            }
+        }
+    }
+
+    #[inline]
+    fn hold(&mut self) -> Hold {
+        match self.scheduler.take() {
+            Some(scheduler) => Hold::Shared(scheduler),
+            None => crate::scheduler::owner::here(),
+        }
+    }
+
+    /// Puts a process without a body into the reserved slot.
+    // Inlined in optimised builds, like `start_body` and what both call: a spawn then takes 892
+    // instructions, and 980 if they are calls. Other builds compile faster without.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn fill(
+        &mut self,
+        reservation: Reservation<'_>,
+        mut kind: &'static Kind,
+        mut location: &'static Location<'static>,
+        pins: u32,
+    ) -> Result<Newborn, SpawnErrorKind> {
+        let shared = reservation.shared();
+        if reservation.is_closing() {
+            return Err(SpawnErrorKind::Closing);
+        }
+        if kind.name == COROUTINE && shared.coroutines.stacks.is_none() {
+            return Err(SpawnErrorKind::NoCoroutines);
+        }
+        let mut extra = None;
+        if let Some(rest) = &mut self.rest {
+            extra = rest.prepare(kind, shared)?;
+            kind = rest.on_cancel.map_or(kind, |on_cancel| kind.with_on_cancel(on_cancel));
+            location = rest.location.unwrap_or(location);
+        }
+        if shared.processes.has_request_ids {
+            extra = Some(inherit_request(extra));
+        }
+        #[cfg(feature = "sim")]
+        if shared.world.numbering().is_some() {
+            extra.get_or_insert_default().headed = true;
+        }
+        let newborn = reservation.occupy(kind, location, extra, pins)?;
+        if let Some(rest) = &mut self.rest
+            && let Err(error) = rest.introduce(shared, &newborn)
+        {
+            refuse(shared, &newborn, &Exit::Refused);
+            return Err(SpawnErrorKind::Name(error));
+        }
+        Ok(newborn)
+    }
+
+    /// Gives the process its body, relates it to the running process, and queues it.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn start_body(
+        self,
+        shared: &Hold,
+        newborn: Newborn,
+        body: Box<dyn Body>,
+    ) -> (HandleShare, Option<MonitorRef>) {
+        newborn.set_body_bytes(size_of_val(&*body));
+        #[cfg(feature = "tracing")]
+        let body = crate::process::span::traced(&newborn, body);
+        let (share, ready) = newborn.install(body);
+        let monitor = self.rest.and_then(|rest| rest.relate(share.slot()));
+        queue(shared, ready);
+        (share, monitor)
+    }
+}
+
+impl Rest {
+    /// Checks the options, finds the running process if the new one is to be related to it, and
+    /// returns the fields that few processes need.
+    #[cold]
+    fn prepare(
+        &mut self,
+        kind: &Kind,
+        shared: &Shared,
+    ) -> Result<Option<Box<Extra>>, SpawnErrorKind> {
+        if let Some(worker) = self.affinity.filter(|&worker| worker >= shared.seats.first()) {
+            return Err(SpawnErrorKind::Affinity { worker, width: shared.seats.first() });
+        }
+        if self.link || self.monitor || self.scoped || self.supervised {
+            self.own = Some(current::current().ok_or(SpawnErrorKind::NoProcess)?);
+        }
+        let bounded = match self.mailbox {
+            Some((capacity, when_full)) => {
+                let capacity = NonZeroU32::new(capacity).ok_or(SpawnErrorKind::Mailbox)?;
+                Some((kind.make_bounded)(capacity, when_full.into()))
+            }
+            None => None,
+        };
+        let has_extra = self.label.is_some()
+            || self.affinity.is_some()
+            || bounded.is_some()
+            || self.kept.is_some()
+            || self.reporting.is_some()
+            || self.is_expendable;
+        Ok(has_extra.then(|| {
+            Box::new(Extra {
+                label: self.label.take(),
+                affinity: self.affinity,
+                bounded,
+                kept: self.kept.take(),
+                reporting: self.reporting,
+                is_expendable: self.is_expendable,
+                ..Extra::default()
+            })
+        }))
+    }
+
+    /// Makes the new process known, once it has the messages that it takes over, so that everything
+    /// that is sent to it comes behind these.
+    #[cold]
+    fn introduce(&mut self, shared: &Shared, newborn: &Slot) -> Result<(), RegisterError> {
+        take_over(newborn);
+        self.known.announce(shared, newborn.pid())
+    }
+
+    /// Relates the running process to the new one, which is not queued yet.
+    #[cold]
+    fn relate(self, newborn: &Slot) -> Option<MonitorRef> {
+        let own = self.own?;
+        if self.link {
+            links::link_newborn(&own, newborn);
+        }
+        if self.supervised {
+            links::supervise_newborn(&own, newborn);
+        }
+        if self.scoped {
+            links::adopt_newborn(&own, newborn);
+        }
+        self.monitor.then(|| links::monitor_newborn(&own, newborn))
+    }
+}
+
+/// Lets a new process receive messages with headers, and work for the request of its spawner.
+#[cold]
+fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
+    let mut extra = extra.unwrap_or_default();
+    extra.headed = true;
+    if let Some(request) = request::current() {
+        let handling = Handling { request: Some(request), ..Handling::default() };
+        extra.handling = procession_sync::Mutex::new(Some(Box::new(handling)));
+    }
+    extra
+}
+
+/// Ends a process that does not run after all. Others may have found it by its name or PID, sent to
+/// it and monitored it. For them it ends like any other process.
+#[cold]
+fn refuse(shared: &Shared, newborn: &Newborn, exit: &Exit) {
+    current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
+    newborn.refuse();
+    if links::complete(newborn).is_related() {
+        links::settle(newborn, exit);
+    }
+    shared.count_refused();
+}
