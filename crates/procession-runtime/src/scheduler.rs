@@ -35,6 +35,7 @@ pub(crate) mod registered_root;
 pub(crate) mod root;
 #[expect(unsafe_code, reason = "a worker runs bodies, which the state protocol hands to it")]
 pub(crate) mod run;
+mod run_queues;
 mod search;
 pub(crate) mod seat;
 mod service;

@@ -76,7 +76,8 @@ pub mod mutation {
     pub const STEAL_WITHOUT_FENCE: u8 = 4;
     /// No thief takes the entry. No model plants this: it breaks a bound, and not the protocol.
     pub const NEVER_STOLEN: u8 = 5;
-    /// A chain of wake-ups has no end, and each of its steps a full budget (`scheduler/search.rs`).
+    /// A chain of wake-ups has no end, and each of its steps a full budget
+    /// (`scheduler/run_queues/order.rs`).
     /// No model plants this, either.
     pub const CHAIN_WITHOUT_END: u8 = 6;
 }

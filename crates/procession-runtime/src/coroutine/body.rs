@@ -197,11 +197,11 @@ where
             let error = StackError::refused(self.bytes);
             return Err(Attempt::Refused(Exit::failed(error.to_string())));
         }
-        match local.take_stack(self.bytes) {
+        match local.stores.stacks.take(shared, self.bytes) {
             Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
                 shared.coroutines.wait_for_stack(task.waker().clone());
                 // Tried once more, for a stack that came back before this waker was registered.
-                local.take_stack(self.bytes).map_err(|_| Attempt::Waits)
+                local.stores.stacks.take(shared, self.bytes).map_err(|_| Attempt::Waits)
             }
             taken => taken.map_err(|error| Attempt::Refused(Exit::failed(error.to_string()))),
         }
@@ -219,7 +219,7 @@ where
         match coroutine.into_stack() {
             Ok(stack) => {
                 current::with_local(|local| match local {
-                    Some(local) => local.put_stack(stack),
+                    Some(local) => local.stores.stacks.put(&local.shared, stack),
                     None => drop(stack),
                 });
                 slot.shared().coroutines.note_stack_room();

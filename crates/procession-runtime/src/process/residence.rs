@@ -6,6 +6,11 @@ use crate::process::slot::Slot;
 use crate::scheduler::current;
 use crate::scheduler::local::LocalWorker;
 
+/// A worker passes new coroutines to another if it has more than twice as many as the other, plus
+/// this number. An arbitrary choice: small enough not to matter, and larger than the usual
+/// fluctuation.
+const COROUTINES_APART: u32 = 8;
+
 /// Maximum number of times that a new process is put off in favour of workers with less to do. It
 /// is put off once for each round in which everything that is ready has had a turn. So it begins
 /// soon even if no worker comes, and other workers have time to wake up and take it.
@@ -52,14 +57,14 @@ impl Residence {
         if slot.bound_to().is_some() {
             return Begin::Here;
         }
-        if let Some(other) = local.seat_for_coroutine() {
+        if let Some(other) = seat_for_coroutine(local) {
             slot.bind(other);
             // Counted at once. Otherwise more processes would be sent after it before it begins
             // there.
             self.count(slot, other);
             return Begin::Later;
         }
-        if self.put_off < PUT_OFF_MAX && local.puts_coroutines_off() {
+        if self.put_off < PUT_OFF_MAX && local.queues.puts_coroutines_off() {
             self.put_off += 1;
             return Begin::Later;
         }
@@ -69,7 +74,7 @@ impl Residence {
     /// Binds a process that begins to this thread.
     pub(crate) fn begin(&mut self, slot: &Slot, local: &LocalWorker) {
         slot.bind_begun(local.seat);
-        local.core.begun.set(local.core.begun.get() + 1);
+        local.stores.begun.set(local.stores.begun.get() + 1);
         self.thread = current::thread_number();
         match self.seat {
             // It was counted when it was sent here.
@@ -89,7 +94,7 @@ impl Residence {
         if std::mem::take(&mut self.thread) != 0 {
             current::with_local(|local| {
                 if let Some(local) = local {
-                    local.core.begun.set(local.core.begun.get() - 1);
+                    local.stores.begun.set(local.stores.begun.get() - 1);
                 }
             });
         }
@@ -106,4 +111,29 @@ impl Residence {
             std::process::abort();
         }
     }
+}
+
+/// Returns another seat on which to begin a coroutine, if one has far fewer of them. It is drawn
+/// from the eligible seats, which is enough to keep all near the mean. A thread that takes the
+/// place of blocked ones will leave again, so it begins a coroutine only if all others block.
+fn seat_for_coroutine(local: &LocalWorker) -> Option<SeatId> {
+    let shared = &*local.shared;
+    let first = shared.seats.first();
+    let is_first = local.seat.0 < first;
+    let own = shared.seat(local.seat).residents();
+    if is_first && (own < COROUTINES_APART || first == 1) {
+        return None;
+    }
+    let apart = if is_first {
+        1 + local.queues.draw(first as usize - 1)
+    } else {
+        local.queues.draw(first as usize)
+    } as u32;
+    let from = if is_first { local.seat.0 } else { 0 };
+    let other = shared
+        .idle
+        .first_unblocked((from + apart) % first, first)
+        .filter(|&other| other != local.seat)?;
+    let theirs = shared.seat(other).residents();
+    (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART)).then_some(other)
 }

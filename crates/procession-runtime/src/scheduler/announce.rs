@@ -18,7 +18,7 @@ pub(crate) fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match local.filter(is_of) {
         _ if woken.len() < 2 || woken.iter().any(is_alone) => enqueue_each(woken),
-        Some(local) if local.step.is_any() => local.push_woken_together(woken),
+        Some(local) if local.step.is_any() => local.queues.push_woken_together(woken),
         Some(_) => enqueue_each(woken),
         None => {
             shared.queues.global.push_all(woken);

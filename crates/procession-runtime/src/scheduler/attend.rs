@@ -44,10 +44,10 @@ impl LocalWorker {
                 ProcessRequest::Trace(request) => traces.push(request),
             }
         }
-        let trace = self.keep_traces(slot, traces);
+        let trace = keep_traces(slot, traces);
         if is_suspended {
             #[cfg(feature = "observe")]
-            self.put_back(slot, notings);
+            put_back(slot, notings);
             return self.hold(ready);
         }
         let traced = trace.map(|trace| TracedStep::begin(self, trace));
@@ -62,41 +62,6 @@ impl LocalWorker {
         self.after_step(ready, seen, step);
     }
 
-    /// Leaves the trace of the messages of a process for its next step. Ends a trace that is over.
-    /// Returns the log of the trace that goes on.
-    fn keep_traces(&self, slot: &Slot, traces: Vec<TraceRequest>) -> Option<Arc<MessageLog>> {
-        if traces.is_empty() {
-            return None;
-        }
-        let mut log = None;
-        for request in traces.into_iter().filter(|request| !request.is_over()) {
-            let kept = Arc::clone(&request.log);
-            let (index, generation) = (slot.index(), slot.pins.generation());
-            let request = ProcessRequest::Trace(request);
-            // As in `put_back`, but the process need not have a step for it.
-            if self.shared.processes.requests.leave(index, generation, request).is_ok() {
-                slot.state.ask_again();
-                log = Some(kept);
-            }
-        }
-        slot.set_trace(log.clone());
-        log
-    }
-
-    /// Leaves requests for a later step, except for those that their callers have given up.
-    #[cfg(feature = "observe")]
-    fn put_back(&self, slot: &Slot, requests: Vec<StackRequest>) {
-        let generation = slot.pins.generation();
-        for request in requests.into_iter().filter(|request| !request.is_given_up()) {
-            let request = ProcessRequest::Stack(request);
-            let left = self.shared.processes.requests.leave(slot.index(), generation, request);
-            // A request for which there is no room any more is dropped, which tells its caller. The
-            // process runs, so no entry comes back, and it is queued after this step.
-            drop(left);
-            let _ = slot.state.ask();
-        }
-    }
-
     /// Gives the entry of a suspended process to its requests, if it may not run.
     fn hold(&self, ready: Ready) {
         let slot = ready.slot();
@@ -107,7 +72,7 @@ impl LocalWorker {
             if let Some(timer) = may_run.timer {
                 drop_each(timer.delete(&self.shared));
             }
-            self.push_continued(may_run.entry);
+            self.queues.push_continued(may_run.entry);
         }
     }
 
@@ -121,13 +86,48 @@ impl LocalWorker {
             return step;
         }
         if stacks.is_empty() && (matches!(step, Ok(Step::GoesOn)) || self.step.yields.get()) {
-            self.put_back(slot, requests);
+            put_back(slot, requests);
             return step;
         }
         for request in requests {
             (request.answer)(stacks.clone());
         }
         step
+    }
+}
+
+/// Leaves the trace of the messages of a process for its next step. Ends a trace that is over.
+/// Returns the log of the trace that goes on.
+fn keep_traces(slot: &Slot, traces: Vec<TraceRequest>) -> Option<Arc<MessageLog>> {
+    if traces.is_empty() {
+        return None;
+    }
+    let mut log = None;
+    for request in traces.into_iter().filter(|request| !request.is_over()) {
+        let kept = Arc::clone(&request.log);
+        let (index, generation) = (slot.index(), slot.pins.generation());
+        let request = ProcessRequest::Trace(request);
+        // As in `put_back`, but the process need not have a step for it.
+        if slot.shared().processes.requests.leave(index, generation, request).is_ok() {
+            slot.state.ask_again();
+            log = Some(kept);
+        }
+    }
+    slot.set_trace(log.clone());
+    log
+}
+
+/// Leaves requests for a later step, except for those that their callers have given up.
+#[cfg(feature = "observe")]
+fn put_back(slot: &Slot, requests: Vec<StackRequest>) {
+    let generation = slot.pins.generation();
+    for request in requests.into_iter().filter(|request| !request.is_given_up()) {
+        let request = ProcessRequest::Stack(request);
+        let left = slot.shared().processes.requests.leave(slot.index(), generation, request);
+        // A request for which there is no room any more is dropped, which tells its caller. The
+        // process runs, so no entry comes back, and it is queued after this step.
+        drop(left);
+        let _ = slot.state.ask();
     }
 }
 

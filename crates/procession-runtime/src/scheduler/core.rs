@@ -2,16 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::mem;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use procession_coroutine::StackCache;
+use procession_coroutine::{Stack, StackCache, StackError};
 use procession_protocols::scheduler::pace::{OwedTurns, Pace};
 use procession_queue::{deque, fifo};
 
-use crate::process::slot::{Ready, Slot};
+use crate::process::slot::{Ready, Slot, prefetch_slot};
 use crate::process::table::CACHE;
 use crate::scheduler::lane::Lane;
 use crate::scheduler::log::places::PlaceCache;
+use crate::scheduler::shared::Shared;
 use crate::util::generator::Generator;
 
 /// Capacity of the continued ring. It has room for 1000 processes that yield, because each turn of
@@ -25,10 +28,16 @@ pub(crate) const DEQUE: usize = 256;
 /// The maximum number of free stacks that a worker keeps. A worker never keeps more than its part
 /// of a sixteenth of the limit, so that a coroutine that finds no stack can wait for one to come
 /// back.
-pub(crate) const STACKS_CACHED: usize = 64;
+const STACKS_CACHED: usize = 64;
 
 /// The private state of a worker. It stays in the seat while no thread works there.
 pub(crate) struct Core {
+    pub(crate) rings: WorkerRings,
+    pub(crate) stores: Stores,
+}
+
+/// The private side of the run queues of a worker, and what decides the order in them.
+pub(crate) struct WorkerRings {
     pub(crate) deque: deque::Owner<Ready, DEQUE>,
     /// The woken ring, in front of the global queue.
     pub(crate) woken: Lane<Ready, WOKEN>,
@@ -39,37 +48,40 @@ pub(crate) struct Core {
     pub(crate) owed: OwedTurns,
     /// The number of services that found something in the overflow queue.
     pub(crate) services: Cell<u32>,
-    /// The number of consecutive services that did not know the time.
-    pub(crate) timeless: Cell<u32>,
     /// The number of processes that were taken out of the continued ring.
     pub(crate) rounds_taken: Cell<u32>,
-    /// Free slots, so that most spawns take no lock.
-    pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
     /// Woken processes bound to this worker that it queued itself, each with its place in the chain
-    /// of wake-ups (`CurrentStep::chain`). Those that other threads queue come through the worker's
+    /// of wake-ups (`StepTurn::chain`). Those that other threads queue come through the worker's
     /// seat.
     pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
     /// Continued processes bound to this worker, each with the value of `rounds_taken` at which its
     /// turn comes.
     pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,
+}
+
+/// What a worker keeps for the processes that start and end on it.
+pub(crate) struct Stores {
+    /// Free slots, so that most spawns take no lock.
+    pub(crate) slots: RefCell<Vec<NonNull<Slot>>>,
     /// The number of coroutines that began on the thread that sits here, or sat here last, and that
     /// have not ended. They stay on that thread.
     pub(crate) begun: Cell<u32>,
-    /// Free stacks, so that most coroutines take no lock.
-    pub(crate) stacks: RefCell<Option<StackCache>>,
+    pub(crate) stacks: FreeStacks,
+    /// The number of consecutive services that did not know the time.
+    pub(crate) timeless: Cell<u32>,
     /// The places of the processes that ended here last, for the recorder.
     pub(crate) places: PlaceCache,
 }
 
-// SAFETY: the cached slots are free, [free] only the core's owner touches them; all else is Send.
-unsafe impl Send for Core {}
+// SAFETY: the cached slots are free, [free] only their owner touches them; all else is Send.
+unsafe impl Send for Stores {}
 
 impl Core {
     pub(crate) fn new(generator: Generator) -> (Self, Queues) {
         let (deque, deque_stealer) = deque::new();
         let (woken, woken_stealer) = Lane::new();
         let (continued, continued_stealer) = Lane::new();
-        let core = Self {
+        let rings = WorkerRings {
             deque,
             woken,
             continued,
@@ -77,16 +89,75 @@ impl Core {
             pace: Pace::default(),
             owed: OwedTurns::default(),
             services: Cell::new(0),
-            timeless: Cell::new(0),
             rounds_taken: Cell::new(0),
-            slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             bound: RefCell::new(VecDeque::new()),
             bound_continued: RefCell::new(VecDeque::new()),
+        };
+        let stores = Stores {
+            slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             begun: Cell::new(0),
-            stacks: RefCell::new(None),
+            stacks: FreeStacks::default(),
+            timeless: Cell::new(0),
             places: PlaceCache::default(),
         };
+        let core = Self { rings, stores };
         (core, Queues { deque: deque_stealer, woken: woken_stealer, continued: continued_stealer })
+    }
+}
+
+impl Stores {
+    /// Returns a free slot from the worker's own, which come from the table in batches.
+    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+        let mut slots = self.slots.borrow_mut();
+        if slots.is_empty() {
+            let batch = (shared.table().cache() / 2).max(1);
+            shared.table().take_free(shared, batch, &mut slots);
+        }
+        let slot = slots.pop()?;
+        if let Some(next) = slots.last() {
+            // One of many slots that were used once is in no cache by now.
+            prefetch_slot(next.as_ptr());
+        }
+        Some(slot)
+    }
+
+    pub(crate) fn return_slots(&self, shared: &Shared) {
+        let mut slots = mem::take(&mut *self.slots.borrow_mut());
+        // The caller keeps the scheduler itself alive.
+        drop(shared.table().return_free(&mut slots, true));
+    }
+}
+
+/// The free stacks of a worker, so that most coroutines take no lock.
+#[derive(Default)]
+pub(crate) struct FreeStacks(RefCell<Option<StackCache>>);
+
+impl FreeStacks {
+    /// Takes a stack: the one used here last, if there is one.
+    pub(crate) fn take(&self, shared: &Shared, bytes: usize) -> Result<Stack, StackError> {
+        let supply = &shared.coroutines;
+        let stacks =
+            supply.stacks.as_ref().expect("coroutines are refused unless they are enabled");
+        let most = STACKS_CACHED.min(supply.stacks_limit / shared.width() / 16);
+        self.0.borrow_mut().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
+    }
+
+    /// Takes back the stack of a coroutine that has ended.
+    pub(crate) fn put(&self, shared: &Shared, stack: Stack) {
+        if shared.coroutines.has_stack_waiters() {
+            drop(stack);
+            if let Some(cache) = &mut *self.0.borrow_mut() {
+                cache.clear();
+            }
+            shared.coroutines.wake_stack_waiters();
+        } else if let Some(cache) = &mut *self.0.borrow_mut() {
+            cache.put(stack);
+        }
+    }
+
+    /// Gives all of them up: workers in other seats may need them.
+    pub(crate) fn give_up(&self) {
+        drop(self.0.take());
     }
 }
 

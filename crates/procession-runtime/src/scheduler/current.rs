@@ -27,7 +27,7 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::frame::Quiet;
-use crate::scheduler::local::LocalWorker;
+use crate::scheduler::local::{CurrentStep, LocalWorker};
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::registered_root::{RegisteredRoot, ask_in_program};
 use crate::scheduler::root::BlockOnFuture;
@@ -341,10 +341,15 @@ pub(crate) struct Counter<'a> {
 }
 
 impl<'a> Counter<'a> {
+    #[inline]
+    fn own(stats: &'a Stats) -> Self {
+        Self { stats, own: true }
+    }
+
     /// The counters of the worker that this thread is.
     #[inline]
-    pub(crate) fn own(stats: &'a Stats) -> Self {
-        Self { stats, own: true }
+    pub(crate) fn of(local: &'a LocalWorker) -> Self {
+        Self::own(&local.shared.seat(local.seat).stats)
     }
 
     /// Returns `true` if only this thread writes these counters.
@@ -400,7 +405,7 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
         let Some(local) = local.filter(|local| std::ptr::eq(&*local.shared, shared)) else {
             return false;
         };
-        let Ok(mut slots) = local.core.slots.try_borrow_mut() else {
+        let Ok(mut slots) = local.stores.slots.try_borrow_mut() else {
             return false;
         };
         let cache = shared.table().cache();
@@ -419,10 +424,10 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
 /// Returns a free slot for a new process of `shared`.
 pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
     if let Some(local) = shared.local() {
-        return local.core.free_slot(shared);
+        return local.stores.free_slot(shared);
     }
     with_local(|local| match local.filter(|local| Arc::ptr_eq(&local.shared, shared)) {
-        Some(local) => local.core.free_slot(shared),
+        Some(local) => local.stores.free_slot(shared),
         None => {
             let mut slots = Vec::with_capacity(1);
             shared.table().take_free(shared, 1, &mut slots);
@@ -436,9 +441,9 @@ pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
 #[inline]
 pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
     match shared.local() {
-        Some(local) => local.current_as_parent(),
+        Some(local) => local.step.as_parent(),
         None => with_local(|local| {
-            local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.current_as_parent()
+            local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.step.as_parent()
         }),
     }
 }
@@ -447,7 +452,7 @@ pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
 pub(crate) fn record_call(callee: Pid) {
     with_local(|local| {
         if let Some(local) = local.filter(|local| local.step.is_any()) {
-            local.record_call(callee);
+            local.log.call(callee);
         }
     });
 }
@@ -528,7 +533,7 @@ pub(crate) fn chance(count: usize) -> usize {
         return 0;
     }
     with_local(|local| match local {
-        Some(local) => local.draw(count),
+        Some(local) => local.queues.draw(count),
         None => Generator::with_seed(next_turn()).below(count),
     })
 }
@@ -552,13 +557,24 @@ pub(crate) enum Origin {
     Spawned,
 }
 
+/// Returns the kind of event of a bound process that is made ready, perhaps by a step of this
+/// worker.
+#[cold]
+fn word_of(origin: Origin, in_step: bool) -> WordKind {
+    match origin {
+        Origin::Spawned => WordKind::Spawn,
+        Origin::Woken if in_step => WordKind::Wake,
+        Origin::Woken => WordKind::Rouse,
+    }
+}
+
 /// Queues a new process.
 #[inline]
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
     match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
         Some(local) => {
-            local.record_spawn(ready.slot());
-            local.push_newborn(ready);
+            local.log.spawn(ready.slot());
+            local.queues.push_newborn(ready);
         }
         None => enqueue(ready, Origin::Spawned),
     }
@@ -573,15 +589,16 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match (bound, local.filter(is_of)) {
         (Some(seat), Some(local)) => {
-            local.record_bound(origin, slot);
-            local.push_bound(seat, ready);
+            let in_step = local.step.is_any();
+            local.log.ready(word_of(origin, in_step), slot);
+            local.queues.push_bound(seat, ready, in_step);
         }
         (Some(seat), None) => shared.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => {
-            local.record_spawn(slot);
-            local.push_newborn(ready);
+            local.log.spawn(slot);
+            local.queues.push_newborn(ready);
         }
-        (None, Some(local)) if local.step.is_any() => local.set_next(ready),
+        (None, Some(local)) if local.step.is_any() => local.queues.set_next(ready),
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
         // itself. There may be many such processes, and they have not run for long, so their slots
@@ -592,9 +609,9 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
         // since half of them run on the other processor).
         (None, Some(local)) => {
-            local.record_ready(WordKind::Rouse, slot);
+            local.log.ready(WordKind::Rouse, slot);
             ready.prefetch();
-            local.push_woken(ready);
+            local.queues.push_woken(ready);
         }
         (None, None) => {
             shared.queues.global.push(ready);
@@ -603,22 +620,11 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     });
 }
 
-impl LocalWorker {
-    /// Records that a bound process is made ready.
-    #[cold]
-    fn record_bound(&self, origin: Origin, slot: &Slot) {
-        let kind = match origin {
-            Origin::Spawned => WordKind::Spawn,
-            Origin::Woken if self.step.is_any() => WordKind::Wake,
-            Origin::Woken => WordKind::Rouse,
-        };
-        self.record_ready(kind, slot);
-    }
-
+impl CurrentStep {
     /// Returns the running process, as the parent of a new one.
     #[inline]
-    pub(crate) fn current_as_parent(&self) -> Option<Parent> {
+    pub(crate) fn as_parent(&self) -> Option<Parent> {
         // SAFETY: [running] a process in its step has its life pin.
-        unsafe { self.step.process.get()?.as_ref() }.as_parent()
+        unsafe { self.process.get()?.as_ref() }.as_parent()
     }
 }

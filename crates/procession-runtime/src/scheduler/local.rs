@@ -4,17 +4,18 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use procession_protocols::recorder::ring::EventRing;
-use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 
 use crate::machine::value::CommandResult;
 use crate::mailbox::message_log::MessageLog;
 use crate::process::slot::{Ready, Slot};
-use crate::scheduler::core::Core;
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::core::{Core, Stores};
+use crate::scheduler::log::record::WorkerLog;
 use crate::scheduler::poller::Batch;
 use crate::scheduler::root::BlockOnFuture;
+use crate::scheduler::run_queues::RunQueues;
 use crate::scheduler::shared::Shared;
+use crate::sys::nanoseconds;
 
 /// The number of operations that a step may perform. The number is tokio's; at about 50 ns for each
 /// operation, it makes a slice of some microseconds.
@@ -40,22 +41,23 @@ const APART: u64 = 20_000;
 /// would go into waking.
 const APART_DENSE: u64 = 200_000;
 
+/// The first nap of a worker after searches that found nothing, in nanoseconds. Each further nap is
+/// twice as long, and after the last one it parks for good.
+const NAP: u64 = 50_000;
+
+const NAPS: u32 = 3;
+
 /// The state of a thread in a seat.
 pub(crate) struct LocalWorker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seat: SeatId,
-    pub(crate) core: Core,
-    /// The seat's ring of events, which this thread writes.
-    pub(crate) ring: Arc<EventRing>,
+    pub(crate) queues: RunQueues,
+    pub(crate) stores: Stores,
+    pub(crate) log: WorkerLog,
     pub(crate) step: CurrentStep,
-    pub(crate) bound: BoundTurns,
     pub(crate) search: Search,
     pub(crate) firing: Firing,
     pub(crate) parking: Parking,
-    /// Set if a ring has received something for which no worker was woken.
-    pub(crate) unannounced: Cell<bool>,
-    /// The time of this worker's last comparison of its rings with those of others.
-    pub(crate) balanced_at: Cell<u64>,
     /// The number of nested blocking sections that the thread is in.
     pub(crate) sections: Cell<u32>,
     /// The buffer into which this worker polls.
@@ -64,17 +66,16 @@ pub(crate) struct LocalWorker {
 
 impl LocalWorker {
     pub(crate) fn new(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool) -> Self {
-        let is_extra = seat.0 >= shared.seats.first();
-        let place = &shared.seat(seat).ring;
-        let ring = shared.recorder.ring(place, is_extra, || shared.world.now());
+        let log = WorkerLog::new(&shared, seat);
         let step = CurrentStep::none(&shared);
+        let queues = RunQueues::new(Arc::clone(&shared), seat, log.clone(), core.rings);
         Self {
             shared,
             seat,
-            core,
-            ring,
+            queues,
+            stores: core.stores,
+            log,
             step,
-            bound: BoundTurns::default(),
             search: Search {
                 is_on: Cell::new(searching),
                 owes_next: Cell::new(false),
@@ -85,11 +86,10 @@ impl LocalWorker {
             parking: Parking {
                 timeout: Cell::new(NEXT_AGE),
                 naps: Cell::new(0),
+                fruitless_looks: Cell::new(0),
                 useful: Cell::new(false),
                 rested: Cell::new(0),
             },
-            unannounced: Cell::new(false),
-            balanced_at: Cell::new(0),
             sections: Cell::new(0),
             batch: RefCell::default(),
         }
@@ -107,15 +107,6 @@ pub(crate) struct CurrentStep {
     pub(crate) yields: Cell<bool>,
     /// Set if an operation of the step has acted although the budget was spent.
     pub(crate) is_overdrawn: Cell<bool>,
-    /// The length of the chain of wake-ups that led to the running step: 0 unless a step of this
-    /// worker woke the process and it ran next, otherwise one more than that of the waking step.
-    pub(crate) chain: Cell<u32>,
-    /// Set if the process to run came from the LIFO slot and continues with the budget of its
-    /// waker.
-    pub(crate) inherits: Cell<bool>,
-    /// The kind of event that the step is: `Step`, or `NextStep` if the process came from the LIFO
-    /// slot, into which the step before has put it.
-    pub(crate) kind: Cell<WordKind>,
     /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
     /// The scheduler whose counters of this worker the step counts on. It is null in a step whose
@@ -134,9 +125,6 @@ impl CurrentStep {
             budget: Cell::new(BUDGET),
             yields: Cell::new(false),
             is_overdrawn: Cell::new(false),
-            chain: Cell::new(0),
-            inherits: Cell::new(false),
-            kind: Cell::new(WordKind::Step),
             serving: Cell::new(None),
             counts_for: Cell::new(shared),
             trace: RefCell::new(None),
@@ -159,25 +147,6 @@ impl CurrentStep {
     pub(crate) fn spend(&self) {
         self.budget.set(self.budget.get().saturating_sub(1));
     }
-
-    /// Returns the chain of a process that is woken now and runs next.
-    #[inline]
-    pub(crate) fn next_chain(&self) -> u32 {
-        if self.is_any() { self.chain.get().saturating_add(1) } else { 0 }
-    }
-}
-
-/// The turns of the processes bound to this worker, among themselves and relative to others.
-#[derive(Default)]
-pub(crate) struct BoundTurns {
-    /// Set if the last process taken here was a bound one.
-    pub(crate) ran_last: Cell<bool>,
-    /// Set if bound processes that others have queued are next.
-    pub(crate) of_others: Cell<bool>,
-    /// Set if a bound process has run since this worker last found nothing.
-    pub(crate) had_any: Cell<bool>,
-    /// The number of times in a row that it has then looked for another and found none.
-    pub(crate) fruitless_looks: Cell<u32>,
 }
 
 /// The state of the search in the queues of other workers.
@@ -190,6 +159,20 @@ pub(crate) struct Search {
     pub(crate) rounds: Cell<u32>,
     /// The LIFO slots of the others at the last look.
     pub(crate) seen_next: RefCell<Vec<SeenNext>>,
+}
+
+impl Search {
+    /// Leaves the search, or work, for what may last long. The last worker to leave the search
+    /// wakes the next worker, and so does a worker that has not done so yet.
+    #[inline]
+    pub(crate) fn stop(&self, shared: &Shared) {
+        if self.owes_next.take() {
+            shared.announce();
+        }
+        if self.is_on.take() && shared.idle.stop_searching() {
+            shared.announce();
+        }
+    }
 }
 
 /// The times and numbers of the timers that this worker fires.
@@ -225,7 +208,9 @@ pub(crate) struct Parking {
     /// The time to park before looking at the LIFO slots of others again.
     timeout: Cell<u64>,
     /// The number of naps that this worker has taken in a row.
-    pub(crate) naps: Cell<u32>,
+    naps: Cell<u32>,
+    /// The number of times in a row that it has looked for another bound process and found none.
+    pub(crate) fruitless_looks: Cell<u32>,
     /// Set if it has found something since it was woken.
     pub(crate) useful: Cell<bool>,
     /// The number of times that it may find something without waking the next worker at once, since
@@ -234,16 +219,32 @@ pub(crate) struct Parking {
 }
 
 impl Parking {
-    /// Makes the next look at a full LIFO slot come soon. Called when none is full.
-    pub(crate) fn reset_timeout(&self) {
-        self.timeout.set(NEXT_AGE);
-    }
-
-    /// Returns the time to park before looking at full LIFO slots again: twice as long each time.
-    pub(crate) fn take_timeout(&self) -> u64 {
+    /// Returns the time until which to park at most because a running worker's LIFO slot is full
+    /// and must be looked at again.
+    pub(crate) fn look_again_at(&self, shared: &Shared) -> u64 {
+        let full = shared.all_seats().any(|seat| !seat.next.look().is_null());
+        if !full || shared.world.is_test() || shared.idle.counts().0 > 0 {
+            // The next look comes soon.
+            self.timeout.set(NEXT_AGE);
+            return NEVER;
+        }
+        // Twice as long each time.
         let timeout = self.timeout.get();
         self.timeout.set((timeout * 2).min(NEXT_AGE_MAX));
-        timeout
+        shared.world.now().saturating_add(timeout)
+    }
+
+    /// Returns the duration of a nap, if this worker is to take one: while others run, and if it
+    /// has found nothing since it was woken.
+    pub(crate) fn nap(&self, shared: &Shared, search: &Search) -> Option<u64> {
+        let naps = self.naps.get();
+        let fruitless = !self.useful.replace(false) && search.rounds.get() == 1;
+        if !fruitless || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
+            self.naps.set(0);
+            return None;
+        }
+        self.naps.set(naps + 1);
+        Some(NAP << naps)
     }
 }
 
@@ -272,4 +273,27 @@ pub(crate) enum Stay<'a> {
     /// To run the coroutines that have begun on this thread until they have ended. Holds the bound
     /// processes that were passed over.
     EndCoroutines(Vec<Ready>),
+}
+
+impl Stay<'_> {
+    /// Returns `true` if the stay of this thread is over, or has work for it.
+    pub(crate) fn is_over(&self, shared: &Shared) -> bool {
+        match self {
+            Self::Always => shared.lifetime.has_ended(),
+            Self::BlockOn(root, _) => root.is_ready(),
+            Self::EndCoroutines(_) => true,
+            Self::Idle => false,
+        }
+    }
+
+    /// Returns the time at which this thread leaves if it is not used until then. Never, if there
+    /// is no surplus of threads.
+    pub(crate) fn retire_at(&self, shared: &Shared, seat: SeatId) -> u64 {
+        // Coroutines and local processes that have begun here stay on this thread.
+        let keeps = shared.seat(seat).residents() > 0;
+        if !matches!(self, Self::Always) || keeps || !shared.idle.has_surplus() {
+            return NEVER;
+        }
+        shared.world.now().saturating_add(nanoseconds(shared.threads.options.keep_alive))
+    }
 }

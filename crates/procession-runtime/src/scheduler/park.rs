@@ -1,7 +1,5 @@
 //! The waiting of a worker that has found nothing.
 
-use std::sync::Arc;
-
 use procession_protocols::scheduler::driver::Kept;
 use procession_protocols::scheduler::idle::mutation;
 use procession_protocols::scheduler::idle::parking::TakenBack;
@@ -11,8 +9,6 @@ use crate::scheduler::local::LocalWorker;
 use crate::scheduler::local::Stay;
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::poller::Batch;
-use crate::sys::epoll::Kernel;
-use crate::sys::nanoseconds;
 
 /// The result of a thread's search for work, or of its wait.
 pub(crate) enum Parked {
@@ -22,12 +18,6 @@ pub(crate) enum Parked {
     /// There are more threads than can be used, and this one has not been used for long.
     Retired,
 }
-
-/// The first nap of a worker after searches that found nothing, in nanoseconds. Each further nap is
-/// twice as long, and after the last one it parks for good.
-const NAP: u64 = 50_000;
-
-const NAPS: u32 = 3;
 
 /// In nanoseconds, the wait that is a long rest: something happens less than a hundred times in a
 /// second.
@@ -54,48 +44,21 @@ const LONG_LOOK_EVERY: u32 = 16;
 const RETIRE_AGAIN: u64 = 100_000_000;
 
 impl LocalWorker {
-    /// Returns the time until which to park at most because a running worker's LIFO slot is full
-    /// and must be looked at again.
-    fn lifo_slots_until(&self) -> u64 {
-        let full = self.shared.all_seats().any(|seat| !seat.next.look().is_null());
-        if !full || self.shared.world.is_test() || self.shared.idle.counts().0 > 0 {
-            self.parking.reset_timeout();
-            return NEVER;
-        }
-        let timeout = self.parking.take_timeout();
-        self.shared.world.now().saturating_add(timeout)
-    }
-
-    /// Returns the duration of a nap, if this worker is to take one: while others run, and if it
-    /// has found nothing since it was woken.
-    fn nap(&self) -> Option<u64> {
-        let shared = &*self.shared;
-        let naps = self.parking.naps.get();
-        let fruitless = !self.parking.useful.replace(false) && self.search.rounds.get() == 1;
-        if !fruitless || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
-            self.parking.naps.set(0);
-            return None;
-        }
-        self.parking.naps.set(naps + 1);
-        Some(NAP << naps)
-    }
-
     /// Waits for a short time for a process that only this worker can run, if it has run one: a
     /// process elsewhere may be about to answer it, and if both workers parked and were woken, that
     /// would take fifty times as long. Returns `true` if there is one, or other work.
     pub(crate) fn await_bound(&self) -> bool {
         let shared = &*self.shared;
-        if !self.bound.had_any.replace(false) || shared.seats.first() == 1 || shared.world.is_test()
-        {
+        if !self.queues.had_bound() || shared.seats.first() == 1 || shared.world.is_test() {
             return false;
         }
         let bound = &shared.seat(self.seat).bound;
-        let fruitless = self.bound.fruitless_looks.get();
+        let fruitless = self.parking.fruitless_looks.get();
         let looks =
             if fruitless % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
         for look in 0..looks {
             if !bound.is_empty() {
-                self.bound.fruitless_looks.set(0);
+                self.parking.fruitless_looks.set(0);
                 return true;
             }
             // This worker may still count as searching, in which case no other is woken for what is
@@ -105,7 +68,7 @@ impl LocalWorker {
             }
             shared.world.spin_loop();
         }
-        self.bound.fruitless_looks.set(fruitless.wrapping_add(1));
+        self.parking.fruitless_looks.set(fruitless.wrapping_add(1));
         false
     }
 
@@ -117,7 +80,7 @@ impl LocalWorker {
         // announcement, and below between `Earliest` and `Keep` or `Resign`.
         shared.world.point();
         seat.stats.parks.add(1);
-        let nap = self.nap();
+        let nap = self.parking.nap(shared, &self.search);
         let mut napping = nap.map(|_| shared.idle.nap());
         self.tidy_up();
         self.search.owes_next.set(false);
@@ -126,16 +89,16 @@ impl LocalWorker {
         }
         shared.note_end_at_leisure();
         let nap_until = nap.map_or(NEVER, |nap| shared.world.now().saturating_add(nap));
-        let mut look_again = nap_until.min(self.lifo_slots_until());
-        let mut retire_at = self.retire_at(stay);
+        let mut look_again = nap_until.min(self.parking.look_again_at(shared));
+        let mut retire_at = stay.retire_at(shared, self.seat);
         let not_before = self.firing.not_before();
-        self.record_plain(WordKind::Park, 0);
+        self.log.plain(WordKind::Park, 0);
         let (mut is_clean, mut since) = (false, NEVER);
         loop {
             let deadline = shared.next_deadline();
             let now = shared.world.now();
             since = since.min(now);
-            self.record_clock(now);
+            self.log.clock(now);
             let due = deadline <= now;
             shared.world.point();
             if self.recheck(stay, due) {
@@ -189,7 +152,7 @@ impl LocalWorker {
                     return Parked::Retired;
                 }
                 // It is the last thread beside those that block.
-                retire_at = self.retire_at(stay).max(now.saturating_add(RETIRE_AGAIN));
+                retire_at = stay.retire_at(shared, self.seat).max(now.saturating_add(RETIRE_AGAIN));
             }
             if now >= look_again {
                 if self.take_back(false) {
@@ -202,13 +165,13 @@ impl LocalWorker {
             }
         }
         drop(napping);
-        self.record_plain(WordKind::Unpark, 0);
+        self.log.plain(WordKind::Unpark, 0);
         let now = shared.world.now();
-        self.record_clock(now);
+        self.log.clock(now);
         if now.saturating_sub(since) >= LONG_REST {
             self.parking.rested.set(FINDS_AFTER_REST);
         }
-        self.core.pace.resume();
+        self.queues.rings.pace.resume();
         shared.leave_keeping(self.seat);
         shared.rouse_watchdog();
         Parked::Woken
@@ -220,11 +183,11 @@ impl LocalWorker {
         let shared = &*self.shared;
         let Some(runtime) = shared.parts.paused() else { return false };
         // A task may compute for long.
-        self.stop_searching();
+        self.search.stop(&self.shared);
         runtime.drive(shared.world.now())
             || shared.has_work()
-            || self.has_local()
-            || self.is_over(stay)
+            || self.queues.has_local()
+            || stay.is_over(&self.shared)
     }
 
     /// Does what there is time for before this worker parks.
@@ -236,20 +199,23 @@ impl LocalWorker {
         if self.seat.0 >= self.shared.seats.first() {
             // An extra worker may be gone for long, and a limit on processes counts the slots that
             // it holds.
-            self.core.return_slots(&self.shared);
+            self.stores.return_slots(&self.shared);
         }
     }
 
     /// `Recheck` and `TakeBack`. Returns `true` if this worker is no longer parked.
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
-        let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.has_bound();
+        let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.queues.has_bound();
         let has_bound =
             has_bound && !mutation::is(mutation::BUILT, mutation::BOUND_WITHOUT_RECHECK);
-        let must_run = has_bound || self.is_over(stay);
+        let must_run = has_bound || stay.is_over(&self.shared);
         let has_queued = self.shared.has_queued()
             && !mutation::is(mutation::BUILT, mutation::PARK_WITHOUT_RECHECK);
         (due || has_queued || must_run) && self.take_back(must_run)
-            || matches!(stay, Stay::Idle) && self.poll_while_parked()
+            || matches!(stay, Stay::Idle)
+                && self.poll_while_parked(|batch| {
+                    self.shared.poll(batch);
+                })
     }
 
     /// If every seat is parked, and that ends the stay or lets the test clock advance: takes the
@@ -269,7 +235,7 @@ impl LocalWorker {
         let may_advance = may_advance && shared.may_advance();
         let idle = idle && shared.idle.is_alone_since(awakenings);
         if idle && may_leave && deadline > shared.world.now() {
-            self.stop_searching();
+            self.search.stop(&self.shared);
             // This worker may have been the driver while another ran. A thread that sets a timer
             // must no longer rely on it.
             shared.leave_keeping(self.seat);
@@ -286,7 +252,13 @@ impl LocalWorker {
     fn wait(&self, keeps: Option<u64>, until: u64) -> bool {
         let shared = &*self.shared;
         match (keeps, shared.poller.kernel()) {
-            (Some(deadline), Some(kernel)) => self.wait_in_kernel(kernel, deadline.min(until)),
+            // As the driver, also until an event of a descriptor.
+            (Some(deadline), Some(kernel)) => self.poll_while_parked(|batch| {
+                let asking = shared.begin_waiting();
+                let parker = &shared.seat(self.seat).parker;
+                shared.world.park_in_kernel(parker, kernel, deadline.min(until), &mut batch.events);
+                drop(asking);
+            }),
             (deadline, _) => {
                 let until = deadline.unwrap_or(NEVER).min(until);
                 shared.world.park(&shared.seat(self.seat).parker, until);
@@ -307,63 +279,30 @@ impl LocalWorker {
         searches
     }
 
-    /// Returns the time at which this thread leaves if it is not used until then. Never, if there
-    /// is no surplus of threads.
-    fn retire_at(&self, stay: &Stay<'_>) -> u64 {
-        let shared = &*self.shared;
-        // Coroutines and local processes that have begun here stay on this thread.
-        let keeps = shared.seat(self.seat).residents() > 0;
-        if !matches!(stay, Stay::Always) || keeps || !shared.idle.has_surplus() {
-            return NEVER;
-        }
-        shared.world.now().saturating_add(nanoseconds(shared.threads.options.keep_alive))
-    }
-
-    /// Parks as the driver, also until an event of a descriptor. Returns `true` if there was one,
-    /// and this worker is no longer parked.
-    fn wait_in_kernel(&self, kernel: &Arc<Kernel>, until: u64) -> bool {
-        let shared = &*self.shared;
+    /// Polls, and delivers what there was. If this worker has a permit, it is no longer parked
+    /// then, and this returns `true`. In any case it gives up the driver role, so that a worker
+    /// that is woken can take it.
+    fn poll_while_parked(&self, poll: impl FnOnce(&mut Batch)) -> bool {
         let mut batch = self.batch.take();
-        let asking = shared.begin_waiting();
-        shared.world.park_in_kernel(
-            &shared.seat(self.seat).parker,
-            kernel,
-            until,
-            &mut batch.events,
-        );
-        drop(asking);
-        let found = self.found_while_parked(&mut batch);
+        poll(&mut batch);
+        let found = !batch.events.is_empty() && self.deliver_while_parked(&mut batch);
         self.batch.replace(batch);
         found
     }
 
-    /// Polls once, before this worker counts as idle.
-    fn poll_while_parked(&self) -> bool {
-        let mut batch = self.batch.take();
-        self.shared.poll(&mut batch);
-        let found = self.found_while_parked(&mut batch);
-        self.batch.replace(batch);
-        found
-    }
-
-    /// Delivers what a parked worker has polled. If it has a permit, it is no longer parked. In any
-    /// case it gives up the driver role, so that a worker that is woken can take it.
-    fn found_while_parked(&self, batch: &mut Batch) -> bool {
-        if batch.events.is_empty() {
-            return false;
-        }
+    /// Delivers what a parked worker has polled. Returns `true` if it is no longer parked.
+    fn deliver_while_parked(&self, batch: &mut Batch) -> bool {
         let searches = self.take_back(false);
         self.shared.leave_keeping(self.seat);
         if !searches {
             // Without a permit this worker stays parked. What it delivers is for other workers,
             // which look into the global queue.
-            self.core.woken.close();
+            self.queues.close_woken();
         }
         // If it searches, it runs one of them itself.
         self.deliver(batch, usize::from(searches));
         if !searches {
-            self.unannounced.set(false);
-            self.shared.announce();
+            self.queues.announce_all();
         }
         searches
     }

@@ -36,8 +36,8 @@ impl LocalWorker {
         seat.step.store(seat.step.load(Relaxed).wrapping_add(1), Release);
         let number = slot.steps.load(Relaxed).wrapping_add(1);
         slot.steps.store(number, Relaxed);
-        self.record_step(slot, number);
-        if !self.step.inherits.take() {
+        self.log.step(self.queues.turn.kind.get(), slot, number);
+        if !self.queues.turn.inherits.take() {
             self.step.budget.set(BUDGET);
         }
         self.step.yields.set(false);
@@ -61,16 +61,16 @@ impl LocalWorker {
             Ok(Step::Waits(wait_phase)) if !self.step.yields.get() => {
                 self.step.process.set(None);
                 if slot.state.wait(wait_phase) == Duty::Enqueue {
-                    self.push_continued(ready);
+                    self.queues.push_continued(ready);
                 }
             }
             Ok(Step::Waits(_) | Step::GoesOn) => {
                 self.step.process.set(None);
                 slot.state.yield_step();
-                self.push_continued(ready);
+                self.queues.push_continued(ready);
             }
             Ok(Step::Ended(None)) => {
-                self.record_end(slot, false);
+                self.log.end(&self.stores.places, slot, false);
                 self.end(ready, &Exit::Normal, false);
             }
             Ok(Step::Ended(Some(exit))) => self.end_with(ready, &exit),
@@ -89,7 +89,7 @@ impl LocalWorker {
         let mut task = TaskContext::from_waker(waker);
         guarded_for_report(|| {
             #[cfg(feature = "sim")]
-            self.panic_if_told(slot);
+            panic_if_told(slot);
             // SAFETY: [running] this worker took the entry.
             unsafe {
                 slot.with_body(|body| {
@@ -99,26 +99,17 @@ impl LocalWorker {
         })
     }
 
-    /// Panics if a simulated system lets the step of this process panic. No hook is called: the
-    /// panic is what the program has asked for.
-    #[cfg(feature = "sim")]
-    fn panic_if_told(&self, slot: &Slot) {
-        if self.shared.world.simulated().is_some_and(|os| os.panics(slot.pid())) {
-            std::panic::resume_unwind(Box::new("the simulated system lets this step panic"));
-        }
-    }
-
     /// Ends a process after a step in which it ended itself, and not normally.
     #[cold]
     fn end_with(&self, ready: Ready, exit: &Exit) {
-        let is_held = self.report(ready, exit);
+        let is_held = report(ready.slot(), exit);
         #[cfg(feature = "tracing")]
         // SAFETY: [running] this worker took the entry.
         unsafe {
             ready.slot().with_body(|body| span::close(body.as_deref_mut()));
         }
-        self.count_exit(exit);
-        self.record_end(ready.slot(), exit.is_failure());
+        self.shared.seat(self.seat).stats.count_exit(exit);
+        self.log.end(&self.stores.places, ready.slot(), exit.is_failure());
         self.end(ready, exit, is_held);
     }
 
@@ -126,42 +117,16 @@ impl LocalWorker {
     #[cold]
     fn end_early(&self, ready: Ready, seen: Seen, exit: &Exit) {
         let slot = ready.slot();
-        self.count_exit(exit);
+        self.shared.seat(self.seat).stats.count_exit(exit);
         let by_itself = !seen.is_terminated() || links::dooms_itself(slot);
-        let is_held = by_itself && self.report(ready, exit);
+        let is_held = by_itself && report(slot, exit);
         // If it panics in a `Drop`, the state is gone nevertheless, and the first exit stands.
         // SAFETY: [running] this worker took the entry.
         drop(guarded(|| unsafe {
             slot.with_body(|body| body.as_mut().map(|body| body.end(slot, exit.clone())))
         }));
-        self.record_end(slot, exit.is_failure());
+        self.log.end(&self.stores.places, slot, exit.is_failure());
         self.end(ready, exit, is_held);
-    }
-
-    /// Counts an exit that is not normal, before the process counts as ended.
-    fn count_exit(&self, exit: &Exit) {
-        let stats = &self.shared.seat(self.seat).stats;
-        match exit {
-            Exit::Normal | Exit::Disconnected(_) => {}
-            Exit::Shutdown => stats.stopped.add(1),
-            Exit::Panicked(_) => stats.panics.add(1),
-            Exit::Killed => stats.killed.add(1),
-            _ => stats.failed.add(1),
-        }
-    }
-
-    /// Reports a process that ends by its own failure, before anything else learns of its end.
-    /// Returns `true` if the report is held until it is known whether the failure has reached
-    /// somebody.
-    fn report(&self, ready: Ready, exit: &Exit) -> bool {
-        #[cfg(feature = "tracing")]
-        // SAFETY: [running] this worker took the entry.
-        let span = unsafe {
-            FailureSpan(ready.slot().with_body(|body| span::span_of(body.as_deref_mut())))
-        };
-        #[cfg(not(feature = "tracing"))]
-        let span = FailureSpan::default();
-        self.shared.parts.process_failed(ready.slot(), exit, &span)
     }
 
     /// Ends a process after its last step. Its slot may be reused before this returns, so the
@@ -172,6 +137,27 @@ impl LocalWorker {
         self.shared.seat(self.seat).running.store(0, Relaxed);
         self.shared.note_end(Some(ready.slot()));
     }
+}
+
+/// Panics if a simulated system lets the step of this process panic. No hook is called: the
+/// panic is what the program has asked for.
+#[cfg(feature = "sim")]
+fn panic_if_told(slot: &Slot) {
+    if slot.shared().world.simulated().is_some_and(|os| os.panics(slot.pid())) {
+        std::panic::resume_unwind(Box::new("the simulated system lets this step panic"));
+    }
+}
+
+/// Reports a process that ends by its own failure, before anything else learns of its end.
+/// Returns `true` if the report is held until it is known whether the failure has reached
+/// somebody.
+fn report(slot: &Slot, exit: &Exit) -> bool {
+    #[cfg(feature = "tracing")]
+    // SAFETY: [running] this worker took the entry.
+    let span = unsafe { FailureSpan(slot.with_body(|body| span::span_of(body.as_deref_mut()))) };
+    #[cfg(not(feature = "tracing"))]
+    let span = FailureSpan::default();
+    slot.shared().parts.process_failed(slot, exit, &span)
 }
 
 /// Ends a process that the caller runs. The result is in its body. The slot may be reused when this

@@ -4,6 +4,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::Exit;
+
 /// A counter with one writer, which all threads may read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
@@ -55,6 +57,20 @@ pub(crate) struct Stats {
     /// Since when nothing was taken from a queue that holds something, or 0. Written by the
     /// watchdog.
     pub(crate) queued_since: AtomicU64,
+}
+
+impl Stats {
+    /// Counts an exit that is not normal, before the process counts as ended. Only the owner of the
+    /// counters may call this.
+    pub(crate) fn count_exit(&self, exit: &Exit) {
+        match exit {
+            Exit::Normal | Exit::Disconnected(_) => {}
+            Exit::Shutdown => self.stopped.add(1),
+            Exit::Panicked(_) => self.panics.add(1),
+            Exit::Killed => self.killed.add(1),
+            _ => self.failed.add(1),
+        }
+    }
 }
 
 /// The odd step numbers in which snapshots found the workers, and the times of the first such

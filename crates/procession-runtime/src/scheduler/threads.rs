@@ -127,7 +127,7 @@ impl Shared {
         self.seat(seat).thread.store(0, Relaxed);
         self.watchdog.close_file(self.seat(seat));
         // Coroutines and local processes that have begun here stay on this thread.
-        let keeps = core.begun.get() > 0;
+        let keeps = core.stores.begun.get() > 0;
         *self.seat(seat).core.lock() = Some(core);
         let for_callers = self.callers.drive && seat.0 == 0;
         let only = if keeps { current::thread_number() } else { 0 };

@@ -131,215 +131,28 @@
 //!   2.2 us; 1.58 with 20 us between, 1.29 with 100, 1.17 with 200, a delay that only timers as
 //!   dense as these have).
 
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use procession_coroutine::{Stack, StackCache, StackError};
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::process::slot::{Ready, Slot, prefetch_slot};
+use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
-use crate::scheduler::core::{Core, STACKS_CACHED};
-use crate::scheduler::current::{Counter, Current, Entered};
-use crate::scheduler::lane::Lane;
+use crate::scheduler::core::Core;
+use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::park::Parked;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
 
-/// A worker passes new coroutines to another if it has more than twice as many as the other, plus
-/// this number. An arbitrary choice: small enough not to matter, and larger than the usual
-/// fluctuation.
-const COROUTINES_APART: u32 = 8;
-
-/// The maximum number of processes that are woken together while another worker naps without waking
-/// it. To run as many short steps takes less time than to wake a thread.
-const FEW: usize = 16;
-
 /// In nanoseconds, the time until a deadline for which a second worker is woken, since this one may
 /// be in a long step then. The watchdog sends one to later deadlines.
 const SOON: u64 = 10_000_000;
 
 impl LocalWorker {
-    /// Returns the counters of this worker.
-    #[inline]
-    pub(crate) fn counter(&self) -> Counter<'_> {
-        Counter::own(&self.shared.seat(self.seat).stats)
-    }
-
-    /// Draws a number below `count`.
-    pub(crate) fn draw(&self, count: usize) -> usize {
-        self.core.generator.borrow_mut().below(count)
-    }
-
-    /// Returns another seat on which to begin a coroutine, if one has far fewer of them. It is
-    /// drawn from the eligible seats, which is enough to keep all near the mean. A thread that
-    /// takes the place of blocked ones will leave again, so it begins a coroutine only if all
-    /// others block.
-    pub(crate) fn seat_for_coroutine(&self) -> Option<SeatId> {
-        let shared = &*self.shared;
-        let first = shared.seats.first();
-        let is_first = self.seat.0 < first;
-        let own = shared.seat(self.seat).residents();
-        if is_first && (own < COROUTINES_APART || first == 1) {
-            return None;
-        }
-        let apart =
-            if is_first { 1 + self.draw(first as usize - 1) } else { self.draw(first as usize) }
-                as u32;
-        let from = if is_first { self.seat.0 } else { 0 };
-        let other = shared
-            .idle
-            .first_unblocked((from + apart) % first, first)
-            .filter(|&other| other != self.seat)?;
-        let theirs = shared.seat(other).residents();
-        (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART))
-            .then_some(other)
-    }
-
-    /// Returns `true` if a new coroutine should rather begin elsewhere: this worker has coroutines
-    /// to continue, which cannot leave it. If it began new ones before those, newest first, and a
-    /// thief had the oldest, then a program that splits its work by spawning coroutines would give
-    /// nearly all of it to one of the two.
-    pub(crate) fn puts_coroutines_off(&self) -> bool {
-        self.shared.seats.first() > 1
-            && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
-    }
-
-    /// Takes a stack: the one used here last, if there is one.
-    pub(crate) fn take_stack(&self, bytes: usize) -> Result<Stack, StackError> {
-        let stacks = self
-            .shared
-            .coroutines
-            .stacks
-            .as_ref()
-            .expect("coroutines are refused unless they are enabled");
-        let most =
-            STACKS_CACHED.min(self.shared.coroutines.stacks_limit / self.shared.width() / 16);
-        self.core
-            .stacks
-            .borrow_mut()
-            .get_or_insert_with(|| StackCache::new(stacks, most))
-            .take(bytes)
-    }
-
-    /// Takes back the stack of a coroutine that has ended.
-    pub(crate) fn put_stack(&self, stack: Stack) {
-        if self.shared.coroutines.has_stack_waiters() {
-            drop(stack);
-            if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
-                cache.clear();
-            }
-            self.shared.coroutines.wake_stack_waiters();
-        } else if let Some(cache) = &mut *self.core.stacks.borrow_mut() {
-            cache.put(stack);
-        }
-    }
-
-    /// Pushes an entry onto the deque, and wakes a worker for it.
-    pub(crate) fn push(&self, ready: Ready) {
-        self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
-        self.shared.announce();
-    }
-
-    /// Pushes a new process onto the deque. If it is alone there, it runs after this step, and no
-    /// worker is woken while one naps.
-    pub(crate) fn push_newborn(&self, ready: Ready) {
-        let is_alone = self.core.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
-        self.core.deque.push_overflowing(ready, &self.shared.queues.overflow);
-        if is_alone { self.shared.announce_own() } else { self.shared.announce() }
-    }
-
-    /// Puts an entry into the LIFO slot, which wakes no worker. The previous entry is queued as
-    /// woken, and announced.
-    pub(crate) fn set_next(&self, ready: Ready) {
-        if self.shared.queues.shuffled && self.core.generator.borrow_mut().bool() {
-            self.record_wake(ready.slot());
-            return self.push(ready);
-        }
-        if self.shared.idle.is_revoked(self.seat) {
-            // This worker will not take it soon.
-            self.record_wake(ready.slot());
-            self.push_woken(ready);
-            self.unannounced.set(false);
-            return self.shared.announce();
-        }
-        if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
-            let before = Ready::from_raw(before);
-            self.record_wake(before.slot());
-            self.push_woken(before);
-            self.unannounced.set(false);
-            self.shared.announce();
-        }
-    }
-
-    /// Queues a woken process.
-    #[inline]
-    pub(crate) fn push_woken(&self, ready: Ready) {
-        match ready.slot().bound_to() {
-            Some(seat) => self.push_bound(seat, ready),
-            None => {
-                self.core.woken.push(ready, &self.shared.queues.global);
-                self.unannounced.set(true);
-            }
-        }
-    }
-
-    /// Queues processes that the running step has woken and that are bound to no worker. Their
-    /// order is that of [`set_next`](Self::set_next) for each of them, but a worker is woken once.
-    pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
-        let is_revoked = self.shared.idle.is_revoked(self.seat);
-        if !is_revoked
-            && let Some(last) = woken.pop()
-            && let Some(before) = self.shared.seat(self.seat).next.set(last.as_raw())
-        {
-            woken.insert(0, Ready::from_raw(before));
-        }
-        woken.iter().for_each(|ready| self.record_wake(ready.slot()));
-        // A worker without a permit will not take them soon.
-        let is_own = woken.len() <= FEW && !is_revoked;
-        self.core.woken.push_all(woken, &self.shared.queues.global);
-        self.unannounced.set(false);
-        if is_own { self.shared.announce_own() } else { self.shared.announce() }
-    }
-
-    /// Queues a continued process, behind all others of that class.
-    #[inline]
-    pub(crate) fn push_continued(&self, ready: Ready) {
-        match ready.slot().bound_to() {
-            Some(seat) if seat == self.seat => self.push_bound_continued(ready),
-            Some(seat) => self.shared.enqueue_bound(seat, ready),
-            None => {
-                self.core.continued.push(ready, &self.shared.queues.overflow);
-                self.unannounced.set(true);
-            }
-        }
-    }
-
-    fn push_bound_continued(&self, ready: Ready) {
-        let due = self.core.rounds_taken.get().wrapping_add(self.core.continued.len() as u32);
-        self.core.bound_continued.borrow_mut().push_back((ready, due));
-    }
-
-    /// Queues a process that runs on one worker only. Announces nothing if that is this worker.
-    #[inline]
-    pub(crate) fn push_bound(&self, seat: SeatId, ready: Ready) {
-        if seat == self.seat {
-            let chain = self.step.next_chain();
-            if chain > self.chain_max() {
-                return self.push_bound_continued(ready);
-            }
-            self.core.bound.borrow_mut().push_back((ready, chain));
-        } else {
-            self.shared.enqueue_bound(seat, ready);
-        }
-    }
-
     /// Runs processes until `stay` is over.
     fn work(&self, mut stay: Stay<'_>) {
         if matches!(stay, Stay::EndCoroutines(_)) {
@@ -347,11 +160,13 @@ impl LocalWorker {
         }
         loop {
             match &mut stay {
-                Stay::Always if self.shared.lifetime.has_ended() => return self.stop_searching(),
+                Stay::Always if self.shared.lifetime.has_ended() => {
+                    return self.search.stop(&self.shared);
+                }
                 Stay::BlockOn(root, poll) if root.is_ready() => {
                     // The root may compute for long. It must not count as a searcher that finds
                     // what others queue.
-                    self.stop_searching();
+                    self.search.stop(&self.shared);
                     if let Some(runtime) = self.shared.parts.paused() {
                         runtime.note_activity();
                     }
@@ -392,9 +207,9 @@ impl LocalWorker {
     /// about to end, and may have destroyed some of its locals, so it runs no other process.
     #[cold]
     fn find_begun(&self, passed_over: &mut Vec<Ready>) -> Option<Ready> {
-        self.step.kind.set(WordKind::Step);
-        while self.core.begun.get() > 0 {
-            match self.pop_bound() {
+        self.queues.turn.kind.set(WordKind::Step);
+        while self.stores.begun.get() > 0 {
+            match self.queues.pop_bound() {
                 Some(ready) if ready.slot().has_begun_on(self.seat) => return Some(ready),
                 Some(ready) => passed_over.push(ready),
                 // All of them are ready. If one is not queued, another thread has just woken it,
@@ -412,28 +227,17 @@ impl LocalWorker {
     /// and the worker is to park.
     #[cold]
     fn regain_permit(&self, stay: &Stay<'_>) -> bool {
-        self.stop_searching();
-        let has_bound = self.has_bound() || !self.shared.seat(self.seat).bound.is_empty();
-        let must_run = has_bound || self.is_over(stay);
+        self.search.stop(&self.shared);
+        let has_bound = self.queues.has_bound() || !self.shared.seat(self.seat).bound.is_empty();
+        let must_run = has_bound || stay.is_over(&self.shared);
         let regained = self.shared.idle.regain(self.seat, must_run);
         if regained {
             self.shared.rouse_watchdog();
         } else {
-            self.hand_out();
+            self.queues.hand_out();
             self.shared.announce();
         }
         regained
-    }
-
-    /// Moves the processes that only this worker would have found to where others find them. The
-    /// caller announces them.
-    fn hand_out(&self) {
-        if let Some(next) = self.shared.seat(self.seat).next.take() {
-            let next = Ready::from_raw(next);
-            self.record_wake(next.slot());
-            self.push_woken(next);
-        }
-        self.unannounced.set(false);
     }
 
     /// Gives the worker's permit to another, because the thread is about to block.
@@ -441,9 +245,9 @@ impl LocalWorker {
         if self.sections.replace(self.sections.get() + 1) > 0 {
             return;
         }
-        self.record_plain(WordKind::Block, 0);
-        self.stop_searching();
-        self.hand_out();
+        self.log.plain(WordKind::Block, 0);
+        self.search.stop(&self.shared);
+        self.queues.hand_out();
         self.shared.stats.blocking_sections.fetch_add(1, Relaxed);
         self.shared.seat(self.seat).in_section.store(true, Relaxed);
         self.shared.give_permit_back(self.seat);
@@ -458,20 +262,8 @@ impl LocalWorker {
             self.shared.world.point();
             self.shared.seat(self.seat).in_section.store(false, Relaxed);
             self.shared.idle.regain(self.seat, false);
-            self.record_plain(WordKind::Unblock, 0);
+            self.log.plain(WordKind::Unblock, 0);
             self.shared.rouse_watchdog();
-        }
-    }
-
-    /// Leaves the search, or work, for what may last long. The last worker to leave the search
-    /// wakes the next, and so does one that has not yet.
-    #[inline]
-    pub(crate) fn stop_searching(&self) {
-        if self.search.owes_next.take() {
-            self.shared.announce();
-        }
-        if self.search.is_on.take() && self.shared.idle.stop_searching() {
-            self.shared.announce();
         }
     }
 
@@ -490,23 +282,19 @@ impl LocalWorker {
         self.parking.rested.set(rested.saturating_sub(1));
         let Some(is_queued) = shared.idle.leave_search(has_queued) else { return };
         // After a long rest, little happens: the next worker would most likely find nothing.
-        let is_short = rested > 0 || !self.core.pace.is_slow();
+        let is_short = rested > 0 || !self.queues.rings.pace.is_slow();
         let is_watched = shared.watchdog.is_running() && is_short;
-        if is_queued || !is_watched || self.is_soon(shared.next_deadline()) {
+        if is_queued || !is_watched || is_soon(shared, shared.next_deadline()) {
             shared.announce();
         } else {
             self.search.owes_next.set(true);
         }
     }
 
-    fn is_soon(&self, deadline: u64) -> bool {
-        deadline != NEVER && deadline < self.shared.world.now().saturating_add(SOON)
-    }
-
     /// Wakes the next worker for a timer of this one, if it has woken none when it left the search
     /// and the time comes soon: its step may last longer.
     pub(crate) fn wake_next_for(&self, deadline: u64) {
-        if self.search.owes_next.get() && self.is_soon(deadline) {
+        if self.search.owes_next.get() && is_soon(&self.shared, deadline) {
             self.search.owes_next.set(false);
             self.shared.announce();
         }
@@ -514,74 +302,21 @@ impl LocalWorker {
 
     fn find_work(&self) -> Option<Ready> {
         let beacon = self.shared.clock.beacon.get();
-        if self.core.pace.tick(beacon) {
+        if self.queues.rings.pace.tick(beacon) {
             self.look(beacon);
         }
-        let found = self.find_local().or_else(|| self.find_shared());
+        let found = self.queues.find_local().or_else(|| self.find_shared());
         if found.is_some() {
             self.parking.useful.set(true);
             self.leave_search();
         }
         found
     }
-
-    /// Returns `true` if the stay of this thread is over, or has work for it.
-    pub(crate) fn is_over(&self, stay: &Stay<'_>) -> bool {
-        match stay {
-            Stay::Always => self.shared.lifetime.has_ended(),
-            Stay::BlockOn(root, _) => root.is_ready(),
-            Stay::EndCoroutines(_) => true,
-            Stay::Idle => false,
-        }
-    }
-
-    /// Moves the processes that only this worker would have found to where others find them, before
-    /// it leaves.
-    fn empty_core(&self) {
-        self.core.return_slots(&self.shared);
-        if self.seat.0 >= self.shared.seats.first() {
-            // No thread may ever sit here again, and an empty seat need not be looked at.
-            let core = &self.core;
-            while let Some(ready) = core.woken.pop() {
-                self.shared.queues.global.push(ready);
-            }
-            while let Some(ready) = core.continued.pop().or_else(|| core.deque.pop_oldest()) {
-                self.shared.queues.overflow.push(ready);
-            }
-        }
-        // Workers in other seats may need them.
-        drop(self.core.stacks.take());
-        if let Some(next) = self.shared.seat(self.seat).next.take() {
-            // No thread may sit here again soon.
-            let next = Ready::from_raw(next);
-            self.record_wake(next.slot());
-            self.shared.queues.global.push(next);
-        }
-        for (ready, _) in self.core.bound.take().into_iter().chain(self.core.bound_continued.take())
-        {
-            self.shared.seat(self.seat).bound.push(ready);
-        }
-    }
 }
 
-/// Moves a share into a ring. If `first` is given, stores the first process there instead. Returns
-/// the number of processes taken.
-pub(crate) fn queue_share<const CAPACITY: usize>(
-    lane: &Lane<Ready, CAPACITY>,
-    mut share: impl Iterator<Item = Ready>,
-    first: Option<&mut Option<Ready>>,
-) -> usize {
-    let mut count = 0;
-    if let Some(first) = first {
-        *first = share.next();
-        count += usize::from(first.is_some());
-    }
-    for ready in share {
-        ready.prefetch_slot();
-        lane.refill(ready);
-        count += 1;
-    }
-    count
+/// Returns `true` if the deadline may come while this worker is in a step.
+fn is_soon(shared: &Shared, deadline: u64) -> bool {
+    deadline != NEVER && deadline < shared.world.now().saturating_add(SOON)
 }
 
 /// Takes a seat with its core, which the caller has taken off the seat. Works until `stay` is over,
@@ -604,8 +339,10 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     let Some(local) = Rc::into_inner(local) else {
         unreachable!("nobody else on this thread keeps its seat")
     };
-    local.empty_core();
-    local.shared.vacate(seat, local.core);
+    local.stores.return_slots(&local.shared);
+    local.stores.stacks.give_up();
+    local.queues.empty();
+    local.shared.vacate(seat, Core { rings: local.queues.rings, stores: local.stores });
     if let Err(panic) = worked {
         resume_unwind(panic);
     }
@@ -628,28 +365,5 @@ pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
     sit(shared, seat, core, true, Stay::Always);
     if let Some(on_stop) = on_stop {
         drop(guarded(|| on_stop()));
-    }
-}
-
-impl Core {
-    /// Returns a free slot from the worker's own cache, which is filled from the table in batches.
-    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
-        let mut slots = self.slots.borrow_mut();
-        if slots.is_empty() {
-            let batch = (shared.table().cache() / 2).max(1);
-            shared.table().take_free(shared, batch, &mut slots);
-        }
-        let slot = slots.pop()?;
-        if let Some(next) = slots.last() {
-            // One of many slots that were used once is in no cache by now.
-            prefetch_slot(next.as_ptr());
-        }
-        Some(slot)
-    }
-
-    pub(crate) fn return_slots(&self, shared: &Shared) {
-        let mut slots = mem::take(&mut *self.slots.borrow_mut());
-        // The caller keeps the scheduler itself alive.
-        drop(shared.table().return_free(&mut slots, true));
     }
 }

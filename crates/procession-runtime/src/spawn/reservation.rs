@@ -9,9 +9,8 @@ use crate::process::async_body::AsyncBody;
 use crate::process::life::Newborn;
 use crate::process::slot::{Extra, Kind, Parent, Ready, Slot};
 use crate::process::typed::{Nothing, TypedKind};
-use crate::scheduler::current::{self, Hold};
+use crate::scheduler::current::{self, Counter, Hold};
 use crate::scheduler::end::Newcomer;
-use crate::scheduler::local::LocalWorker;
 use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 
 /// Queues a new process, or ends it if no worker will run it.
@@ -60,9 +59,7 @@ impl<'a> Reservation<'a> {
         local.map_or_else(crate::scheduler::budget::spend, |local| local.step.spend());
         // Counted before the phase is read. A shutdown that begins afterwards then waits for this
         // process.
-        local
-            .map_or_else(|| current::counter(shared), LocalWorker::counter)
-            .add(|stats| &stats.spawned, 1);
+        local.map_or_else(|| current::counter(shared), Counter::of).add(|stats| &stats.spawned, 1);
         let slot = if shared.lifetime.takes_processes(parent.is_some()) {
             current::free_slot(shared).ok_or(Unavailable::Limit)
         } else {
