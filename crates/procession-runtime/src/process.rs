@@ -2,6 +2,7 @@
 
 #[expect(unsafe_code, reason = "futures are pinned in the body's box")]
 pub(crate) mod async_body;
+mod binding;
 pub(crate) mod body;
 pub(crate) mod cancel;
 pub(crate) mod exit;

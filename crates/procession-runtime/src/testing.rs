@@ -14,8 +14,10 @@ use crate::observe::look::detail;
 use crate::observe::look::view::ProcessWait;
 use crate::observe::process_state::ProcessState;
 use crate::observe::snapshot::ProcessSnapshot;
+use crate::process::slot::Slot;
+use crate::process::target::WaitTarget;
 use crate::process::unwind::text_of;
-use crate::process::wait_reason::WaitReason;
+use crate::process::wait_reason::{WaitReason, Waiting};
 use crate::report::text::advice_for;
 use crate::report::unseen::UnseenPanics;
 use crate::scheduler::builder::Builder;
@@ -271,7 +273,7 @@ fn wait_of(scheduler: &Scheduler, process: &ProcessSnapshot, alive: &[ProcessSna
             Some(known.unwrap_or_else(|| pid.to_string()))
         }
         None => slot
-            .is_some_and(|slot| slot.is_behind_outside())
+            .is_some_and(|slot| is_behind_outside(&slot))
             .then(|| String::from("the test function")),
     };
     if let Some(ahead) = ahead {
@@ -283,6 +285,12 @@ fn wait_of(scheduler: &Scheduler, process: &ProcessSnapshot, alive: &[ProcessSna
         text.push_str(", so it waits for itself");
     }
     text
+}
+
+/// Returns `true` if a process waits for a lock that code outside of processes has, or gets first.
+fn is_behind_outside(slot: &Slot) -> bool {
+    let targets = &slot.shared().processes.targets;
+    slot.waiting.get().has(Waiting::LOCK) && targets.get(slot.index()) == WaitTarget::OUTSIDE.bits()
 }
 
 /// Returns a duration as people say it, such as `30 days`.

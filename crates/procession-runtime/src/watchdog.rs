@@ -628,7 +628,7 @@ impl Watch {
             .and_then(|index| shared.table().pin_any(index));
         // If the step has ended meanwhile, the slot may hold another process.
         let slot = slot.filter(|_| seat.step.load(Relaxed) == step);
-        let own = slot.as_ref().is_some_and(|slot| slot.has_begun_on(found.seat));
+        let own = slot.as_ref().is_some_and(|slot| slot.bound.has_begun_on(found.seat));
         let stall = Stall {
             worker: found.seat.0,
             pid: slot.as_ref().map(|slot| slot.pid()),

@@ -259,8 +259,8 @@ where
                 Attempt::Runs => {}
                 Attempt::Later => return Step::GoesOn,
                 Attempt::Waits => {
-                    slot.note_waiting(Waiting::STACK);
-                    return Step::Waits(slot.waiting().wait_phase());
+                    slot.waiting.note(Waiting::STACK);
+                    return Step::Waits(slot.waiting.get().wait_phase());
                 }
                 Attempt::Refused(exit) => {
                     self.finish(slot, Err(exit.clone()));
@@ -279,7 +279,7 @@ where
             Resumed::Suspended(out) => {
                 self.out = out;
                 match out {
-                    Out::Waits | Out::TryWaits => Step::Waits(slot.waiting().wait_phase()),
+                    Out::Waits | Out::TryWaits => Step::Waits(slot.waiting.get().wait_phase()),
                     Out::Stuck | Out::Abandoned => {
                         self.end(slot, Exit::Killed);
                         Step::ended(Exit::Killed)

@@ -568,7 +568,7 @@ fn is_told(own: Option<&SlotRef>, task: &Context<'_>) -> bool {
             return true;
         }
         own.leave_foreign_waker(task.waker());
-        own.note_waiting(Waiting::CANCEL);
+        own.waiting.note(Waiting::CANCEL);
         false
     })
 }

@@ -694,7 +694,7 @@ impl<P: Process> MachineBody<P> {
             return Step::GoesOn;
         }
         if self.outstanding > 0 && waiting_for != WaitingFor::Messages {
-            slot.note_waiting(Waiting::COMPLETION);
+            slot.waiting.note(Waiting::COMPLETION);
         }
         if waiting_for == WaitingFor::Completions {
             return Step::Waits(WaitPhase::Blocked);
@@ -705,7 +705,7 @@ impl<P: Process> MachineBody<P> {
         if !request::arm(slot, mailbox) {
             return Step::GoesOn;
         }
-        slot.note_waiting(Waiting::MESSAGE);
+        slot.waiting.note(Waiting::MESSAGE);
         Step::Waits(WaitPhase::Idle)
     }
 }

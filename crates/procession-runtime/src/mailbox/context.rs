@@ -119,7 +119,7 @@ impl<M: Send + 'static> Context<M> {
     #[track_caller]
     pub fn recv(&mut self) -> Recv<'_, M> {
         // Noted now and not when it waits, which saves the future a field and the wait a load.
-        self.slot.note_place(Location::caller());
+        self.slot.waited_at.set(Location::caller());
         Recv { context: self, waits: false }
     }
 
@@ -347,7 +347,7 @@ impl<M: Send + 'static> Context<M> {
     #[cold]
     fn wait_no_longer(&self) {
         self.slot.mailbox().disarm();
-        self.slot.forget_waiting(Waiting::MESSAGE);
+        self.slot.waiting.forget(Waiting::MESSAGE);
     }
 }
 
@@ -440,7 +440,7 @@ impl<M: Send + 'static> Recv<'_, M> {
             let mailbox = slot.mailbox();
             if request::arm(slot, mailbox) {
                 self.waits = true;
-                slot.note_waiting(Waiting::MESSAGE);
+                slot.waiting.note(Waiting::MESSAGE);
                 slot.leave_foreign_waker(task.waker());
                 return Poll::Pending;
             }

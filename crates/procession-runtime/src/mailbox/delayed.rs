@@ -28,7 +28,7 @@ impl<M: Send + 'static> Address<M> {
         let here;
         let (shared, far, request) = match self.slot() {
             Some(slot) if !slot.state.see().is_complete() => {
-                let request = slot.has_headers().then(request::current).flatten();
+                let request = slot.bound.has_headers().then(request::current).flatten();
                 (slot.shared(), None, request)
             }
             None if self.far_process().is_some() => {

@@ -25,7 +25,7 @@ thread_local! {
 /// message. If that message belongs to no request, neither does the process. Until it first waits
 /// for a message, it works for the request of the process that spawned it.
 pub fn current() -> Option<RequestId> {
-    current::current().map_or_else(|| OUTSIDE.get(), |slot| slot.request())
+    current::current().map_or_else(|| OUTSIDE.get(), |slot| slot.extra()?.request())
 }
 
 /// Calls `run`, which works for the request `id`, and returns its result. What it sends and spawns
@@ -83,7 +83,9 @@ pub(crate) fn within<R>(request: Option<RequestId>, run: impl FnOnce() -> R) -> 
 /// Sets the request of a process, or of this thread. Returns the one before.
 fn replace(process: Option<&SlotRef>, request: Option<RequestId>) -> Option<RequestId> {
     match process {
-        Some(slot) => slot.handling(|handling| std::mem::replace(&mut handling.request, request)),
+        Some(slot) => slot
+            .extra_or_default()
+            .handling(|handling| std::mem::replace(&mut handling.request, request)),
         None => OUTSIDE.replace(request),
     }
 }
@@ -92,7 +94,7 @@ fn replace(process: Option<&SlotRef>, request: Option<RequestId>) -> Option<Requ
 /// headers.
 #[inline]
 pub(crate) fn header_for(slot: &Slot) -> Option<System> {
-    slot.has_headers().then(|| header(slot))
+    slot.bound.has_headers().then(|| header(slot))
 }
 
 /// Returns the header of a message that is sent to the process in `slot` now.
@@ -101,7 +103,7 @@ pub(crate) fn header_for(slot: &Slot) -> Option<System> {
 pub(crate) fn header(slot: &Slot) -> System {
     let sender = current::current();
     System::Header(Header {
-        request: sender.as_ref().map_or_else(|| OUTSIDE.get(), |slot| slot.request()),
+        request: sender.as_ref().map_or_else(|| OUTSIDE.get(), |slot| slot.extra()?.request()),
         sender: sender.map(|slot| slot.pid()),
         #[cfg(feature = "sim")]
         number: slot.shared().world.numbering().map(|os| os.number_message()),
@@ -152,7 +154,7 @@ pub(crate) fn accept(slot: &Slot, header: Header) {
     if !current::is_current(slot) || !slot.handles_requests() {
         return;
     }
-    let trace = slot.handling(|handling| {
+    let trace = slot.extra_or_default().handling(|handling| {
         handling.request = header.request;
         handling.trace.clone()
     });
@@ -186,7 +188,7 @@ pub(crate) fn arm<M>(slot: &Slot, mailbox: Mailbox<'_, M>) -> bool {
 #[cold]
 fn arm_rare<M>(slot: &Slot, mailbox: Mailbox<'_, M>) -> bool {
     if slot.handles_requests() && current::is_current(slot) {
-        slot.handling(|handling| handling.request = None);
+        slot.extra_or_default().handling(|handling| handling.request = None);
         #[cfg(feature = "tracing")]
         crate::process::span::end_request(slot);
     }

@@ -212,7 +212,7 @@ pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
             pid: slot.pid(),
             label: label(slot),
             location: slot.location(),
-            waiting: slot.waiting(),
+            waiting: slot.waiting.get(),
         })
     })
 }
@@ -363,7 +363,7 @@ pub(crate) fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
         location: slot.location(),
         kind: slot.kind().name,
         state,
-        waiting: if waits { slot.waiting() } else { Waiting::default() },
+        waiting: if waits { slot.waiting.get() } else { Waiting::default() },
         mailbox,
         mailbox_high_water,
         bounded,

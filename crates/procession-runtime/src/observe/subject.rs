@@ -69,7 +69,7 @@ impl Shared {
     fn have_ready_processes_one_entry(&self) -> bool {
         let is_queued = |slot: &SlotRef| {
             slot.state.see().phase() == ProcessPhase::Active
-                && slot.bound_to().is_none()
+                && slot.bound.worker().is_none()
                 && !self.processes.requests.is_held(slot.index())
         };
         let ready = self.existing().filter(is_queued).count();
@@ -204,7 +204,7 @@ impl Subject for Shared {
         let is_waiting = |slot: &SlotRef| {
             // A coroutine that has not begun may wait for a stack.
             slot.state.see().phase() == ProcessPhase::Active
-                && slot.bound_to().is_none()
+                && slot.bound.worker().is_none()
                 && slot.kind().name != COROUTINE
                 && !self.processes.requests.is_held(slot.index())
                 && !in_steps.iter().any(|&(running, _)| running == slot.index() + 1)

@@ -184,7 +184,7 @@ impl Lines<'_, '_> {
 pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
     let in_steps = in_steps(shared);
     each(shared, |slot, seen| {
-        let has_ended = seen.is_complete() && !slot.waiting().has(Waiting::DROP);
+        let has_ended = seen.is_complete() && !slot.waiting.get().has(Waiting::DROP);
         (!has_ended && Some(slot.pid()) != except)
             .then(|| UnfinishedProcess::of(slot, state(slot, seen, &in_steps)))
     })

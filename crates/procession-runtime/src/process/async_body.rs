@@ -70,7 +70,7 @@ where
                     _ => Step::Ended(None),
                 }
             }
-            Poll::Pending => Step::Waits(slot.waiting().wait_phase()),
+            Poll::Pending => Step::Waits(slot.waiting.get().wait_phase()),
         }
     }
 

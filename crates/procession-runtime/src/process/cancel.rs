@@ -17,7 +17,7 @@ pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
     }
     assert!(current::is_current(slot), "a process waits for its own cancel only");
     slot.leave_foreign_waker(task.waker());
-    slot.note_waiting(Waiting::CANCEL);
+    slot.waiting.note(Waiting::CANCEL);
     Poll::Pending
 }
 

@@ -11,7 +11,7 @@ use procession_queue::EventQueue;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::body::Body;
-use crate::process::slot::{Extra, HAS_BOUNDED, HEADED, Kind, OWN, Parent, Ready, Slot, SlotRef};
+use crate::process::slot::{Extra, Kind, OWN, Parent, Ready, Slot, SlotRef};
 use crate::process::slot_ref::{recycle, unpin};
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::waker;
@@ -32,16 +32,14 @@ pub(crate) fn occupy(
     fields.steps.store(0, Relaxed);
     fields.received.store(0, Relaxed);
     fields.high_water.store(0, Relaxed);
-    fields.clear_waiting();
-    fields.forget_place();
-    let bound = extra.as_ref().map_or(0, |extra| {
-        let worker = extra.affinity.map_or(0, |seat| seat as u16 + 1);
-        debug_assert!(worker < HEADED, "a scheduler has at most 4096 threads");
-        let bounded = if extra.bounded.is_some() { HAS_BOUNDED } else { 0 };
-        let headed = if extra.headed { HEADED } else { 0 };
-        worker | bounded | headed
-    });
-    fields.bound.store(bound, Relaxed);
+    fields.waiting.clear();
+    fields.waited_at.forget();
+    match &extra {
+        Some(extra) => {
+            fields.bound.occupy(extra.affinity, extra.bounded.is_some(), extra.headed);
+        }
+        None => fields.bound.occupy(None, false, false),
+    }
     // SAFETY: [free], as for all writes here: the caller took the slot off the free list. The old
     // queue is not dropped, which would be a read-modify-write: it was never used or was closed,
     // and is empty in either case.

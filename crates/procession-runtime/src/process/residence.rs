@@ -54,11 +54,11 @@ impl Residence {
 
     /// Chooses where a process begins that has not begun and that the worker runs now.
     pub(crate) fn choose(&mut self, slot: &Slot, local: &LocalWorker) -> Begin {
-        if slot.bound_to().is_some() {
+        if slot.bound.worker().is_some() {
             return Begin::Here;
         }
         if let Some(other) = seat_for_coroutine(local) {
-            slot.bind(other);
+            slot.bound.bind(other);
             // Counted at once. Otherwise more processes would be sent after it before it begins
             // there.
             self.count(slot, other);
@@ -73,7 +73,7 @@ impl Residence {
 
     /// Binds a process that begins to this thread.
     pub(crate) fn begin(&mut self, slot: &Slot, local: &LocalWorker) {
-        slot.bind_begun(local.seat);
+        slot.bound.begin(local.seat);
         local.stores.begun.set(local.stores.begun.get() + 1);
         self.thread = current::thread_number();
         match self.seat {

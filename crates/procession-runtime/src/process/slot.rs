@@ -28,7 +28,7 @@
 //!   process is `COMPLETE`, it is touched by the one that the state protocol names: the worker if
 //!   the handle was gone, else the handle. The holder of the entry of a ready process may read
 //!   where the body is.
-//! - `[place]` `waited_at` is null or was made from a `&'static Location`.
+//! - `[place]` a `WaitPlace` is null or was made from a `&'static Location`.
 //! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind`
 //!   names.
 //!
@@ -41,20 +41,18 @@ use std::num::NonZeroU32;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::task::Waker;
 use std::{fmt, mem, ptr};
 
 use procession_protocols::mailbox::bounded::{Bounded, BoundedFigures, FullPolicy};
 use procession_protocols::process::join_waker::JoinWaker;
 use procession_protocols::process::refcount::PinCount;
-use procession_protocols::process::state::{ProcessPhase, State};
+use procession_protocols::process::state::State;
 use procession_protocols::relations::on_exit::OnExitHooks;
-use procession_protocols::scheduler::seat_id::SeatId;
 use procession_protocols::util::prefetch::prefetch;
 use procession_queue::{Entry, EventQueue};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicPtr, AtomicU16, AtomicU32};
+use procession_sync::atomic::{AtomicPtr, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
 use crate::Pid;
@@ -62,6 +60,7 @@ use crate::machine::value::Value;
 use crate::mailbox::header::RequestId;
 use crate::mailbox::kept::KeptMailbox;
 use crate::mailbox::message_log::MessageLog;
+use crate::process::binding::{Binding, MailboxForm};
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
 use crate::process::held::HeldReport;
@@ -69,7 +68,7 @@ use crate::process::on_cancel::OnCancel;
 use crate::process::reporting::Reporting;
 use crate::process::table::Free;
 use crate::process::target::WaitTarget;
-use crate::process::wait_reason::Waiting;
+use crate::process::wait_reason::{WaitWord, Waiting};
 use crate::relations::entries::Relations;
 use crate::scheduler::shared::Shared;
 
@@ -173,6 +172,19 @@ pub(crate) struct Extra {
     pub(crate) held_report: HeldReport<Slot>,
 }
 
+impl Extra {
+    /// Accesses the state of a process that handles messages with headers. `access` must not run
+    /// user code.
+    pub(crate) fn handling<R>(&self, access: impl FnOnce(&mut Handling) -> R) -> R {
+        access(self.handling.lock().get_or_insert_default())
+    }
+
+    /// Returns the request that the process works for.
+    pub(crate) fn request(&self) -> Option<RequestId> {
+        self.handling.lock().as_ref()?.request
+    }
+}
+
 /// The slot and generation of the parent, which belongs to the same scheduler.
 pub(crate) type Parent = (u32, NonZeroU32);
 
@@ -184,20 +196,6 @@ const _: () = assert!(size_of::<Slot>() <= 128 || cfg!(debug_assertions));
 // message (`bench fanin`: 49 ns instead of 34).
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Slot, mailbox) / 64);
-
-/// In `Slot::bound`: the mailbox is bounded. Fixed while occupied.
-pub(crate) const HAS_BOUNDED: u16 = 1 << 15;
-
-/// In `Slot::bound`: the process is a coroutine or a local process that has begun on the worker, so
-/// only the worker's thread may run it.
-const HAS_BEGUN: u16 = 1 << 14;
-
-/// In `Slot::bound`: messages to the process are sent with headers. Written while the slot is free,
-/// and by the process itself in a step.
-pub(crate) const HEADED: u16 = 1 << 13;
-
-/// The bits of `Slot::bound` that are no worker.
-const FLAGS: u16 = HAS_BOUNDED | HAS_BEGUN | HEADED;
 
 /// The number of messages after which the count of a slot wraps around.
 const ROUND: u64 = 1 << 32;
@@ -213,11 +211,9 @@ pub(crate) struct Slot {
     pub(crate) mailbox: UnsafeCell<EventQueue<Erased, System>>,
     /// The number of the slot in the table. Fixed for the slot's life.
     pub(crate) index: u32,
-    pub(crate) waiting: AtomicU16,
-    /// The only worker that may run the process, counted from 1, or 0 for any; `FLAGS`. It
-    /// is on this cache line, since every wake-up and every send reads it. Written
-    /// while the slot is free, and by the worker that binds the process to itself in a step.
-    pub(crate) bound: AtomicU16,
+    pub(crate) waiting: WaitWord,
+    /// It is on this cache line, since every wake-up and every send reads it.
+    pub(crate) bound: Binding,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
     pub(crate) shared: NonNull<Shared>,
@@ -233,8 +229,7 @@ pub(crate) struct Slot {
     pub(crate) extra: AtomicPtr<Extra>,
     /// The waker of the handle.
     pub(crate) waiter: JoinWaker,
-    /// Where the process waits, if that is known: a `&'static Location`. Written by the process.
-    waited_at: AtomicPtr<Location<'static>>,
+    pub(crate) waited_at: WaitPlace,
 }
 
 // SAFETY: [pinned], [running] and [typed] define which thread may touch which field when; bodies,
@@ -252,8 +247,8 @@ impl Slot {
             steps: AtomicU32::new(0),
             mailbox: UnsafeCell::new(EventQueue::with_system()),
             index,
-            waiting: AtomicU16::new(0),
-            bound: AtomicU16::new(0),
+            waiting: WaitWord::default(),
+            bound: Binding::default(),
             body: UnsafeCell::new(None),
             shared,
             received: AtomicU32::new(0),
@@ -263,7 +258,7 @@ impl Slot {
             location: UnsafeCell::new(Location::caller()),
             extra: AtomicPtr::new(ptr::null_mut()),
             waiter: JoinWaker::empty(),
-            waited_at: AtomicPtr::new(ptr::null_mut()),
+            waited_at: WaitPlace(AtomicPtr::new(ptr::null_mut())),
         }
     }
 
@@ -341,49 +336,6 @@ impl Slot {
         unsafe { &*extra }
     }
 
-    /// Binds the running process to a worker from now on.
-    pub(crate) fn bind(&self, seat: SeatId) {
-        // Relaxed, and no read-modify-write: only the running worker writes it now, and the thread
-        // that queues the process next is ordered after this worker.
-        self.bound.store(
-            self.bound.load(Relaxed) & (HAS_BOUNDED | HEADED) | (seat.0 as u16 + 1),
-            Relaxed,
-        );
-    }
-
-    /// Binds the running process, a coroutine or a local process that begins in this step, to its
-    /// worker's thread.
-    pub(crate) fn bind_begun(&self, seat: SeatId) {
-        self.bind(seat);
-        // Relaxed, and no read-modify-write: as in `bind`.
-        self.bound.store(self.bound.load(Relaxed) | HAS_BEGUN, Relaxed);
-    }
-
-    /// Returns `true` if the process is a coroutine or a local process that has begun and stays on
-    /// its worker.
-    pub(crate) fn has_begun(&self) -> bool {
-        // Relaxed: for people only.
-        self.bound.load(Relaxed) & HAS_BEGUN != 0
-    }
-
-    /// Returns `true` if the process is a coroutine or a local process that has begun on this
-    /// worker. Exact only for the thread that sits there.
-    pub(crate) fn has_begun_on(&self, seat: SeatId) -> bool {
-        // Relaxed: the thread that asks is the one that wrote it, or asks for people only.
-        self.bound.load(Relaxed) & !(HAS_BOUNDED | HEADED) == HAS_BEGUN | (seat.0 as u16 + 1)
-    }
-
-    /// Returns the worker that the process is bound to, if there is one.
-    #[inline]
-    pub(crate) fn bound_to(&self) -> Option<SeatId> {
-        // Relaxed: the thread that queues the process made it ACTIVE, holds its entry, or created
-        // it. It therefore sees the writes of its steps.
-        match self.bound.load(Relaxed) & !FLAGS {
-            0 => None,
-            seat => Some(SeatId(u32::from(seat) - 1)),
-        }
-    }
-
     /// Returns the mailbox with its type.
     ///
     /// # Safety
@@ -393,12 +345,10 @@ impl Slot {
         // SAFETY: [typed] by the caller; an event queue is a pointer and a count, whatever its
         // entries are.
         let queue = self.mailbox.with(|mailbox| unsafe { &*mailbox.cast() });
-        // Relaxed: fixed while occupied, like `extra`, except for `HEADED`, which publishes
-        // nothing: a sender that does not see it yet sends its message without a header.
-        match self.bound.load(Relaxed) & (HAS_BOUNDED | HEADED) {
-            0 => Mailbox::Unbounded(queue),
-            HEADED => Mailbox::Headed(queue),
-            _ => Mailbox::Bounded(self.bounded_mailbox()),
+        match self.bound.mailbox() {
+            MailboxForm::Unbounded => Mailbox::Unbounded(queue),
+            MailboxForm::Headed => Mailbox::Headed(queue),
+            MailboxForm::Bounded => Mailbox::Bounded(self.bounded_mailbox()),
         }
     }
 
@@ -410,13 +360,6 @@ impl Slot {
         ring.expect("[typed] it was made with the process, of its message type")
     }
 
-    /// Returns `true` if messages to the process are sent with headers.
-    #[inline]
-    pub(crate) fn has_headers(&self) -> bool {
-        // Relaxed: as in `mailbox`.
-        self.bound.load(Relaxed) & HEADED != 0
-    }
-
     /// Returns `true` if the process handles the requests that headers name. In a simulated system,
     /// messages can have headers for another reason.
     pub(crate) fn handles_requests(&self) -> bool {
@@ -426,14 +369,7 @@ impl Slot {
                 extra.handling.lock().as_ref().is_some_and(|handling| handling.trace.is_some())
             });
         }
-        self.has_headers()
-    }
-
-    /// Sets whether messages to the running process are sent with headers from now on.
-    fn set_headed(&self, headed: bool) {
-        let others = self.bound.load(Relaxed) & !HEADED;
-        // Relaxed, and no read-modify-write: as in `bind`.
-        self.bound.store(if headed { others | HEADED } else { others }, Relaxed);
+        self.bound.has_headers()
     }
 
     /// Traces the messages of the running process from now on, or ends the trace.
@@ -441,20 +377,10 @@ impl Slot {
         let headed = trace.is_some() || self.shared().processes.has_request_ids;
         #[cfg(feature = "sim")]
         let headed = headed || self.shared().world.numbering().is_some();
-        self.set_headed(headed);
-        let before = self.handling(|handling| mem::replace(&mut handling.trace, trace));
+        self.bound.set_headed(headed);
+        let before =
+            self.extra_or_default().handling(|handling| mem::replace(&mut handling.trace, trace));
         drop(before);
-    }
-
-    /// Accesses the state of a process that handles messages with headers. `access` must not run
-    /// user code.
-    pub(crate) fn handling<R>(&self, access: impl FnOnce(&mut Handling) -> R) -> R {
-        access(self.extra_or_default().handling.lock().get_or_insert_default())
-    }
-
-    /// Returns the request that the process works for.
-    pub(crate) fn request(&self) -> Option<RequestId> {
-        self.extra()?.handling.lock().as_ref()?.request
     }
 
     /// Returns the mailbox, or `None` if the process receives another type.
@@ -520,76 +446,15 @@ impl Slot {
         self.high_water.load(Relaxed).max(self.mailbox_length())
     }
 
-    /// Clears the wait reasons of the last step.
-    #[inline]
-    pub(crate) fn clear_waiting(&self) {
-        self.waiting.store(0, Relaxed);
-    }
-
-    /// Adds a wait reason of this step. Only the process itself calls this.
-    #[inline]
-    pub(crate) fn note_waiting(&self, waiting: Waiting) {
-        self.waiting.store(self.waiting.load(Relaxed) | waiting.bits(), Relaxed);
-    }
-
-    /// Sets the place where the process waits. Only the process itself calls this.
-    #[inline]
-    pub(crate) fn note_place(&self, place: &'static Location<'static>) {
-        // Relaxed: the place is constant data.
-        self.waited_at.store(ptr::from_ref(place).cast_mut(), Relaxed);
-    }
-
-    /// Forgets the place where the process waited. Only the process itself calls this, and the
-    /// thread that occupies the slot.
-    #[inline]
-    pub(crate) fn forget_place(&self) {
-        self.waited_at.store(ptr::null_mut(), Relaxed);
-    }
-
-    /// Returns the place where the process waits, if it is known.
-    pub(crate) fn waited_at(&self) -> Option<&'static Location<'static>> {
-        let place = NonNull::new(self.waited_at.load(Relaxed))?;
-        // SAFETY: [place] it is a `&'static Location`.
-        Some(unsafe { place.as_ref() })
-    }
-
-    /// Returns this process as one that others wait for.
-    pub(crate) fn as_target(&self) -> WaitTarget {
-        WaitTarget::new(self.index, self.pins.generation())
-    }
-
-    /// Sets the process that this one waits for. Only the process itself calls this.
-    pub(crate) fn note_target(&self, target: WaitTarget) {
-        let shared = self.shared();
-        shared.processes.targets.set(self.index, shared.table().limit(), target.bits());
-    }
-
     /// Returns the process that this one waits for, if it waits for one that is known.
     pub(crate) fn target(&self) -> Option<Pid> {
-        if !self.waiting().has(Waiting::FOR_ANOTHER) {
+        if !self.waiting.get().has(Waiting::FOR_ANOTHER) {
             return None;
         }
         let shared = self.shared();
         let (slot, generation) =
             WaitTarget::from_bits(shared.processes.targets.get(self.index)).slot()?;
         Some(Pid::local(shared.id(), slot, generation.get()))
-    }
-
-    /// Returns `true` if this process waits for a lock that code outside of processes has, or gets
-    /// first.
-    #[cfg(feature = "macros")]
-    pub(crate) fn is_behind_outside(&self) -> bool {
-        let shared = self.shared();
-        self.waiting().has(Waiting::LOCK)
-            && shared.processes.targets.get(self.index) == WaitTarget::OUTSIDE.bits()
-    }
-
-    /// Returns the process that this one waits for, if it waits and only for that, a timeout or a
-    /// cancel.
-    pub(crate) fn stuck_behind(&self) -> Option<Pid> {
-        let is_stuck = self.state.see().phase() == ProcessPhase::Blocked
-            && self.waiting().shown().only(Waiting::FOR_ANOTHER.or_end());
-        self.target().filter(|_| is_stuck)
     }
 
     /// Sets the number of bytes of the body.
@@ -606,30 +471,12 @@ impl Slot {
         self.mailbox.with(|mailbox| unsafe { &*mailbox }.owned() as usize)
     }
 
-    /// Removes a wait reason of this step. Only the process itself calls this.
-    pub(crate) fn forget_waiting(&self, waiting: Waiting) {
-        self.waiting.store(self.waiting.load(Relaxed) & !waiting.bits(), Relaxed);
-    }
-
-    pub(crate) fn waiting(&self) -> Waiting {
-        Waiting::from_bits(self.waiting.load(Relaxed))
-    }
-
     pub(crate) fn received(&self) -> u32 {
         self.received.load(Relaxed)
     }
 
     pub(crate) fn steps(&self) -> u32 {
         self.steps.load(Relaxed)
-    }
-
-    /// Takes the waker of the handle, to be woken.
-    ///
-    /// # Safety
-    /// `[cell]` of `process/join_waker.rs`: the caller completed the process, and found a waiter.
-    pub(crate) unsafe fn take_waiter(&self) -> Option<Waker> {
-        // SAFETY: by the caller.
-        unsafe { self.waiter.take() }
     }
 
     /// Returns `true` if only the ending process itself refers to it, and nothing is left to signal
@@ -662,7 +509,7 @@ impl Slot {
     #[inline]
     pub(crate) fn has_empty_mailbox(&self) -> bool {
         // SAFETY: [pinned], or [free] since the caller sealed it.
-        self.bound.load(Relaxed) & HAS_BOUNDED == 0
+        !self.bound.has_bounded_mailbox()
             && self.mailbox.with(|mailbox| unsafe { &*mailbox }.is_empty())
     }
 
@@ -677,6 +524,29 @@ impl Slot {
     ) -> R {
         // SAFETY: [running] by the caller.
         self.body.with_mut(|body| access(unsafe { &mut *body }))
+    }
+}
+
+/// Where a process waits, if that is known: a `&'static Location`. Written by the process, and by
+/// the thread that occupies the slot.
+pub(crate) struct WaitPlace(AtomicPtr<Location<'static>>);
+
+impl WaitPlace {
+    #[inline]
+    pub(crate) fn set(&self, place: &'static Location<'static>) {
+        // Relaxed: the place is constant data.
+        self.0.store(ptr::from_ref(place).cast_mut(), Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn forget(&self) {
+        self.0.store(ptr::null_mut(), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
+        let place = NonNull::new(self.0.load(Relaxed))?;
+        // SAFETY: [place] it is a `&'static Location`.
+        Some(unsafe { place.as_ref() })
     }
 }
 

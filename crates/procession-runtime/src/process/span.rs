@@ -44,7 +44,7 @@ use tracing::{Level, Span, debug_span, event_enabled, info_span, span, span_enab
 use crate::Exit;
 use crate::mailbox::header::Header;
 use crate::process::body::{Body, Step};
-use crate::process::slot::Slot;
+use crate::process::slot::{Extra, Slot};
 use crate::process::unwind::{drop_guarded, guarded};
 
 /// A process in its span.
@@ -63,7 +63,7 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
             "process",
             pid = %slot.pid(),
             label = slot.extra().and_then(|extra| extra.label.as_deref()),
-            request = slot.request().map(display),
+            request = slot.extra().and_then(Extra::request).map(display),
             spawned_at = details.map(|slot| display(slot.location())),
             kind = details.map(|slot| slot.kind().name),
             parent = details.and_then(Slot::parent).map(display),
@@ -76,9 +76,9 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
     };
     match guarded(make) {
         Ok(span) => {
-            let has_requests = slot.has_headers() && wants_requests();
+            let has_requests = slot.bound.has_headers() && wants_requests();
             if has_requests {
-                slot.handling(|handling| handling.is_traced = true);
+                slot.extra_or_default().handling(|handling| handling.is_traced = true);
             }
             if has_requests || !span.is_disabled() { Box::new(Traced { span, body }) } else { body }
         }
@@ -111,7 +111,7 @@ impl Traced {
 /// one. Ends that of the request before.
 pub(crate) fn begin_request(slot: &Slot, header: Header) {
     end_request(slot);
-    if !slot.handling(|handling| handling.is_traced) {
+    if !slot.extra_or_default().handling(|handling| handling.is_traced) {
         return;
     }
     let Some(request) = header.request else { return };
@@ -126,12 +126,12 @@ pub(crate) fn begin_request(slot: &Slot, header: Header) {
     };
     let Ok(span) = guarded(make) else { return };
     enter(&span);
-    slot.handling(|handling| handling.span = Some(span));
+    slot.extra_or_default().handling(|handling| handling.span = Some(span));
 }
 
 /// Ends the span of the request that the running process worked for.
 pub(crate) fn end_request(slot: &Slot) {
-    if let Some(span) = slot.handling(|handling| handling.span.take()) {
+    if let Some(span) = slot.extra_or_default().handling(|handling| handling.span.take()) {
         exit(&span);
         drop_guarded(span);
     }
@@ -151,10 +151,10 @@ struct InRequest<'a>(&'a Slot);
 impl<'a> InRequest<'a> {
     /// Enters the span of the request that the process works for, if it has headers.
     fn enter(slot: &'a Slot) -> Option<Self> {
-        if !slot.has_headers() {
+        if !slot.bound.has_headers() {
             return None;
         }
-        if let Some(span) = slot.handling(|handling| handling.span.clone()) {
+        if let Some(span) = slot.extra_or_default().handling(|handling| handling.span.clone()) {
             enter(&span);
             drop_guarded(span);
         }
@@ -164,7 +164,7 @@ impl<'a> InRequest<'a> {
 
 impl Drop for InRequest<'_> {
     fn drop(&mut self) {
-        if let Some(span) = self.0.handling(|handling| handling.span.clone()) {
+        if let Some(span) = self.0.extra_or_default().handling(|handling| handling.span.clone()) {
             exit(&span);
             drop_guarded(span);
         }
@@ -173,8 +173,8 @@ impl Drop for InRequest<'_> {
 
 /// Drops the span of the request of a process that has ended.
 fn forget_request(slot: &Slot) {
-    if slot.has_headers() {
-        drop_guarded(slot.handling(|handling| handling.span.take()));
+    if slot.bound.has_headers() {
+        drop_guarded(slot.extra_or_default().handling(|handling| handling.span.take()));
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use procession_protocols::process::state::WaitPhase;
+use procession_sync::atomic::AtomicU16;
+use procession_sync::atomic::Ordering::Relaxed;
 
 /// One reason for which a process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -105,6 +107,35 @@ impl WaitReason {
 impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// The reasons for which the process in a slot waits. Written by the process only, and by the
+/// thread that occupies the slot.
+#[derive(Debug, Default)]
+pub(crate) struct WaitWord(AtomicU16);
+
+impl WaitWord {
+    /// Clears the reasons of the last step.
+    #[inline]
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    /// Adds reasons of this step.
+    #[inline]
+    pub(crate) fn note(&self, waiting: Waiting) {
+        self.0.store(self.0.load(Relaxed) | waiting.bits(), Relaxed);
+    }
+
+    /// Removes reasons of this step.
+    pub(crate) fn forget(&self, waiting: Waiting) {
+        self.0.store(self.0.load(Relaxed) & !waiting.bits(), Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Waiting {
+        Waiting::from_bits(self.0.load(Relaxed))
     }
 }
 

@@ -5,8 +5,6 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use procession_sync::atomic::Ordering::Relaxed;
-
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::unwind::{drop_each, guarded};
 use crate::process::wait_reason::Waiting;
@@ -226,34 +224,28 @@ impl Slot {
 
     #[cold]
     fn leave_foreign(&self, waker: &Waker) {
-        self.note_waiting(Waiting::FOREIGN);
+        self.waiting.note(Waiting::FOREIGN);
         self.shared().processes.leave_foreign(self.index, waker.clone());
     }
 
-    /// Returns `true` if foreign wakers were left. Most processes have none.
-    #[inline]
-    fn has_foreign_wakers(&self) -> bool {
-        self.waiting.load(Relaxed) & Waiting::FOREIGN.bits() != 0
-    }
-
-    /// Wakes the foreign wakers, at the start of a step.
+    /// Wakes the foreign wakers, at the start of a step. Most processes have none.
     #[inline]
     pub(crate) fn wake_foreign_wakers(&self) {
-        if self.has_foreign_wakers() {
-            self.take_foreign().into_iter().for_each(|waker| drop(guarded(|| waker.wake())));
+        if self.waiting.get().has(Waiting::FOREIGN) {
+            take_foreign(self).into_iter().for_each(|waker| drop(guarded(|| waker.wake())));
         }
     }
 
     /// Drops the foreign wakers without waking them, at the end of the process.
     #[inline]
     pub(crate) fn drop_foreign_wakers(&self) {
-        if self.has_foreign_wakers() {
-            drop_each(self.take_foreign());
+        if self.waiting.get().has(Waiting::FOREIGN) {
+            drop_each(take_foreign(self));
         }
     }
+}
 
-    #[cold]
-    fn take_foreign(&self) -> Vec<Waker> {
-        self.shared().processes.take_foreign(self.index)
-    }
+#[cold]
+fn take_foreign(slot: &Slot) -> Vec<Waker> {
+    slot.shared().processes.take_foreign(slot.index)
 }

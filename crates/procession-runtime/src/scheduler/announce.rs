@@ -14,7 +14,7 @@ use crate::scheduler::shared::Shared;
 /// Queues processes of `shared` that were woken, as [`enqueue`] does with each of them in their
 /// order, and wakes a worker for all of them.
 pub(crate) fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
-    let is_alone = |ready: &Ready| shared.queues.shuffled || ready.slot().bound_to().is_some();
+    let is_alone = |ready: &Ready| shared.queues.shuffled || ready.slot().bound.worker().is_some();
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match local.filter(is_of) {
         _ if woken.len() < 2 || woken.iter().any(is_alone) => enqueue_each(woken),

@@ -172,7 +172,7 @@ pub(crate) fn trace_sent(slot: &Slot) {
             other: Some(slot.pid()),
             type_name: (slot.kind().message_name)(),
             bytes: slot.kind().message_bytes,
-            request: current().and_then(|process| process.request()),
+            request: current().and_then(|process| process.extra()?.request()),
         },
     );
 }

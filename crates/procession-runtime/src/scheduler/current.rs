@@ -470,19 +470,19 @@ fn with_current(with: impl FnOnce(&Slot)) {
 /// Adds to the reasons for which the running process waits.
 pub(crate) fn note_waiting(waiting: Waiting) {
     with_current(|slot| {
-        if slot.waiting() == Waiting::default() {
+        if slot.waiting.get() == Waiting::default() {
             // That of an earlier step.
-            slot.forget_place();
+            slot.waited_at.forget();
         }
-        slot.note_waiting(waiting);
+        slot.waiting.note(waiting);
     });
 }
 
 /// Adds to the reasons for which the running process waits, and sets the place where it does.
 pub(crate) fn note_waiting_at(waiting: Waiting, place: &'static Location<'static>) {
     with_current(|slot| {
-        slot.note_waiting(waiting);
-        slot.note_place(place);
+        slot.waiting.note(waiting);
+        slot.waited_at.set(place);
     });
 }
 
@@ -490,25 +490,32 @@ pub(crate) fn note_waiting_at(waiting: Waiting, place: &'static Location<'static
 /// sets the process that it waits for, if that is known.
 pub(crate) fn note_waiting_for(waiting: Waiting, target: WaitTarget) {
     note_waiting(waiting);
-    with_current(|slot| slot.note_target(target));
+    with_current(|slot| {
+        let shared = slot.shared();
+        shared.processes.targets.set(slot.index(), shared.table().limit(), target.bits());
+    });
 }
 
 /// Returns a process as one that the running process waits for: unknown, if it belongs to another
 /// scheduler.
 pub(crate) fn target_of(slot: &Slot) -> WaitTarget {
     let is_near = scheduler_of_process() == Some(slot.shared().id());
-    if is_near { slot.as_target() } else { WaitTarget::UNKNOWN }
+    if is_near { known(slot) } else { WaitTarget::UNKNOWN }
+}
+
+fn known(slot: &Slot) -> WaitTarget {
+    WaitTarget::new(slot.index(), slot.pins.generation())
 }
 
 /// Sets the place where the running process waits.
 pub(crate) fn note_place(place: &'static Location<'static>) {
-    with_current(|slot| slot.note_place(place));
+    with_current(|slot| slot.waited_at.set(place));
 }
 
 /// Returns the running process, or the code outside of processes, as what others wait for.
 pub(crate) fn as_target() -> WaitTarget {
     let mut own = WaitTarget::OUTSIDE;
-    with_current(|slot| own = slot.as_target());
+    with_current(|slot| own = known(slot));
     own
 }
 
@@ -571,7 +578,7 @@ fn word_of(origin: Origin, in_step: bool) -> WordKind {
 /// Queues a new process.
 #[inline]
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
-    match shared.local().filter(|_| ready.slot().bound_to().is_none()) {
+    match shared.local().filter(|_| ready.slot().bound.worker().is_none()) {
         Some(local) => {
             local.log.spawn(ready.slot());
             local.queues.push_newborn(ready);
@@ -585,7 +592,7 @@ pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
 pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
-    let bound = slot.bound_to();
+    let bound = slot.bound.worker();
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match (bound, local.filter(is_of)) {
         (Some(seat), Some(local)) => {

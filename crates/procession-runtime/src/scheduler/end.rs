@@ -192,7 +192,7 @@ impl Shared {
     pub(crate) fn terminate_begun_on(&self, seat: SeatId) {
         self.each_process(|slot| {
             // A terminated coroutine is queued already, and ends with that exit.
-            if slot.has_begun_on(seat) && !slot.state.see().is_terminated() {
+            if slot.bound.has_begun_on(seat) && !slot.state.see().is_terminated() {
                 links::end_by(slot, Exit::ThreadEnded);
             }
         });

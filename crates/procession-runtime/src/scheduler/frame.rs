@@ -305,7 +305,7 @@ impl Frame {
             {
                 return output;
             }
-            self.slot().note_place(place);
+            self.slot().waited_at.set(place);
             self.suspend(Out::Waits);
         }
     }

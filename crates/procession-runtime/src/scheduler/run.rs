@@ -43,7 +43,7 @@ impl LocalWorker {
         self.step.yields.set(false);
         self.step.is_overdrawn.set(false);
         self.step.process.set(Some(ready.as_raw()));
-        slot.clear_waiting();
+        slot.waiting.clear();
         if seen.is_special() {
             self.special_step(ready, seen);
         } else {
@@ -199,13 +199,13 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
         }
     }
     if detached {
-        slot.note_waiting(Waiting::DROP);
+        slot.waiting.note(Waiting::DROP);
         // SAFETY: [running] the handle was gone, so the body is still the caller's.
         drop_guarded(unsafe { slot.with_body(Option::take) });
-        slot.forget_waiting(Waiting::DROP);
+        slot.waiting.forget(Waiting::DROP);
     } else if seen.has_waiter()
         // SAFETY: [cell] `complete` has found it.
-        && let Some(waiter) = unsafe { slot.take_waiter() }
+        && let Some(waiter) = unsafe { slot.waiter.take() }
     {
         drop(guarded(|| waiter.wake()));
     }

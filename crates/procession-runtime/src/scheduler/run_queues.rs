@@ -122,7 +122,10 @@ impl RunQueues {
     /// Queues a woken process that is bound to no worker.
     #[inline]
     pub(crate) fn push_woken(&self, ready: Ready) {
-        debug_assert!(ready.slot().bound_to().is_none(), "a process binds itself in its step only");
+        debug_assert!(
+            ready.slot().bound.worker().is_none(),
+            "a process binds itself in its step only"
+        );
         self.rings.woken.push(ready, &self.shared.queues.global);
         self.unannounced.set(true);
     }
@@ -148,7 +151,7 @@ impl RunQueues {
     /// Queues a continued process, behind all others of that class.
     #[inline]
     pub(crate) fn push_continued(&self, ready: Ready) {
-        match ready.slot().bound_to() {
+        match ready.slot().bound.worker() {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.enqueue_bound(seat, ready),
             None => {

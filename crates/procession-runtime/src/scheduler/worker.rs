@@ -210,7 +210,7 @@ impl LocalWorker {
         self.queues.turn.kind.set(WordKind::Step);
         while self.stores.begun.get() > 0 {
             match self.queues.pop_bound() {
-                Some(ready) if ready.slot().has_begun_on(self.seat) => return Some(ready),
+                Some(ready) if ready.slot().bound.has_begun_on(self.seat) => return Some(ready),
                 Some(ready) => passed_over.push(ready),
                 // All of them are ready. If one is not queued, another thread has just woken it,
                 // and is about to queue it.

@@ -233,7 +233,7 @@ impl<'a> LookScan<'a> {
         let mailbox = mailbox_length(slot);
         Some(ProcessFigures {
             state,
-            waiting: waits.then(|| slot.waiting().shown()),
+            waiting: waits.then(|| slot.waiting.get().shown()),
             waited_at: if waits { waited_at(slot) } else { None },
             mailbox,
             growth: i64::from(mailbox).saturating_sub_unsigned(known.mailbox_before),
@@ -248,7 +248,7 @@ impl<'a> LookScan<'a> {
         MemoryUse {
             body: slot.body_bytes(),
             mailbox: mailbox as usize * slot.kind().message_bytes,
-            stack: if slot.has_begun() && slot.kind().name == COROUTINE {
+            stack: if slot.bound.has_begun() && slot.kind().name == COROUTINE {
                 self.shared.coroutines.stack_bytes
             } else {
                 0
@@ -271,8 +271,9 @@ impl<'a> LookScan<'a> {
 /// Returns the place where a process waits. If nothing of the runtime is waited for, the place is
 /// that of an earlier wait, unless the process is a coroutine, which notes each.
 fn waited_at(slot: &Slot) -> Option<&'static Location<'static>> {
-    let is_noted = slot.waiting().shown() != Waiting::default() || slot.kind().name == COROUTINE;
-    slot.waited_at().filter(|_| is_noted)
+    let is_noted =
+        slot.waiting.get().shown() != Waiting::default() || slot.kind().name == COROUTINE;
+    slot.waited_at.get().filter(|_| is_noted)
 }
 
 fn matches(filter: &Filter, slot: &Slot, figure: &ProcessFigures) -> bool {

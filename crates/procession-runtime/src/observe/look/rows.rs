@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use procession_protocols::process::state::ProcessPhase;
+
+use crate::Pid;
 use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::view::{
     Baseline, Figures, ProcessKey, ProcessRow, ProcessWait, Samples, View,
 };
 use crate::observe::snapshot::current_label;
 use crate::process::slot::Slot;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::stalls::samples::SampleSum;
 use crate::sys::nanoseconds;
 
@@ -85,15 +89,23 @@ const CYCLE_MAX: usize = 1000;
 /// for the first, and none of them has another way to go on than a timeout or a cancel.
 fn waits_for_itself(first: &Slot) -> bool {
     let table = first.shared().table();
-    let mut at = first.stuck_behind();
+    let mut at = stuck_behind(first);
     for _ in 0..CYCLE_MAX {
         let Some(pid) = at else { return false };
         if pid == first.pid() {
             return true;
         }
-        at = table.pin(pid.slot(), pid.generation()).and_then(|slot| slot.stuck_behind());
+        at = table.pin(pid.slot(), pid.generation()).and_then(|slot| stuck_behind(&slot));
     }
     false
+}
+
+/// Returns the process that another one waits for, if it waits and only for that, a timeout or a
+/// cancel.
+fn stuck_behind(slot: &Slot) -> Option<Pid> {
+    let is_stuck = slot.state.see().phase() == ProcessPhase::Blocked
+        && slot.waiting.get().shown().only(Waiting::FOR_ANOTHER.or_end());
+    slot.target().filter(|_| is_stuck)
 }
 
 /// Returns the label of a process, cut.
