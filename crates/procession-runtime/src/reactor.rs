@@ -38,27 +38,16 @@ impl Poller {
         let opened = Arc::new(world.open_kernel()?);
         Ok((self.kernel.get_or_init(|| opened), true))
     }
-}
 
-/// Marks the reactor as being polled until it is dropped.
-pub(crate) struct Asking<'a>(&'a Poller);
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.asking.store(false, Release);
-    }
-}
-
-impl Shared {
     /// Claims the kernel for one poll, unless another thread polls.
     fn begin_poll(&self) -> Option<(&Arc<Kernel>, Asking<'_>)> {
-        let kernel = self.poller.kernel()?;
+        let kernel = self.kernel()?;
         // A load first: while the driver waits, all other threads only read.
-        if self.poller.asking.load(Relaxed) || self.poller.asking.swap(true, AcqRel) {
+        if self.asking.load(Relaxed) || self.asking.swap(true, AcqRel) {
             return None;
         }
-        self.poller.polls.fetch_add(1, Relaxed);
-        Some((kernel, Asking(&self.poller)))
+        self.polls.fetch_add(1, Relaxed);
+        Some((kernel, Asking(self)))
     }
 
     /// Polls without waiting, unless another thread polls. Returns `true` if `batch` holds events,
@@ -73,11 +62,29 @@ impl Shared {
 
     /// Marks the caller as waiting in the kernel from now on.
     pub(crate) fn begin_waiting(&self) -> Asking<'_> {
-        self.poller.asking.store(true, Release);
-        self.poller.polls.fetch_add(1, Relaxed);
-        Asking(&self.poller)
+        self.asking.store(true, Release);
+        self.polls.fetch_add(1, Relaxed);
+        Asking(self)
     }
 
+    /// Counts a waker that is left. On the test clock only.
+    fn count_waiting(&self, world: &World) {
+        if world.is_test() {
+            self.waiting.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Marks the reactor as being polled until it is dropped.
+pub(crate) struct Asking<'a>(&'a Poller);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.store(false, Release);
+    }
+}
+
+impl Shared {
     /// Wakes the waiters for the events of `batch`, and empties it. Returns the number of wakers.
     pub(crate) fn deliver(&self, batch: &mut Batch) -> usize {
         self.poller.events.fetch_add(batch.events.len() as u64, Relaxed);
@@ -94,12 +101,6 @@ impl Shared {
         // Only after all were woken: until then the test clock stands still for them.
         self.uncount_waiting(count as u32);
         count
-    }
-
-    fn count_waiting(&self) {
-        if self.world.is_test() {
-            self.poller.waiting.fetch_add(1, Relaxed);
-        }
     }
 
     fn uncount_waiting(&self, count: u32) {
@@ -212,7 +213,7 @@ impl<T: AsFd> Registered<T> {
         waiter: &mut Option<WaiterId>,
         waker: Waker,
     ) -> io::Result<bool> {
-        self.shared.count_waiting();
+        self.shared.poller.count_waiting(&self.shared.world);
         let (waits, before) = match direction.leave(waiter, waker) {
             WakerLeft::Waits(before) => (true, before),
             WakerLeft::Ready(before) => (false, before),

@@ -114,7 +114,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
-use crate::recorder::dump::DumpCause;
+use crate::recorder::dump::{DumpCause, Dumps};
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::poller::Batch;
 use crate::scheduler::seat::Seat;
@@ -204,7 +204,7 @@ impl Shared {
 
     #[cold]
     fn start_watchdog(&self) {
-        let Some(shared) = self.weak().upgrade() else { return };
+        let Some(shared) = self.identity.me.upgrade() else { return };
         // Relaxed: the thread is handed all that it needs.
         if self.lifetime.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
             return;
@@ -457,7 +457,7 @@ impl Watch {
         self.ages.look(shared, now);
         let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
         self.visited = if self.quiet > 0 { self.visited.saturating_add(visits) } else { 0 };
-        self.cursor = shared.stamp_some(self.cursor, visits, now);
+        self.cursor = shared.processes.stamp_some(self.cursor, visits, now);
     }
 
     /// Compares each seat with the last look.
@@ -591,7 +591,7 @@ impl Watch {
 
     /// Polls for descriptors on this thread.
     fn poll(&mut self, now: u64) {
-        self.shared.poll(&mut self.batch);
+        self.shared.poller.poll(&mut self.batch);
         self.shared.deliver(&mut self.batch);
         // The next period starts here.
         self.polls = (self.shared.poller.counts().1, now);
@@ -606,7 +606,7 @@ impl Watch {
         });
         let running = shared.seat(found.seat).running.load(Relaxed);
         self.marks.stall(found.seat, running.saturating_sub(1));
-        shared.request_dump(DumpCause::Stall);
+        Dumps::request(shared, DumpCause::Stall);
         let observer = shared.watchdog.options.on_stall.as_ref();
         if observer.is_none() && !is_traced() {
             return;

@@ -182,7 +182,7 @@ where
             } else {
                 // SAFETY: by the caller of `spawn_migratable`.
                 unsafe { coroutine.let_migrate() };
-                slot.shared().count_migrating();
+                slot.shared().coroutines.count_migrating();
                 self.is_counted = true;
             }
             self.stage = CoroutineStage::Runs(coroutine);
@@ -235,7 +235,7 @@ where
         }
         self.residence.leave(slot);
         if std::mem::take(&mut self.is_counted) {
-            slot.shared().uncount_migrating();
+            slot.shared().coroutines.uncount_migrating();
         }
     }
 

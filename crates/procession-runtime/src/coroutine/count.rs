@@ -1,38 +1,30 @@
 //! The counts of begun coroutines, and of other processes that stay on a thread.
 
-use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::residence::ResidentKind;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::supply::Supply;
 
 impl Shared {
-    /// Counts a process that stays on a seat.
-    pub(crate) fn count_resident(&self, seat: SeatId, kind: ResidentKind) {
-        self.seat(seat).residents_of(kind).fetch_add(1, Relaxed);
-    }
-
-    /// Uncounts a process that stayed on a seat and has ended.
-    pub(crate) fn uncount_resident(&self, seat: SeatId, kind: ResidentKind) {
-        self.seat(seat).residents_of(kind).fetch_sub(1, Relaxed);
-    }
-
-    /// Counts a coroutine that has begun and stays nowhere.
-    pub(crate) fn count_migrating(&self) {
-        self.coroutines.migrating.fetch_add(1, Relaxed);
-    }
-
-    /// Uncounts a coroutine that stayed nowhere and has ended.
-    pub(crate) fn uncount_migrating(&self) {
-        self.coroutines.migrating.fetch_sub(1, Relaxed);
-    }
-
     /// Returns `true` if any coroutine has begun and not ended.
     pub(crate) fn has_coroutines(&self) -> bool {
         self.coroutines.migrating.load(Relaxed) > 0
             || self.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
+    }
+}
+
+impl Supply {
+    /// Counts a coroutine that has begun and stays nowhere.
+    pub(crate) fn count_migrating(&self) {
+        self.migrating.fetch_add(1, Relaxed);
+    }
+
+    /// Uncounts a coroutine that stayed nowhere and has ended.
+    pub(crate) fn uncount_migrating(&self) {
+        self.migrating.fetch_sub(1, Relaxed);
     }
 }
 
@@ -42,6 +34,16 @@ impl Seat {
         // Relaxed: the thread that sits here has counted those that have begun here. For others
         // this is a hint.
         self.coroutines.load(Relaxed).saturating_add(self.locals.load(Relaxed))
+    }
+
+    /// Counts a process that stays here.
+    pub(crate) fn count_resident(&self, kind: ResidentKind) {
+        self.residents_of(kind).fetch_add(1, Relaxed);
+    }
+
+    /// Uncounts a process that stayed here and has ended.
+    pub(crate) fn uncount_resident(&self, kind: ResidentKind) {
+        self.residents_of(kind).fetch_sub(1, Relaxed);
     }
 
     fn residents_of(&self, kind: ResidentKind) -> &AtomicU32 {

@@ -565,7 +565,8 @@ impl<P: Process> MachineBody<P> {
             }
             self.sleeps.extend(
                 slot.shared()
-                    .handlers()
+                    .extensions
+                    .handlers
                     .dispatch(slot, command, tag, input)
                     .map(|timer| (tag, timer)),
             );

@@ -41,7 +41,7 @@ impl<M: Send + 'static> Address<M> {
         let message = Arc::new(procession_sync::Mutex::new(Some(message)));
         let fired = Arc::clone(&message);
         let take = |cell: &procession_sync::Mutex<Option<M>>| cell.lock().take();
-        let me = shared.weak();
+        let me = shared.identity.me.clone();
         // By PID, because a pin in the timer would keep the scheduler that holds the timer.
         let send_now = move |message| match &far {
             Some(address) => address.send(message),
@@ -52,7 +52,12 @@ impl<M: Send + 'static> Address<M> {
                 && let Err(error) = send_now(message)
                 && let Some(shared) = me.upgrade()
             {
-                dead_letter::bury(shared.dead_letters(), pid, DeadCause::Late, error.into_inner());
+                dead_letter::bury(
+                    shared.extensions.dead_letters(),
+                    pid,
+                    DeadCause::Late,
+                    error.into_inner(),
+                );
             }
         }));
         match arm(shared, when, None, action) {

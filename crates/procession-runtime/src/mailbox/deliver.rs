@@ -73,7 +73,12 @@ pub(crate) fn finish_offer<M: Send + 'static>(
 ) -> Result<(), Refused<M>> {
     let discard = |message| {
         current::count(slot.shared(), |stats| &stats.discarded, 1);
-        dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Full, message);
+        dead_letter::bury(
+            slot.shared().extensions.dead_letters(),
+            slot.pid(),
+            DeadCause::Full,
+            message,
+        );
     };
     match offered {
         Offered::Queued { wake } => {
@@ -132,7 +137,12 @@ pub(crate) fn deliver_made<M: Send + 'static>(
     };
     if let Err(Refused::Ended(message) | Refused::Full(message)) = delivered {
         current::count(slot.shared(), |stats| &stats.discarded, 1);
-        dead_letter::bury(slot.shared().dead_letters(), slot.pid(), DeadCause::Ended, message);
+        dead_letter::bury(
+            slot.shared().extensions.dead_letters(),
+            slot.pid(),
+            DeadCause::Ended,
+            message,
+        );
     }
     Ok(())
 }
@@ -182,7 +192,7 @@ pub(crate) fn leave<M: Send + 'static>(
     request: Option<RequestId>,
     message: M,
 ) -> bool {
-    let observer = slot.shared().dead_letters();
+    let observer = slot.shared().extensions.dead_letters();
     let Some(kept) = slot.extra().and_then(|extra| extra.kept.as_ref()) else {
         dead_letter::bury(observer, slot.pid(), DeadCause::Ended, message);
         return true;
@@ -210,7 +220,7 @@ pub(crate) fn take_over(slot: &Slot) {
 pub(crate) fn discard_kept(shared: &Shared, messages: impl IntoIterator<Item = KeptMessage>) {
     for message in messages {
         current::count(shared, |stats| &stats.discarded, 1);
-        dead_letter::bury_kept(shared.dead_letters(), message);
+        dead_letter::bury_kept(shared.extensions.dead_letters(), message);
     }
 }
 

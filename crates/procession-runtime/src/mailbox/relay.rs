@@ -59,7 +59,7 @@ impl Relay for InProcess {
 pub fn discard<M: Send + 'static>(to: Pid, cause: DeadCause, message: M) {
     let own = if to.node() == 0 { reach(to.scheduler()) } else { None };
     let scheduler = own.or_else(current::here);
-    let observer = scheduler.as_ref().and_then(|shared| shared.dead_letters()).cloned();
+    let observer = scheduler.as_ref().and_then(|shared| shared.extensions.dead_letters()).cloned();
     dead_letter::bury(observer.as_ref(), to, cause, message);
 }
 

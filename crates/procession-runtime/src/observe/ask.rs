@@ -179,7 +179,7 @@ pub(crate) fn suspend(shared: &Arc<Shared>, pid: Pid, duration: Duration) -> Res
         drop_each(before.delete(shared));
     }
     let when = shared.world.now().saturating_add(nanoseconds(duration.min(SUSPENSION_MAX)));
-    let me: Weak<Shared> = shared.weak();
+    let me: Weak<Shared> = shared.identity.me.clone();
     let end = Action::Call(Arc::new(move || {
         if let Some(slot) = me.upgrade().and_then(|shared| find(&shared, pid).ok()) {
             let _ = wake::release(&slot, Some(number));

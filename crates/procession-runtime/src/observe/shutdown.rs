@@ -7,7 +7,7 @@ use procession_protocols::scheduler::writes::table::Unwritten;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::observe::unfinished::{self, Unfinished};
-use crate::recorder::dump::DumpCause;
+use crate::recorder::dump::{DumpCause, Dumps};
 use crate::scheduler::current;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::writes::SettledWrites;
@@ -67,7 +67,7 @@ impl Scheduler {
         let mut terminated = Vec::new();
         if shared.alive() > left {
             // Before the processes are gone.
-            shared.request_dump(DumpCause::Shutdown);
+            Dumps::request(shared, DumpCause::Shutdown);
             terminated = unfinished::interrupted(shared, caller);
         }
         shared.terminate_all(caller);
@@ -75,7 +75,7 @@ impl Scheduler {
         let mut settled = SettledWrites::of(shared.id(), 0);
         shared.settle_writes(&mut settled, deadline).await;
         let Unwritten { writes, messages } = settled.give_up();
-        shared.settle_dump(deadline);
+        Dumps::settle_by(shared, deadline);
         shared.settle_reports(deadline);
         let processes = if shared.alive() <= left {
             Vec::new()

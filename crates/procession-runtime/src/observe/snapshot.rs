@@ -286,7 +286,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
         threads_refused: shared.threads.refused(),
         stalls: shared.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
-        recorder: shared.recorder_snapshot(),
+        recorder: RecorderSnapshot::of(shared),
         slots_lost: shared.table().lost(),
         stuck_coroutines: shared.coroutines.stuck(),
         membarrier: membarrier::are_there(),

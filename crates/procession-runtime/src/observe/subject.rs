@@ -19,16 +19,19 @@ use crate::sys::os::{Demand, Subject, WaitSource};
 /// some.
 const LOOKS: u64 = 3;
 
-impl Shared {
+/// The laws that a scheduler keeps, while all its threads wait.
+struct Laws<'a>(&'a Shared);
+
+impl Laws<'_> {
     /// Returns `true` if the system has refused a thread, and the watchdog has not had the time to
     /// start another.
     fn awaits_threads(&self) -> bool {
-        let looks = self.watchdog.counts.looks.load(Relaxed);
-        let until = &self.threads.looks_in_rest;
+        let looks = self.0.watchdog.counts.looks.load(Relaxed);
+        let until = &self.0.threads.looks_in_rest;
         if until.load(Relaxed) != NEVER {
             return looks < until.load(Relaxed);
         }
-        if !self.threads.is_resting(&self.world) {
+        if !self.0.threads.is_resting(&self.0.world) {
             until.store(looks + LOOKS, Relaxed);
         }
         true
@@ -37,10 +40,10 @@ impl Shared {
     /// Describes where processes that are ready wait.
     fn places_of_work(&self) -> String {
         let mut places = Vec::new();
-        if !self.queues.are_empty() {
+        if !self.0.queues.are_empty() {
             places.push("in the global queue".to_owned());
         }
-        for (number, seat) in self.all_seats().enumerate() {
+        for (number, seat) in self.0.all_seats().enumerate() {
             let (next, bound) = (!seat.next.look().is_null(), !seat.bound.is_empty());
             let all =
                 [(next, "LIFO slot"), (bound, "bound queue"), (!seat.queues.are_empty(), "queues")];
@@ -52,15 +55,15 @@ impl Shared {
 
     /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
     fn is_any_in_step(&self) -> bool {
-        self.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
+        self.0.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
     }
 }
 
 /// The laws of processes.
-impl Shared {
+impl Laws<'_> {
     /// Returns the processes that exist.
     fn existing(&self) -> impl Iterator<Item = SlotRef> {
-        (0..self.table().used()).filter_map(|index| self.table().pin_any(index))
+        (0..self.0.table().used()).filter_map(|index| self.0.table().pin_any(index))
     }
 
     /// Returns `true` if each process that is ready has one queue entry, while no worker runs.
@@ -70,17 +73,17 @@ impl Shared {
         let is_queued = |slot: &SlotRef| {
             slot.state.see().phase() == ProcessPhase::Active
                 && slot.bound.worker().is_none()
-                && !self.processes.requests.is_held(slot.index())
+                && !self.0.processes.requests.is_held(slot.index())
         };
         let ready = self.existing().filter(is_queued).count();
-        let lifo_slots = self.all_seats().filter(|seat| !seat.next.look().is_null()).count();
-        let queued: usize = self.all_seats().map(|seat| seat.queues.len()).sum();
-        ready == lifo_slots + queued + self.queues.len()
+        let lifo_slots = self.0.all_seats().filter(|seat| !seat.next.look().is_null()).count();
+        let queued: usize = self.0.all_seats().map(|seat| seat.queues.len()).sum();
+        ready == lifo_slots + queued + self.0.queues.len()
     }
 
     /// Returns a monitor that breaks its law, if any: each tells of the end of its process.
     fn broken_monitor(&self) -> Option<String> {
-        let os = self.world.simulated()?;
+        let os = self.0.world.simulated()?;
         self.existing().find_map(|slot| {
             let here = |&(_, target): &(_, crate::Pid)| target.node() == 0;
             let silent =
@@ -98,7 +101,7 @@ impl Shared {
     fn broken_relation(&self) -> Option<String> {
         let has_ended =
             |pid: crate::Pid| find(pid).is_none_or(|slot| slot.state.see().is_complete());
-        let name = self.names().with(|names| {
+        let name = self.0.processes.names.with(|names| {
             let dead = names.iter().find(|&(_, &pid)| has_ended(pid));
             dead.map(|(name, &pid)| {
                 format!("{} has ended, and has the name {name:?}", sim::name(pid))
@@ -131,8 +134,8 @@ impl Subject for Shared {
                 && !self.idle.is_revoked(SeatId(number))
         };
         let is_attended = !(0..).zip(self.all_seats()).any(stalls)
-            && (!self.is_any_in_step() || self.idle.counts().2 > 0)
-            && !self.awaits_threads();
+            && (!Laws(self).is_any_in_step() || self.idle.counts().2 > 0)
+            && !Laws(self).awaits_threads();
         if is_attended && !self.lifetime.has_ended() { self.next_deadline() } else { NEVER }
     }
 
@@ -146,13 +149,13 @@ impl Subject for Shared {
         if searching > 0 {
             return Some("a worker counts as searching, and all threads wait".into());
         }
-        let is_parked = awake == 0 && !self.is_any_in_step();
+        let is_parked = awake == 0 && !Laws(self).is_any_in_step();
         // After the system has refused a thread, what is bound to its seat waits for a while, and
         // so does everything if no parked worker can be woken in its place.
         let is_refused = (self.stranded_seat().is_some() || !self.idle.is_any_parked_spare())
-            && self.awaits_threads();
+            && Laws(self).awaits_threads();
         if is_parked && !self.callers.drive && self.has_work() && !is_refused {
-            let places = self.places_of_work();
+            let places = Laws(self).places_of_work();
             return Some(format!("a process is ready {places}, and all workers are parked"));
         }
         // Between two looks, it does not sleep, whatever workers do.
@@ -161,10 +164,14 @@ impl Subject for Shared {
         if awake > 0 && watchdog.is_running() && oversleeps {
             return Some("a worker is awake, and the watchdog sleeps".into());
         }
-        if is_parked && !self.have_ready_processes_one_entry() {
+        if is_parked && !Laws(self).have_ready_processes_one_entry() {
             return Some("a process that is ready has not exactly one queue entry".into());
         }
-        if is_parked { self.broken_monitor().or_else(|| self.broken_relation()) } else { None }
+        if is_parked {
+            Laws(self).broken_monitor().or_else(|| Laws(self).broken_relation())
+        } else {
+            None
+        }
     }
 
     fn broken_law_of_wake_ups(&self) -> Option<String> {
@@ -178,9 +185,9 @@ impl Subject for Shared {
         // After the system has refused a thread, vacant seats are spare for a while and cannot be
         // woken.
         let could_come =
-            if self.awaits_threads() { self.idle.is_any_parked_spare() } else { spare > 0 };
+            if Laws(self).awaits_threads() { self.idle.is_any_parked_spare() } else { spare > 0 };
         could_come.then(|| {
-            let places = self.places_of_work();
+            let places = Laws(self).places_of_work();
             format!("a process could be stolen {places}, and no worker comes for it")
         })
     }
@@ -189,7 +196,7 @@ impl Subject for Shared {
         let (searching, awake, _) = self.idle.counts();
         (searching > 0 || awake > 0)
             .then(|| "all threads have ended, and a worker counts as awake".into())
-            .or_else(|| self.broken_relation())
+            .or_else(|| Laws(self).broken_relation())
     }
 
     fn demand(&self) -> Demand {
@@ -211,7 +218,7 @@ impl Subject for Shared {
         };
         let kernel = self.poller.kernel().filter(|kernel| kernel.is_ready());
         Demand {
-            ready: self
+            ready: Laws(self)
                 .existing()
                 .filter(is_waiting)
                 .map(|slot| (slot.pid(), slot.steps()))
@@ -220,7 +227,7 @@ impl Subject for Shared {
             events: kernel.map(|_| self.poller.counts().1),
             can_be_met: !self.lifetime.has_ended()
                 && !self.callers.drive
-                && !self.awaits_threads()
+                && !Laws(self).awaits_threads()
                 && has_seat
                 && (stalled < self.seats.first() as usize || self.watchdog.is_running()),
         }

@@ -84,7 +84,7 @@ impl Residence {
     }
 
     fn count(&mut self, slot: &Slot, seat: SeatId) {
-        slot.shared().count_resident(seat, self.kind);
+        slot.shared().seat(seat).count_resident(self.kind);
         self.seat = Some(seat);
     }
 
@@ -99,7 +99,7 @@ impl Residence {
             });
         }
         if let Some(seat) = self.seat.take() {
-            slot.shared().uncount_resident(seat, self.kind);
+            slot.shared().seat(seat).uncount_resident(self.kind);
         }
     }
 

@@ -168,6 +168,15 @@ impl Table {
         slot.pins.pin(slot.pins.generation()).then(|| SlotRef(NonNull::from(slot)))
     }
 
+    /// Calls `each` with all processes that exist, one after the other.
+    pub(crate) fn each(&self, mut each: impl FnMut(&Slot)) {
+        for index in 0..self.used() {
+            if let Some(pin) = self.pin_any(index) {
+                each(&pin);
+            }
+        }
+    }
+
     /// Counts a slot that stays out of use after the end of its process.
     #[cold]
     pub(crate) fn count_lost(&self) {

@@ -151,39 +151,37 @@ impl Builder {
     }
 }
 
-impl Shared {
+impl RecorderSnapshot {
     /// Returns the figures of the recorder.
-    pub(crate) fn recorder_snapshot(&self) -> RecorderSnapshot {
-        let dumps = Dumps::of(self).state.lock();
-        RecorderSnapshot {
-            bytes: self.recorder.bytes(),
-            dumps: dumps.written,
-            dumps_failed: dumps.failed,
-        }
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let dumps = Dumps::of(shared).state.lock();
+        Self { bytes: shared.recorder.bytes(), dumps: dumps.written, dumps_failed: dumps.failed }
     }
+}
 
+impl Dumps {
     /// Writes a dump on another thread, if there is a directory for it and the last dump was long
     /// ago. Returns `true` if it begins.
     #[cold]
-    pub(crate) fn request_dump(&self, cause: DumpCause) -> bool {
-        let dumps = Dumps::of(self);
+    pub(crate) fn request(shared: &Shared, cause: DumpCause) -> bool {
+        let dumps = Self::of(shared);
         // A simulation repeats each failure many times.
-        let has_files = self.world.simulated().is_none_or(|os| os.keeps_files());
+        let has_files = shared.world.simulated().is_none_or(|os| os.keeps_files());
         let Some(write) = dumps.target.as_ref().map(|target| target.write) else {
             return false;
         };
-        if !self.recorder.is_on() || !has_files {
+        if !shared.recorder.is_on() || !has_files {
             return false;
         }
-        let Some(shared) = self.weak().upgrade() else { return false };
-        let now = if self.world.is_test() { World::real_now() } else { self.world.now() };
+        let Some(strong) = shared.identity.me.upgrade() else { return false };
+        let now = if shared.world.is_test() { World::real_now() } else { shared.world.now() };
         if !dumps.begin(now, APART) {
             return false;
         }
-        let name = format!("dump-{}", self.name());
-        let started = self.world.start_thread(name, move || {
-            let written = write(&shared, cause);
-            Dumps::of(&shared).end(written);
+        let name = format!("dump-{}", shared.name());
+        let started = shared.world.start_thread(name, move || {
+            let written = write(&strong, cause);
+            Self::of(&strong).end(written);
         });
         if started.is_err() {
             dumps.end(false);
@@ -193,25 +191,25 @@ impl Shared {
 
     /// Waits until the dump that is being written is there, for a short time, at the end of a
     /// shutdown with this deadline.
-    pub(crate) fn settle_dump(&self, deadline: u64) {
-        if !Dumps::of(self).is_writing() {
+    pub(crate) fn settle_by(shared: &Shared, deadline: u64) {
+        if !Self::of(shared).is_writing() {
             return;
         }
         // The test clock says nothing about files.
-        let left = match self.world.is_test() {
+        let left = match shared.world.is_test() {
             true => SETTLE_MAX,
             false => {
-                Duration::from_nanos(deadline.saturating_sub(self.world.now())).min(SETTLE_MAX)
+                Duration::from_nanos(deadline.saturating_sub(shared.world.now())).min(SETTLE_MAX)
             }
         };
         let _section = Section::enter();
-        if self.world.simulated().is_none() {
-            return Dumps::of(self).settle(left);
+        if shared.world.simulated().is_none() {
+            return Self::of(shared).settle(left);
         }
         // The thread that writes is a simulated one, which needs a turn.
-        let until = self.world.now().saturating_add(crate::sys::nanoseconds(left));
-        while Dumps::of(self).is_writing() && self.world.now() < until {
-            self.world.rest(SETTLE_LOOK);
+        let until = shared.world.now().saturating_add(crate::sys::nanoseconds(left));
+        while Self::of(shared).is_writing() && shared.world.now() < until {
+            shared.world.rest(SETTLE_LOOK);
         }
     }
 }

@@ -467,7 +467,7 @@ fn release_names(slot: &Slot) {
     };
     let (name, memberships) = with(slot, take);
     if let Some(name) = name {
-        slot.shared().names().release(&name, slot.pid());
+        slot.shared().processes.names.release(&name, slot.pid());
     }
     memberships.forget(slot.pid());
 }

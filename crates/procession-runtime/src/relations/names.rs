@@ -166,7 +166,7 @@ impl Scheduler {
         loop {
             let pid = self.whereis(name)?;
             let slot = find(pid);
-            if self.shared().names().unregister(name, pid, slot.as_deref()) {
+            if self.shared().processes.names.unregister(name, pid, slot.as_deref()) {
                 return Some(pid);
             }
         }
@@ -174,13 +174,13 @@ impl Scheduler {
 
     /// Returns the process that has a name.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
-        self.shared().names().whereis(name)
+        self.shared().processes.names.whereis(name)
     }
 }
 
 pub(crate) fn register_in(shared: &Shared, name: Arc<str>, pid: Pid) -> Result<(), RegisterError> {
     match find(pid).filter(|slot| std::ptr::eq(slot.shared(), shared)) {
-        Some(slot) => shared.names().register(name, &slot),
+        Some(slot) => shared.processes.names.register(name, &slot),
         None => Err(RegisterError::Ended { name, pid }),
     }
 }
@@ -198,7 +198,7 @@ pub fn register(name: impl Into<Arc<str>>, pid: Pid) -> Result<(), RegisterError
 /// Returns the process that has a name, in the scheduler of the calling process or thread.
 pub fn whereis(name: &str) -> Option<Pid> {
     crate::scheduler::budget::spend();
-    crate::scheduler::owner::here().names().whereis(name)
+    crate::scheduler::owner::here().processes.names.whereis(name)
 }
 
 /// Returns the names that processes have, in order, in the scheduler of the calling process or
@@ -216,7 +216,7 @@ pub fn whereis(name: &str) -> Option<Pid> {
 /// # Ok::<(), procession::relations::RegisterError>(())
 /// ```
 pub fn registered() -> Vec<Arc<str>> {
-    crate::scheduler::owner::here().names().with(|names| names.keys().cloned().collect())
+    crate::scheduler::owner::here().processes.names.with(|names| names.keys().cloned().collect())
 }
 
 /// Sends messages to the process that has a certain name at that moment. It stays valid when a
@@ -271,7 +271,7 @@ impl<M: Send + 'static> Named<M> {
 
     /// Returns the process that has the name now.
     pub fn pid(&self) -> Option<Pid> {
-        self.shared.upgrade()?.names().whereis(&self.name)
+        self.shared.upgrade()?.processes.names.whereis(&self.name)
     }
 
     /// Returns the address of the process that has the name now.

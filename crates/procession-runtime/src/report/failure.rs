@@ -8,7 +8,7 @@ use crate::observe::snapshot::label;
 use crate::process::reporting::{ReportLevel, Reporting};
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded_for_report;
-use crate::recorder::dump::DumpCause;
+use crate::recorder::dump::{DumpCause, Dumps};
 use crate::relations::links;
 use crate::relations::pid_list::LISTED_MAX;
 use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut, cut_exit};
@@ -219,7 +219,7 @@ pub(crate) fn tell_supervisor(slot: &Slot, child: ReportedChild<'_>, event: Supe
         Reports::of(shared).restarts.count(&label(slot).unwrap_or_default(), gave_up);
     }
     if gave_up {
-        shared.request_dump(DumpCause::GaveUp);
+        Dumps::request(shared, DumpCause::GaveUp);
     }
     let reporting = child.reporting.unwrap_or(Reports::of(shared).hooks.reporting);
     let level = match &event {

@@ -159,7 +159,7 @@ fn block_in_section(
             shared.world.point();
             if shared.callers.drive {
                 caller.wait(&waker);
-                if shared.has_free_seat() {
+                if shared.idle.has_absent(current::thread_number()) {
                     return false;
                 }
             }
@@ -181,9 +181,9 @@ fn block_in_section(
 /// This happens on the calling thread, unless it is in a step of this scheduler, which would wait
 /// for itself. In that case a new thread does it, if the callers' seat is free.
 pub(crate) fn drain(shared: &Arc<Shared>) {
-    if !shared.is_worked_for_here() {
+    if !shared.seats.has_this_thread() {
         run_until_idle(shared);
-    } else if shared.has_free_seat() {
+    } else if shared.idle.has_absent(current::thread_number()) {
         let drained = Arc::clone(shared);
         let drive = move || {
             run_until_idle(&drained);

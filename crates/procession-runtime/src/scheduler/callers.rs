@@ -19,22 +19,8 @@ impl Shared {
         let seat = self.idle.claim_absent(current::thread_number())?;
         Some((
             seat,
-            self.take_core(seat).expect("[seat] an absent seat's core is left where it is"),
+            self.seat(seat).take_core().expect("[seat] an absent seat's core is left where it is"),
         ))
-    }
-
-    pub(crate) fn has_free_seat(&self) -> bool {
-        self.idle.has_absent(current::thread_number())
-    }
-
-    /// Counts a block-on future that was woken as outstanding until it has been polled. On the test
-    /// clock only.
-    pub(crate) fn count_ready_root(&self) {
-        self.begin_outstanding();
-    }
-
-    pub(crate) fn uncount_ready_root(&self) {
-        self.end_outstanding();
     }
 
     /// Wakes the caller that sits in the callers' seat, if it is parked.

@@ -87,27 +87,13 @@ impl Shared {
         kept
     }
 
-    pub(crate) fn leave_keeping(&self, seat: SeatId) {
-        self.clock.driver.leave(seat);
-    }
-
-    /// `Resign`, by the worker in `seat`, which has no permit while a timer is due. Returns `true`
-    /// if it was the driver and must look again.
-    pub(crate) fn resign_keeping(&self, seat: SeatId) -> bool {
-        self.clock.driver.resign(seat)
-    }
-
     /// Returns `true` if the test clock may move once all is idle.
     pub(crate) fn may_advance(&self) -> bool {
-        let nothing_is_out = || self.clock.outstanding() == 0 && !self.is_held_by_descriptors();
+        // If processes wait for descriptors, the clock stands still for all of these. With a paused
+        // runtime beside the scheduler, it stands still for some of them (`is_quiet`).
+        let is_held = || self.poller.is_waited_for() && self.parts.paused().is_none();
+        let nothing_is_out = || self.clock.outstanding() == 0 && !is_held();
         self.world.is_test() && self.callers.idle_waits.load(Relaxed) == 0 && nothing_is_out()
-    }
-
-    /// Returns `true` if processes wait for descriptors, and the clock stands still for all of
-    /// these. With a paused runtime beside the scheduler, the clock stands still for some of them
-    /// (`is_quiet`).
-    fn is_held_by_descriptors(&self) -> bool {
-        self.poller.is_waited_for() && self.parts.paused().is_none()
     }
 
     /// Returns `true` if nothing is on its way outside of the scheduler, as far as can be seen.

@@ -131,14 +131,6 @@ impl Shared {
         }
     }
 
-    fn each_process(&self, mut each: impl FnMut(&Slot)) {
-        for index in 0..self.table().used() {
-            if let Some(pin) = self.table().pin_any(index) {
-                each(&pin);
-            }
-        }
-    }
-
     pub(crate) fn cancel_all(&self, except: Option<Pid>) {
         self.lifetime.closing.enter(shutdown::STOPPING);
         if let Some(caller) = except.and_then(find) {
@@ -146,7 +138,7 @@ impl Shared {
             // supervisor.
             links::release_from_supervisor(&caller);
         }
-        self.each_process(|slot| {
+        self.table().each(|slot| {
             if Some(slot.pid()) == except || is_in_hand(slot) {
                 return;
             }
@@ -178,7 +170,7 @@ impl Shared {
     pub(crate) fn terminate_all(&self, except: Option<Pid>) {
         self.lifetime.closing.enter(shutdown::TERMINATING);
         self.lifetime.dependents.clear();
-        self.each_process(|slot| {
+        self.table().each(|slot| {
             if Some(slot.pid()) != except {
                 terminate(slot);
             }
@@ -190,7 +182,7 @@ impl Shared {
 
     /// Ends the coroutines that began on this thread, which sits in `seat` and ends.
     pub(crate) fn terminate_begun_on(&self, seat: SeatId) {
-        self.each_process(|slot| {
+        self.table().each(|slot| {
             // A terminated coroutine is queued already, and ends with that exit.
             if slot.bound.has_begun_on(seat) && !slot.state.see().is_terminated() {
                 links::end_by(slot, Exit::ThreadEnded);

@@ -114,7 +114,7 @@ impl LocalWorker {
             }
             // A timer is due, but this worker has no permit. The workers that are awake come to it,
             // and when one of them parks it becomes the driver, since this one does not.
-            if due && shared.resign_keeping(self.seat) {
+            if due && shared.clock.driver.resign(self.seat) {
                 continue;
             }
             let kept = if due { Kept::ByAnother } else { shared.keep_time(self.seat, deadline) };
@@ -148,7 +148,7 @@ impl LocalWorker {
             let now = shared.world.now();
             if now >= retire_at {
                 if shared.idle.retire(self.seat) {
-                    shared.leave_keeping(self.seat);
+                    shared.clock.driver.leave(self.seat);
                     return Parked::Retired;
                 }
                 // It is the last thread beside those that block.
@@ -172,7 +172,7 @@ impl LocalWorker {
             self.parking.rested.set(FINDS_AFTER_REST);
         }
         self.queues.rings.pace.resume();
-        shared.leave_keeping(self.seat);
+        shared.clock.driver.leave(self.seat);
         shared.rouse_watchdog();
         Parked::Woken
     }
@@ -214,7 +214,7 @@ impl LocalWorker {
         (due || has_queued || must_run) && self.take_back(must_run)
             || matches!(stay, Stay::Idle)
                 && self.poll_while_parked(|batch| {
-                    self.shared.poll(batch);
+                    self.shared.poller.poll(batch);
                 })
     }
 
@@ -238,7 +238,7 @@ impl LocalWorker {
             self.search.stop(&self.shared);
             // This worker may have been the driver while another ran. A thread that sets a timer
             // must no longer rely on it.
-            shared.leave_keeping(self.seat);
+            shared.clock.driver.leave(self.seat);
             return Some(Parked::AllIdle);
         }
         if idle && may_advance && deadline != NEVER {
@@ -254,7 +254,7 @@ impl LocalWorker {
         match (keeps, shared.poller.kernel()) {
             // As the driver, also until an event of a descriptor.
             (Some(deadline), Some(kernel)) => self.poll_while_parked(|batch| {
-                let asking = shared.begin_waiting();
+                let asking = shared.poller.begin_waiting();
                 let parker = &shared.seat(self.seat).parker;
                 shared.world.park_in_kernel(parker, kernel, deadline.min(until), &mut batch.events);
                 drop(asking);
@@ -293,7 +293,7 @@ impl LocalWorker {
     /// Delivers what a parked worker has polled. Returns `true` if it is no longer parked.
     fn deliver_while_parked(&self, batch: &mut Batch) -> bool {
         let searches = self.take_back(false);
-        self.shared.leave_keeping(self.seat);
+        self.shared.clock.driver.leave(self.seat);
         if !searches {
             // Without a permit this worker stays parked. What it delivers is for other workers,
             // which look into the global queue.

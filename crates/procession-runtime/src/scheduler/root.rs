@@ -35,7 +35,7 @@ mod phase {
 
 impl BlockOnFuture {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        shared.count_ready_root();
+        shared.begin_outstanding();
         Self {
             shared: Arc::clone(shared),
             state: AtomicU8::new(phase::READY),
@@ -102,7 +102,7 @@ struct RootPolled<'a>(&'a Shared);
 
 impl Drop for RootPolled<'_> {
     fn drop(&mut self) {
-        self.0.uncount_ready_root();
+        self.0.end_outstanding();
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct BlockOnHold(pub(crate) Arc<BlockOnFuture>);
 impl Drop for BlockOnHold {
     fn drop(&mut self) {
         if self.0.state.swap(phase::GONE, AcqRel) == phase::READY {
-            self.0.shared.uncount_ready_root();
+            self.0.shared.end_outstanding();
         }
     }
 }
@@ -125,10 +125,10 @@ impl StdWake for BlockOnFuture {
     fn wake_by_ref(self: &Arc<Self>) {
         self.shared.note_foreign_wake();
         // Counted before the root can be seen as ready, so that the count is never too small.
-        self.shared.count_ready_root();
+        self.shared.begin_outstanding();
         // Ordering: Release pairs with the Acquire of `poll_if_ready`.
         if self.state.compare_exchange(phase::WAITS, phase::READY, AcqRel, Acquire).is_err() {
-            return self.shared.uncount_ready_root();
+            return self.shared.end_outstanding();
         }
         self.parker.unpark();
         if self.shared.callers.drive {

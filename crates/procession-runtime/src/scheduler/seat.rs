@@ -7,6 +7,7 @@ use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_protocols::time::timers::Timers;
 use procession_queue::Global;
 use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::process::slot::{Ready, Slot};
@@ -75,6 +76,11 @@ impl Seat {
         }
     }
 
+    /// Takes the core of a vacant seat.
+    pub(crate) fn take_core(&self) -> Option<Core> {
+        self.core.lock().take()
+    }
+
     /// Returns `true` if a vacant seat holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.queues.are_empty()
@@ -114,6 +120,7 @@ impl SeatTable {
     }
 
     /// Returns an extra seat, and makes it if this is its first use.
+    #[cold]
     pub(crate) fn get_extra(&self, seat: SeatId, world: &World) -> &Seat {
         let make = || Box::new(Seat::new(world.generator(seat.0.into()), self.timers_max));
         self.extra[seat.0 as usize - self.first.len()].get_or_init(make)
@@ -151,6 +158,14 @@ impl SeatTable {
     /// Returns the number of seats, used or not.
     pub(crate) fn len(&self) -> usize {
         self.first.len() + self.extra.len()
+    }
+
+    /// Returns `true` if this thread has a seat, even while a step in it waits for another
+    /// scheduler here.
+    pub(crate) fn has_this_thread(&self) -> bool {
+        let this = World::thread_number();
+        // Relaxed: only this thread writes its own number.
+        self.used().any(|seat| seat.thread.load(Relaxed) == this)
     }
 
     pub(crate) fn strides(&self) -> &[u32] {

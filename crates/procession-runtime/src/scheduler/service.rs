@@ -81,7 +81,7 @@ impl LocalWorker {
     #[cold]
     fn poll_kernel(&self) -> bool {
         let mut batch = self.batch.take();
-        let found = self.shared.poll(&mut batch);
+        let found = self.shared.poller.poll(&mut batch);
         if found {
             // This worker runs one of the processes itself.
             self.deliver(&mut batch, 1);

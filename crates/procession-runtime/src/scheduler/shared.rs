@@ -148,6 +148,12 @@ pub(crate) struct Extensions {
     pub(crate) relay: Option<Arc<dyn Relay>>,
 }
 
+impl Extensions {
+    pub(crate) fn dead_letters(&self) -> Option<&dead_letter::Observer> {
+        self.dead_letters.as_ref()
+    }
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scheduler")
@@ -174,13 +180,8 @@ impl Shared {
     pub(crate) fn seat(&self, seat: SeatId) -> &Seat {
         match self.seats.get_first(seat) {
             Some(place) => place,
-            None => self.extra_seat(seat),
+            None => self.seats.get_extra(seat, &self.world),
         }
-    }
-
-    #[cold]
-    fn extra_seat(&self, seat: SeatId) -> &Seat {
-        self.seats.get_extra(seat, &self.world)
     }
 
     /// Returns every seat that may hold anything.
@@ -192,22 +193,6 @@ impl Shared {
     /// Returns the number of workers that may run at once.
     pub(crate) fn width(&self) -> usize {
         self.idle.width() as usize
-    }
-
-    pub(crate) fn dead_letters(&self) -> Option<&dead_letter::Observer> {
-        self.extensions.dead_letters.as_ref()
-    }
-
-    pub(crate) fn names(&self) -> &Names {
-        &self.processes.names
-    }
-
-    pub(crate) fn handlers(&self) -> &HandlerTable {
-        &self.extensions.handlers
-    }
-
-    pub(crate) fn weak(&self) -> Weak<Self> {
-        self.identity.me.clone()
     }
 
     pub(crate) fn arc(&self) -> Arc<Self> {

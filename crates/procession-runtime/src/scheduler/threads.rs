@@ -12,7 +12,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::scheduler::core::Core;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{current, worker};
-use crate::sys::{World, yield_thread};
+use crate::sys::yield_thread;
 
 impl Shared {
     /// Makes a claimed seat work: unparks its thread, or starts one.
@@ -50,7 +50,7 @@ impl Shared {
 
     /// Starts a thread for a claimed, vacant seat. Returns `true` if it was started.
     fn start_thread(&self, seat: SeatId) -> bool {
-        let Some(shared) = self.weak().upgrade() else {
+        let Some(shared) = self.identity.me.upgrade() else {
             return false;
         };
         if self.threads.is_resting(&self.world) {
@@ -68,8 +68,10 @@ impl Shared {
     fn try_start_thread(&self, shared: Arc<Self>, seat: SeatId) -> io::Result<()> {
         let name = format!("{}-{}", self.name(), seat.0);
         self.world.start_thread(name, move || {
-            let core =
-                shared.take_core(seat).expect("[seat] a claimed seat's core is left where it is");
+            let core = shared
+                .seat(seat)
+                .take_core()
+                .expect("[seat] a claimed seat's core is left where it is");
             worker::run_thread(shared, seat, core);
         })?;
         self.threads.count_started();
@@ -107,18 +109,6 @@ impl Shared {
         self.try_start_thread(Arc::clone(self), seat)?;
         self.rouse_watchdog();
         Ok(())
-    }
-
-    pub(crate) fn take_core(&self, seat: SeatId) -> Option<Core> {
-        self.seat(seat).core.lock().take()
-    }
-
-    /// Returns `true` if this thread has a seat of this scheduler, even while a step in it waits
-    /// for another scheduler here.
-    pub(crate) fn is_worked_for_here(&self) -> bool {
-        let this = World::thread_number();
-        // Relaxed: only this thread writes its own number.
-        self.seats.used().any(|seat| seat.thread.load(Relaxed) == this)
     }
 
     /// Leaves a seat. Processes queued there are for the other workers, or for the next thread in

@@ -59,7 +59,7 @@ impl Scheduler {
 /// Requests a dump. Returns `false` if the scheduler has ended.
 fn dump(scheduler: &Weak<Shared>) -> bool {
     let Some(shared) = scheduler.upgrade() else { return false };
-    shared.request_dump(DumpCause::Signal);
+    Dumps::request(&shared, DumpCause::Signal);
     true
 }
 

@@ -10,7 +10,7 @@ use procession_protocols::process::state::ProcessPhase;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Slot;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::shared::ProcessIndex;
 
 /// The number of slots that the watchdog visits at a look while a worker runs: 25 600 in a second.
 pub(crate) const VISITS: u32 = 64;
@@ -45,7 +45,7 @@ impl WaitStamp {
     }
 }
 
-impl Shared {
+impl ProcessIndex {
     /// Returns for how many nanoseconds a process has waited at least, and leaves a stamp if there
     /// is none. Returns `None` if it does not wait. The slot need not be pinned.
     pub(crate) fn stamp(&self, slot: &Slot, now: u64) -> Option<u64> {
@@ -61,25 +61,25 @@ impl Shared {
         if mark() != before {
             return Some(0);
         }
-        let stamps = &self.processes.stamps;
+        let stamps = &self.stamps;
         let stamp = WaitStamp::from_bits(stamps.get(slot.index()));
         if stamp.mark == before {
             return Some(stamp.age(now));
         }
         let stamp = WaitStamp { mark: before, tick: now.div_ceil(TICK) as u32 };
-        stamps.set(slot.index(), self.table().limit(), stamp.bits());
+        stamps.set(slot.index(), self.table.limit(), stamp.bits());
         Some(0)
     }
 
     /// Visits `count` slots, beginning at `cursor` and going on with the first behind the last, or
     /// all if there are fewer. Returns where the next visit begins.
     pub(crate) fn stamp_some(&self, cursor: u32, count: u32, now: u64) -> u32 {
-        let used = self.table().used();
+        let used = self.table.used();
         let begin = if cursor < used { cursor } else { 0 };
         let count = count.min(used);
         let end = used.min(begin.saturating_add(count));
         let again = count - (end - begin);
-        for slot in (begin..end).chain(0..again).filter_map(|index| self.table().slot(index)) {
+        for slot in (begin..end).chain(0..again).filter_map(|index| self.table.slot(index)) {
             self.stamp(slot, now);
         }
         if again > 0 { again } else { end }

@@ -278,7 +278,7 @@ impl<M: Send + 'static> Context<M> {
                 self.slot.uncount_received();
                 discarded += u64::from(leave(&self.slot, None, message));
             } else {
-                let observer = shared.dead_letters();
+                let observer = shared.extensions.dead_letters();
                 dead_letter::bury(observer, self.slot.pid(), DeadCause::Ended, message);
             }
         }

@@ -240,7 +240,9 @@ impl<'a> LookScan<'a> {
             steps: slot.steps(),
             samples: known.samples.since(known.samples_before),
             memory: self.memory(slot, mailbox),
-            at_least: Duration::from_nanos(self.shared.stamp(slot, self.now).unwrap_or(0)),
+            at_least: Duration::from_nanos(
+                self.shared.processes.stamp(slot, self.now).unwrap_or(0),
+            ),
         })
     }
 
