@@ -361,12 +361,12 @@ impl Yields<'_> {
     /// Monitors another process. When it ends, an [`Event::Down`] comes. See
     /// [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
-        crate::relations::links::monitor(self.slot, pid)
+        crate::relations::monitors::monitor(self.slot, pid)
     }
 
     /// Ends a monitor. See [`Context::demonitor`](crate::Context::demonitor).
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
-        crate::relations::links::demonitor(self.slot, monitor)
+        crate::relations::monitors::demonitor(self.slot, monitor)
     }
 
     /// Links the process and another one. See [`link`](crate::relations::links::link()).

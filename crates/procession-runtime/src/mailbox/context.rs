@@ -271,11 +271,11 @@ impl<M: Send + 'static> Context<M> {
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         crate::scheduler::budget::spend();
         if !self.is_mailbox_long() {
-            return crate::relations::links::monitor(&self.slot, pid);
+            return crate::relations::monitors::monitor(&self.slot, pid);
         }
         // Before the monitor is made, because its answer may come at once.
         self.gather();
-        let monitor = crate::relations::links::monitor(&self.slot, pid);
+        let monitor = crate::relations::monitors::monitor(&self.slot, pid);
         self.set_mark(monitor);
         monitor
     }
@@ -295,7 +295,7 @@ impl<M: Send + 'static> Context<M> {
                 return true;
             }
         }
-        crate::relations::links::demonitor(&self.slot, monitor)
+        crate::relations::monitors::demonitor(&self.slot, monitor)
     }
 
     /// Links this process and another, as [`link`](crate::relations::links::link()) does.

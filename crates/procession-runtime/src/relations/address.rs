@@ -2,7 +2,7 @@
 
 use crate::Pid;
 use crate::mailbox::address::Address;
-use crate::relations::links;
+use crate::relations::monitors;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::budget;
 
@@ -35,6 +35,6 @@ impl<M: Send + 'static> Address<M> {
     /// ```
     pub fn monitor(&self, pid: Pid) -> MonitorRef {
         budget::spend();
-        self.slot().map_or_else(MonitorRef::draw, |slot| links::monitor(slot, pid))
+        self.slot().map_or_else(MonitorRef::draw, |slot| monitors::monitor(slot, pid))
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn leave(
 /// still run then, in wakers or in the `Drop` of a result that is never taken. The end has already
 /// settled the other entries, so the caller settles this one.
 #[must_use]
-fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
+pub(super) fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
     with(slot, enter);
     slot.state.relate().is_complete()
 }
@@ -635,87 +635,11 @@ pub fn cancel(pid: Pid) -> bool {
     find(pid).map(|slot| crate::process::wake::cancel(&slot)).is_some()
 }
 
-/// Makes `watcher` receive one down when the other process ends. The caller may be any thread, and
-/// `watcher` may be ending.
-pub(crate) fn monitor(watcher: &Slot, other: Pid) -> MonitorRef {
-    let monitor = MonitorRef::draw();
-    if watcher.pid() == other {
-        // As on the BEAM, a process receives no down for its own end.
-        return monitor;
-    }
-    let left = leave(
-        watcher,
-        |relations| {
-            relations.watched.insert(monitor, other);
-        },
-        |relations| relations.watched.remove(&monitor).is_some(),
-    );
-    if left != Left::There {
-        // An ended process receives nothing.
-        return monitor;
-    }
-    watch(watcher, other, monitor);
-    // `LookAgain` of the on-exit protocol. The word is enough here: the end needs no signal, and
-    // removing an entry twice does nothing.
-    if watcher.state.see().is_complete() {
-        forget_watcher(watcher.pid(), other, monitor);
-    }
-    monitor
-}
-
 /// Removes the entry of a monitor at the process that was monitored.
-fn forget_watcher(from: Pid, target: Pid, monitor: MonitorRef) {
+pub(super) fn forget_watcher(from: Pid, target: Pid, monitor: MonitorRef) {
     if target.node() != 0 {
         signal(RemoteSignal::Demonitor { from, to: target, monitor });
     } else if let Some(target) = find(target) {
         with_any(&target, |relations| relations.watchers.remove(&monitor));
     }
-}
-
-/// Enters a monitor at the process that is monitored, or answers it at once.
-fn watch(watcher: &Slot, other: Pid, monitor: MonitorRef) {
-    let pid = watcher.pid();
-    if other.node() != 0 {
-        return signal(RemoteSignal::Monitor { from: pid, to: other, monitor });
-    }
-    let left = find(other).map(|target| {
-        leave(
-            &target,
-            |relations| {
-                relations.watchers.insert(monitor, pid);
-            },
-            |relations| relations.watchers.remove(&monitor).is_some(),
-        )
-    });
-    if left != Some(Left::There) {
-        tell(watcher, Signal::Down(Down { monitor, pid: other, exit: Exit::NoProcess }));
-    }
-}
-
-/// Like `monitor`, for a process that is not queued yet.
-pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
-    let monitor = MonitorRef::draw();
-    let has_ended = leave_own(own, |relations| {
-        relations.watched.insert(monitor, newborn.pid());
-    });
-    if has_ended {
-        with(own, |relations| relations.watched.remove(&monitor));
-        return monitor;
-    }
-    let ended = leave_own(newborn, |relations| {
-        relations.watchers.insert(monitor, own.pid());
-    });
-    debug_assert!(!ended, "it was never queued");
-    monitor
-}
-
-/// Ends a monitor. Returns `true` if its down was not received. The process does not receive it
-/// afterwards, even if it is in the mailbox already.
-pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
-    let Some(target) = with_any(own, |relations| relations.watched.remove(&monitor)).flatten()
-    else {
-        return false;
-    };
-    forget_watcher(own.pid(), target, monitor);
-    true
 }

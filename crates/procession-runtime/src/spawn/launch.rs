@@ -26,6 +26,7 @@ use crate::process::life::{HandleShare, Newborn};
 use crate::process::slot::{Extra, Kind, Slot};
 use crate::process::typed::COROUTINE;
 use crate::relations::links;
+use crate::relations::monitors;
 use crate::relations::names::RegisterError;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
@@ -194,7 +195,7 @@ impl Rest {
         if self.scoped {
             links::adopt_newborn(&own, newborn);
         }
-        self.monitor.then(|| links::monitor_newborn(&own, newborn))
+        self.monitor.then(|| monitors::monitor_newborn(&own, newborn))
     }
 }
 
