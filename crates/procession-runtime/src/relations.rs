@@ -27,6 +27,7 @@ pub(crate) mod entries;
 pub(crate) mod links;
 pub(crate) mod monitors;
 pub(crate) mod name_table;
+pub(crate) mod named;
 pub(crate) mod names;
 pub(crate) mod pid_list;
 pub(crate) mod remote;
@@ -34,5 +35,6 @@ pub(crate) mod signal;
 pub(crate) mod table_entry;
 
 pub use self::links::{cancel, kill, link, send_exit, unlink};
-pub use self::names::{Named, RegisterError, register, registered, whereis};
+pub use self::named::Named;
+pub use self::names::{RegisterError, register, registered, whereis};
 pub use self::signal::{Down, ExitSignal, MonitorRef};

@@ -1,6 +1,7 @@
 //! Starts processes and awaits their results.
 
 mod coroutine;
+mod join;
 pub(crate) mod join_handle;
 mod known;
 mod launch;

@@ -142,7 +142,7 @@
 //! mailbox are discarded, as at every end, unless the child [keeps](ChildSpec::keep_mailbox) its
 //! mailbox. An address of the old process stays an address of the old process. Other processes
 //! reach the child by its [name](ChildSpec::name), through
-//! [`Named`](crate::relations::names::Named).
+//! [`Named`](crate::relations::named::Named).
 //!
 //! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
 //! the last `period`, the supervisor gives up. It stops its children and ends with

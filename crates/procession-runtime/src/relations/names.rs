@@ -2,25 +2,17 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
-use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
 
 use procession_protocols::relations::on_exit::Left;
 
 use crate::Pid;
-use crate::mailbox::address::Address;
-use crate::mailbox::call::{CallError, refused};
-use crate::mailbox::reply::Reply;
-use crate::mailbox::send_error::{SendCause, SendError};
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::name_table::Names;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
-use crate::variance::Typed;
 
 impl Names {
     /// Registers a name. This and `unregister` change both entries under this lock, so that neither
@@ -217,127 +209,4 @@ pub fn whereis(name: &str) -> Option<Pid> {
 /// ```
 pub fn registered() -> Vec<Arc<str>> {
     crate::scheduler::owner::here().processes.names.with(|names| names.keys().cloned().collect())
-}
-
-/// Sends messages to the process that has a certain name at that moment. It stays valid when a
-/// named process is restarted.
-///
-/// It looks the name up at each use, in the scheduler that it was made for. It keeps neither a
-/// process nor the scheduler alive.
-///
-/// ```
-/// use procession::{Context, start};
-/// use procession::relations::{Named, register};
-///
-/// procession::run(async {
-///     let echo: Named<u32> = Named::new("echo");
-///     let error = echo.send(1).unwrap_err();
-///     assert_eq!(error.to_string(), "cannot send: no process is registered as `echo`");
-///     for n in [2, 3] {
-///         let mut child = start(|mut cx: Context<u32>| async move { cx.recv().await });
-///         register("echo", child.pid())?;
-///         echo.send(n)?;
-///         assert_eq!((&mut child).await, Ok(Some(n)));
-///     }
-///     Ok::<(), Box<dyn std::error::Error>>(())
-/// })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct Named<M> {
-    name: Arc<str>,
-    shared: std::sync::Weak<Shared>,
-    message: Typed<M>,
-}
-
-impl<M: Send + 'static> Named<M> {
-    /// Names a process of the scheduler of the calling process or thread.
-    pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self {
-            name: name.into(),
-            shared: Arc::downgrade(&crate::scheduler::owner::here()),
-            message: PhantomData,
-        }
-    }
-
-    /// Names a process of a certain scheduler.
-    pub fn on(scheduler: &Scheduler, name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), shared: Arc::downgrade(scheduler.shared()), message: PhantomData }
-    }
-
-    /// Returns the name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the process that has the name now.
-    pub fn pid(&self) -> Option<Pid> {
-        self.shared.upgrade()?.processes.names.whereis(&self.name)
-    }
-
-    /// Returns the address of the process that has the name now.
-    ///
-    /// # Errors
-    /// [`SendCause`]: no process has the name, or the process receives messages of another type.
-    pub fn address(&self) -> Result<Address<M>, SendCause> {
-        let pid = self.pid().ok_or_else(|| self.unregistered())?;
-        Address::of(pid).map_err(|cause| cause.to(Arc::clone(&self.name)))
-    }
-
-    #[cold]
-    fn unregistered(&self) -> SendCause {
-        SendCause::unregistered(Arc::clone(&self.name))
-    }
-
-    /// Sends to the process that has the name now. See [`Address::send`].
-    ///
-    /// # Errors
-    /// [`SendError`] returns the message if no process has the name, the process receives another
-    /// type, or its mailbox refuses the message. The text of the error has the name, the process
-    /// and both types.
-    pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        match self.pid() {
-            Some(pid) => crate::mailbox::address::send(pid, message)
-                .map_err(|refused| refused.to(Arc::clone(&self.name))),
-            None => Err(SendError::of(message, self.unregistered())),
-        }
-    }
-
-    /// Calls the process that has the name now. See [`Address::call`].
-    ///
-    /// # Errors
-    /// Returns [`CallError`], also if no process has the name or the process receives another type.
-    ///
-    /// # Cancellation
-    /// See [`Address::call`].
-    #[track_caller]
-    pub fn call<T: Send + 'static>(
-        &self,
-        message: impl FnOnce(Reply<T>) -> M,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<T, CallError<M>>> {
-        crate::scheduler::placed::placed(async move {
-            let called = match self.address() {
-                Ok(address) => address.call(message, timeout).await,
-                Err(cause) => Err(refused(message, cause)),
-            };
-            called.map_err(|error| match error {
-                CallError::Refused(refused) => {
-                    CallError::Refused(refused.to(Arc::clone(&self.name)))
-                }
-                other => other,
-            })
-        })
-    }
-}
-
-impl<M> Clone for Named<M> {
-    fn clone(&self) -> Self {
-        Self { name: Arc::clone(&self.name), shared: self.shared.clone(), message: PhantomData }
-    }
-}
-
-impl<M> fmt::Debug for Named<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Named").field(&self.name).finish()
-    }
 }

@@ -14,11 +14,8 @@ use crate::mailbox::address::Address;
 use crate::process::life::HandleShare;
 use crate::process::wait_reason::Waiting;
 use crate::relations::signal::MonitorRef;
-use crate::scheduler::block_on;
 use crate::scheduler::current;
-use crate::scheduler::settle::SettledOutput;
 use crate::scheduler::shared::Shared;
-use crate::time;
 use crate::variance::Typed;
 use crate::{Exit, Pid};
 
@@ -129,52 +126,6 @@ impl<T: Send + 'static> JoinHandle<T> {
         AbortOnDropHandle(self)
     }
 
-    /// Waits for the result on a plain thread.
-    ///
-    /// It then waits for [writes](crate::fs#at-the-end) that the scheduler accepted during the
-    /// call, for at most 10 s, as [`block_on`](crate::Scheduler::block_on) does. These may be
-    /// writes of other processes. [`join_timeout`](Self::join_timeout) does not wait for writes,
-    /// because its caller has said how long it may take.
-    ///
-    /// # Errors
-    /// Returns the [`Exit`] of a process that ended without a result.
-    ///
-    /// # Panics
-    /// Panics if the result was taken before, by polling the handle.
-    ///
-    /// # Blocking
-    /// Blocks the thread. In a process, await the handle instead; there, this is
-    /// [`Scheduler::block_on`](crate::Scheduler::block_on).
-    pub fn join(self) -> Result<T, Exit> {
-        match self.shared() {
-            Some(shared) => {
-                let _settled = SettledOutput::of(&shared);
-                block_on::block_on(&shared, self)
-            }
-            None => Err(Exit::Refused),
-        }
-    }
-
-    /// Waits for the result on a plain thread, for at most `timeout`.
-    ///
-    /// # Errors
-    /// Returns the handle if the timeout is reached first.
-    ///
-    /// # Panics
-    /// Panics if the result was taken before, by polling the handle.
-    ///
-    /// # Blocking
-    /// Blocks the thread, like [`join`](Self::join).
-    pub fn join_timeout(mut self, timeout: Duration) -> Result<Result<T, Exit>, Self> {
-        let Some(shared) = self.shared() else {
-            return Ok(Err(Exit::Refused));
-        };
-        match block_on::block_on(&shared, async { time::timeout(timeout, &mut self).await }) {
-            Ok(result) => Ok(result),
-            Err(_) => Err(self),
-        }
-    }
-
     /// Leaves a waker that is woken once, when the process ends. Returns `true` if it has ended or
     /// was refused. The waker is not woken then.
     ///
@@ -203,7 +154,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     }
 
     /// Returns the scheduler of the process, or `None` if the process was refused.
-    fn shared(&self) -> Option<Arc<Shared>> {
+    pub(super) fn shared(&self) -> Option<Arc<Shared>> {
         match &self.state {
             Joined::Process { owner, .. } => Some(owner.slot().shared().arc()),
             Joined::Refused => None,

@@ -14,7 +14,7 @@ use super::error::{ChildError, RefusedChild, SupervisorGone};
 use super::moved::{Moved, OnceSpec, Template};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::mailbox::send_error::SendCause;
-use crate::relations::names::Named;
+use crate::relations::named::Named;
 use crate::scheduler::reach::find;
 use crate::{Address, Exit, JoinHandle, Pid, Reply};
 /// A reference to a running supervisor. Clones refer to the same supervisor, and do not keep it
