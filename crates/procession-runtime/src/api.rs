@@ -294,7 +294,7 @@ pub mod snapshot {
         DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess,
         WorkerSnapshot,
     };
-    pub use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
+    pub use crate::observe::unfinished::{DroppedProcesses, Unfinished, UnfinishedProcess};
     pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};
@@ -321,7 +321,9 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// on the default one.
 ///
 /// A cancel drops the future at its next suspension, and the process ends with
-/// [`Exit::Shutdown`]. See [`OnCancel`] for this and for the alternative.
+/// [`Exit::Shutdown`]. See [`OnCancel`] for this and for the alternative. A
+/// [shutdown](Scheduler::shutdown) cancels the process, so a process that serves a client should
+/// be started with [`start`] or with [`OnCancel::Ask`].
 ///
 /// Awaiting the handle returns the output. If the scheduler takes no more processes, the future is
 /// dropped and the handle returns [`Exit::Refused`]. [`SpawnOptions::try_spawn`] returns the future

@@ -19,7 +19,7 @@ use crate::observe::process_state::ProcessState;
 use crate::observe::snapshot::{
     DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess, WorkerSnapshot,
 };
-use crate::observe::unfinished::{Unfinished, UnfinishedProcess};
+use crate::observe::unfinished::{DroppedProcesses, Unfinished, UnfinishedProcess};
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::{WaitReason, Waiting};
 use crate::recorder::snapshot::RecorderSnapshot;
@@ -260,8 +260,9 @@ as_structs! {
     WaitingProcess { pid, label, location = PlaceText(location), waiting }
     UnfinishedProcess { pid, label, location = PlaceText(location), state }
     Unfinished {
-        processes, terminated, requests, writes, messages, stopped, stopped_requests,
+        processes, terminated, dropped, requests, writes, messages, stopped, stopped_requests,
     }
+    DroppedProcesses { location = PlaceText(location), count }
     StuckCoroutine { pid, label, location = PlaceText(location) }
     TimerSnapshot { armed, fired, cancelled, pending }
     DescriptorSnapshot { registered, polls, events, accepts_put_off }

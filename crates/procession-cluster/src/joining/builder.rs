@@ -16,7 +16,7 @@ use procession::Event;
 use procession::net::{TcpListener, TcpStream};
 use procession::sync::Notify;
 use procession::time::Instant;
-use procession::{Context, SpawnOptions, spawn};
+use procession::{Context, OnCancel, SpawnOptions};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 
@@ -349,7 +349,7 @@ impl NodeBuilder {
             let options = SpawnOptions::new().label(format!("finder of {}", node.name()));
             let finds = find::find(node.clone(), find);
             // It goes on until the node stops.
-            drop(options.spawn(finds));
+            drop(options.on_cancel(OnCancel::Drop).spawn(finds));
         }
         Ok(node)
     }
@@ -397,12 +397,14 @@ async fn keep(
                 let accepted = handshakes::accept(node.clone(), stream, from, place);
                 let handshake = async move { refusals::tell(accepted.await) };
                 let label = format!("handshake with {from}");
-                drop(SpawnOptions::new().label(label).spawn(handshake));
+                let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Drop);
+                drop(options.spawn(handshake));
             }
             Err(Err(error)) => {
                 let what = || "no connection could be accepted".to_owned();
                 if let Some(report) = node.0.refusals.report("accept", what, error) {
-                    drop(spawn(async move { refusals::tell(Err(report)) }));
+                    let tells = async move { refusals::tell(Err(report)) };
+                    drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
                 }
                 procession::sleep(PAUSE).await;
             }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::net::Host;
-use procession::spawn;
 use procession::time::Instant;
+use procession::{OnCancel, SpawnOptions};
 use procession_sync::Mutex;
 
 use crate::chance;
@@ -206,7 +206,8 @@ fn attempts(
         };
         tries.lock().insert(one.name.clone(), Tries::Trying);
         let (node, one, tries) = (node.clone(), one.clone(), Arc::clone(tries));
-        drop(spawn(async move { refusals::tell(attempt(&node, one, wait, &tries).await) }));
+        let tells = async move { refusals::tell(attempt(&node, one, wait, &tries).await) };
+        drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
     }
     next
 }

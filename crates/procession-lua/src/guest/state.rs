@@ -8,7 +8,7 @@ use mlua::{Lua, MultiValue, Thread};
 use procession::machine::Yields;
 use procession::relations::MonitorRef;
 use procession::time::Instant;
-use procession::{Pid, SpawnOptions};
+use procession::{OnCancel, Pid, SpawnOptions};
 
 use super::timers::Timers;
 use crate::account::{Account, Figures};
@@ -183,7 +183,8 @@ impl Helper {
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<Self, String> {
         let to = yields.pid();
-        let started = SpawnOptions::new().try_spawn(async move {
+        let options = SpawnOptions::new().on_cancel(OnCancel::Drop);
+        let started = options.try_spawn(async move {
             let result: Result<Value, Box<str>> =
                 work.await.map(Into::into).map_err(|error| match act.as_str() {
                     "" => error.to_string().into(),

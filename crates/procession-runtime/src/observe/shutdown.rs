@@ -31,6 +31,8 @@ impl Scheduler {
     ///    ended, whatever the effect.
     ///    A supervisor stops its children in order, and they have until `deadline`, unless their
     ///    [`Stop`](crate::supervisor::Stop) says otherwise.
+    ///    Each process of [`spawn`](crate::spawn()) that is dropped is counted, because it might be
+    ///    the connection of a client ([`Unfinished::dropped`]).
     /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
     ///    reserved for this, at most 100 ms.
     /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler.
@@ -88,6 +90,16 @@ impl Scheduler {
             [&losses.requests, &losses.stopped, &losses.stopped_requests]
                 // Relaxed: see there.
                 .map(|count| count.load(Relaxed));
-        Unfinished { processes, terminated, requests, writes, messages, stopped, stopped_requests }
+        let dropped = unfinished::dropped(shared);
+        Unfinished {
+            processes,
+            terminated,
+            dropped,
+            requests,
+            writes,
+            messages,
+            stopped,
+            stopped_requests,
+        }
     }
 }

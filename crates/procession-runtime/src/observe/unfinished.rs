@@ -46,6 +46,25 @@ impl fmt::Display for UnfinishedProcess {
     }
 }
 
+/// Processes that a [`Scheduler::shutdown`](crate::Scheduler::shutdown) dropped where they waited,
+/// and that were spawned at one place.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DroppedProcesses {
+    /// Where the processes were spawned.
+    pub location: &'static Location<'static>,
+    /// The number of processes.
+    pub count: u64,
+}
+
+impl fmt::Display for DroppedProcesses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { location, count } = self;
+        let processes = if *count == 1 { "process was" } else { "processes were" };
+        write!(f, "{count} {processes} dropped before the end, spawned at {location}")
+    }
+}
+
 /// What a [`Scheduler::shutdown`](crate::Scheduler::shutdown) could not finish by its deadline, by
 /// kind.
 ///
@@ -75,6 +94,17 @@ pub struct Unfinished {
     /// a supervisor, a child with [`Stop::Kill`](crate::supervisor::Stop::Kill), and the connection
     /// of an HTTP server, which counts its `requests`.
     pub terminated: Vec<UnfinishedProcess>,
+    /// The processes that the shutdown dropped where they waited, because
+    /// [`spawn`](crate::spawn()) permits that by default, by the place of the spawn.
+    ///
+    /// A process that only repeats something loses nothing by that. A process that serves a client
+    /// does. So choose at the spawn:
+    ///
+    /// - [`start`](crate::start()), or
+    ///   [`on_cancel(OnCancel::Ask)`](crate::SpawnOptions::on_cancel), for a process that should
+    ///   end by itself. It has until the deadline.
+    /// - `on_cancel(OnCancel::Drop)` for a process that may be dropped. It is not counted here.
+    pub dropped: Vec<DroppedProcesses>,
     /// The number of requests that HTTP servers had begun, and that were cut off at the deadline
     /// before their clients had the whole answer.
     pub requests: u64,
@@ -98,7 +128,8 @@ impl Unfinished {
     /// answered, each write has ended, and each message was sent.
     ///
     /// `stopped` and `stopped_requests` do not count, because the
-    /// [`Stop`](crate::supervisor::Stop) of a child has asked for these ends.
+    /// [`Stop`](crate::supervisor::Stop) of a child has asked for these ends. Neither does
+    /// `dropped`, because most programs have processes that only repeat something.
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
             && self.terminated.is_empty()
@@ -108,8 +139,8 @@ impl Unfinished {
     }
 }
 
-/// Writes a line for each process, up to eight of a kind, and one for each other number that is not
-/// 0.
+/// Writes a line for each process, up to eight of a kind, one for each place at which dropped
+/// processes were spawned, up to eight, and one for each other number that is not 0.
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Lines { f, is_first: true };
@@ -152,6 +183,20 @@ impl fmt::Display for Unfinished {
             ),
         ] {
             lines.count(count, one, many)?;
+        }
+        for dropped in self.dropped.iter().take(NAMED_MAX) {
+            lines.line(format_args!("{dropped}"))?;
+        }
+        let more = self.dropped.iter().skip(NAMED_MAX).map(|dropped| dropped.count).sum();
+        lines.count(
+            more,
+            "more process was dropped before the end",
+            "more processes were dropped before the end",
+        )?;
+        if !self.dropped.is_empty() {
+            lines.line(format_args!(
+                "(`spawn` permits that; to choose, use `start` or `SpawnOptions::on_cancel`)"
+            ))?;
         }
         Ok(())
     }
@@ -199,4 +244,10 @@ pub(crate) fn interrupted(shared: &Shared, except: Option<Pid>) -> Vec<Unfinishe
         (cleans_up && !seen.is_complete() && Some(slot.pid()) != except)
             .then(|| UnfinishedProcess::of(slot, state(slot, seen, &in_steps)))
     })
+}
+
+/// Returns the processes that the shutdown has dropped by default.
+pub(crate) fn dropped(shared: &Shared) -> Vec<DroppedProcesses> {
+    let dropped = shared.lifetime.losses.dropped().into_iter();
+    dropped.map(|(location, count)| DroppedProcesses { location, count }).collect()
 }

@@ -82,7 +82,8 @@ impl<J: Send + 'static> Inner<J> {
     fn reap_later(&self, shared: &Arc<Shared>, when: u64) {
         let me = Weak::clone(&self.me);
         let sleep = sleep_on(Arc::clone(shared), when);
-        let reaper = SpawnOptions::new().on_shared(Arc::clone(shared)).try_spawn(async move {
+        let reaper = SpawnOptions::new().on_shared(Arc::clone(shared)).expendable();
+        let reaper = reaper.try_spawn(async move {
             sleep.await;
             if let Some(inner) = me.upgrade() {
                 inner.reap();

@@ -27,6 +27,10 @@
 /// dropped at once if it has no parent on its scheduler, or if its parent is the process that shuts
 /// down. When the time that is reserved for terminating begins, it is terminated like all others.
 ///
+/// A process of the second kind for which nobody has chosen `Drop` is counted when a shutdown drops
+/// it ([`Unfinished::dropped`](crate::snapshot::Unfinished::dropped)), because `spawn` says nothing
+/// about the end, and the process may be the connection of a client.
+///
 /// A process that another one spawns during the shutdown may be such a helper as well. Whichever
 /// its kind, it is cancelled once its parent has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -145,7 +145,7 @@ impl Shared {
             // The caller waits for its children.
             let waits_for_parent =
                 slot.kind().on_cancel == OnCancel::Drop && slot.parent() != except;
-            if waits_for_parent { self.cancel_by_turn(slot) } else { cancel(slot) }
+            if waits_for_parent { self.cancel_by_turn(slot) } else { self.cancel_now(slot) }
         });
     }
 
@@ -153,8 +153,13 @@ impl Shared {
     fn cancel_by_turn(&self, slot: &Slot) {
         match (slot.as_parent(), slot.parent_in_table()) {
             (Some(child), Some(parent)) => self.cancel_after_parent(Dependent { child, parent }),
-            _ => cancel(slot),
+            _ => self.cancel_now(slot),
         }
+    }
+
+    fn cancel_now(&self, slot: &Slot) {
+        self.lifetime.losses.note_dropped(slot);
+        cancel(slot);
     }
 
     fn cancel_after_parent(&self, dependent: Dependent) {
@@ -163,7 +168,7 @@ impl Shared {
         if self.lifetime.dependents.insert(dependent, has_ended)
             && let Some(child) = pin(dependent.child)
         {
-            cancel(&child);
+            self.cancel_now(&child);
         }
     }
 
@@ -172,6 +177,7 @@ impl Shared {
         self.lifetime.dependents.clear();
         self.table().each(|slot| {
             if Some(slot.pid()) != except {
+                self.lifetime.losses.note_dropped(slot);
                 terminate(slot);
             }
         });

@@ -48,6 +48,35 @@ impl Scheduler {
     /// attribute [`main`](macro@crate::main) does all of this if it has the option
     /// `run_until_signal`.
     ///
+    /// # After the drain
+    /// Nothing of `future` runs after the signal. Code that must run after the last request, such
+    /// as a flush or the close of a database, belongs behind what is drained, in the same process.
+    /// The process of [`start`](crate::start()) is asked to end, and has until the deadline:
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::time::Duration;
+    /// use procession::{Context, Scheduler, start};
+    ///
+    /// let is_flushed = Arc::new(AtomicBool::new(false));
+    /// let flushes = Arc::clone(&is_flushed);
+    /// let scheduler = Scheduler::builder().build().expect("the system has threads");
+    /// let stopped = scheduler.run_until_signal(Duration::from_secs(10), async {
+    ///     start(async move |mut cx: Context<()>| {
+    ///         // Serves. An HTTP server is awaited here, and returns after its last answer.
+    ///         while cx.recv().await.is_some() {}
+    ///         flushes.store(true, Ordering::Relaxed);
+    ///     })
+    ///     .detach();
+    /// })?;
+    /// assert!(stopped.unfinished().is_empty() && is_flushed.load(Ordering::Relaxed));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// In a tree of supervisors, the first child is stopped after all others, so its clean-up is
+    /// the place.
+    ///
     /// # Errors
     /// - The system's error, if it has no descriptor or no thread left to listen to signals with.
     /// - [`InvalidInput`](io::ErrorKind::InvalidInput), if the delay is not shorter than the
@@ -175,12 +204,12 @@ impl From<Duration> for ShutdownOptions {
 /// | the end | exit code |
 /// |---|---|
 /// | the future completed first | that of its output |
-/// | a signal asked for an orderly end | 0 |
+/// | a signal asked for an orderly end | 0, even if processes of [`spawn`](crate::spawn()) were [dropped](Unfinished::dropped) |
 /// | something is lost ([`Unfinished::is_empty`] is `false`) | 1, unless the output already fails |
 /// | the second signal | 128 plus the number of the signal, at once: 130 for SIGINT, 143 for SIGTERM |
 ///
-/// What is lost, and what a [`Stop`](crate::supervisor::Stop) of a child cut short, is printed on
-/// standard error.
+/// What is lost, what a [`Stop`](crate::supervisor::Stop) of a child cut short, and where the
+/// dropped processes were spawned, is printed on standard error.
 #[derive(Debug)]
 #[must_use = "return it from `main`, where it decides the exit code"]
 pub struct Stopped<T> {

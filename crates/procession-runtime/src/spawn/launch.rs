@@ -23,6 +23,7 @@ use crate::mailbox::request;
 use crate::process::body::Body;
 use crate::process::handling::Handling;
 use crate::process::life::{HandleShare, Newborn};
+use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Extra, Kind, Slot};
 use crate::process::typed::COROUTINE;
 use crate::relations::links;
@@ -155,12 +156,13 @@ impl Rest {
             }
             None => None,
         };
+        let is_expendable = self.is_expendable || self.on_cancel == Some(OnCancel::Drop);
         let has_extra = self.label.is_some()
             || self.affinity.is_some()
             || bounded.is_some()
             || self.kept.is_some()
             || self.reporting.is_some()
-            || self.is_expendable;
+            || is_expendable;
         Ok(has_extra.then(|| {
             Box::new(Extra {
                 label: self.label.take(),
@@ -168,7 +170,7 @@ impl Rest {
                 bounded,
                 kept: self.kept.take(),
                 reporting: self.reporting,
-                is_expendable: self.is_expendable,
+                is_expendable,
                 ..Extra::default()
             })
         }))

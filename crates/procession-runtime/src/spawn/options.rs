@@ -147,6 +147,10 @@ impl SpawnOptions {
     /// Sets the effect of a cancel. Default: [`OnCancel::Drop`] for [`spawn`](Self::spawn), and
     /// [`OnCancel::Ask`] for all processes with a context.
     ///
+    /// A [shutdown](Scheduler::shutdown) counts the processes that it drops by default
+    /// ([`Unfinished::dropped`](crate::snapshot::Unfinished::dropped)). It does not count a process
+    /// for which you have chosen `OnCancel::Drop`.
+    ///
     /// ```
     /// use procession::{Exit, OnCancel, SpawnOptions, cancelled, spawn};
     ///

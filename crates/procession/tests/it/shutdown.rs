@@ -1,6 +1,7 @@
 //! The end of a scheduler: in order, by a deadline, or by a drop.
 
 mod after;
+mod by_default;
 mod deadline;
 mod dropped;
 mod empty;

@@ -16,7 +16,7 @@ use procession::group::{Groups, Registry, RegistryEvent};
 use procession::http::Server;
 use procession::mailbox::WhenFull;
 use procession::net::TcpListener;
-use procession::{Context, SpawnOptions, spawn, timeout};
+use procession::{Context, OnCancel, SpawnOptions, timeout};
 
 /// How long a client may take to read a line, or to close its side.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,7 +33,8 @@ struct Chat {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mailbox = env::args().nth(1).map_or(Ok(1024), |number| number.parse())?;
     let chat = Chat { mailbox, rooms: Groups::new(), names: Registry::unique() };
-    spawn(say_who_leaves(chat.clone())).detach();
+    let options = SpawnOptions::new().on_cancel(OnCancel::Drop);
+    options.spawn(say_who_leaves(chat.clone())).detach();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("chat: listening on {}", listener.local_addr()?);
     let pages = Router::new().route("/{room}/{name}", any(enter)).with_state(chat);

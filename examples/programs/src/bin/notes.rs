@@ -131,7 +131,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("notes: listening on {}", listener.local_addr()?);
     let server = Server::new().connect_info(|peer| ConnectInfo(peer.address().expect("it is TCP")));
-    let server = server.serve(listener, HealthChecks::around(pages(pool)));
-    start(move |_: Context<()>| server).await??;
+    let server = server.serve(listener, HealthChecks::around(pages(pool.clone())));
+    let service = start(async move |_: Context<()>| {
+        let served = server.await;
+        // After the last answer.
+        pool.close().await;
+        served
+    });
+    service.await??;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::panic::Location;
 use std::task::Waker;
 
 use procession_protocols::scheduler::dependents::Dependents;
@@ -11,11 +12,13 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::process::on_cancel::OnCancel;
+use crate::process::slot::Slot;
 use crate::scheduler::health::state::HealthState;
 
 /// What ends during a shutdown before it was finished. The processes are counted elsewhere.
 ///
-/// All accesses are relaxed: each number is read after the processes that have added to it were
+/// All accesses of the numbers are relaxed: each number is read after the processes that have added to it were
 /// seen to have ended, or else it may miss the last of them.
 #[derive(Default)]
 pub(crate) struct Losses {
@@ -25,6 +28,28 @@ pub(crate) struct Losses {
     pub(crate) stopped: AtomicU64,
     /// Requests that ended before the deadline with their processes.
     pub(crate) stopped_requests: AtomicU64,
+    /// Processes that the shutdown has dropped by default, by the place of their spawn.
+    dropped: Mutex<BTreeMap<&'static Location<'static>, u64>>,
+}
+
+impl Losses {
+    /// Notes that the shutdown cancels or terminates this process, unless another cancel came
+    /// first. The process counts if it had not ended, and if nobody has chosen at its spawn that a
+    /// cancel drops it.
+    pub(crate) fn note_dropped(&self, slot: &Slot) {
+        let seen = slot.state.see();
+        let is_dropped = slot.kind().on_cancel == OnCancel::Drop;
+        let is_chosen = slot.extra().is_some_and(|extra| extra.is_expendable);
+        if is_dropped && !is_chosen && !seen.is_complete() && !seen.is_cancelled() {
+            *self.dropped.lock().entry(slot.location()).or_default() += 1;
+        }
+    }
+
+    /// Returns the places of the spawns of the dropped processes, each with the number of
+    /// processes.
+    pub(crate) fn dropped(&self) -> Vec<(&'static Location<'static>, u64)> {
+        self.dropped.lock().iter().map(|(place, count)| (*place, *count)).collect()
+    }
 }
 
 /// The life of a scheduler.

@@ -6,7 +6,7 @@ use std::process::{ExitCode, Termination};
 use std::time::Duration;
 
 use procession::signal::{ShutdownOptions, SignalKind};
-use procession::{Context, SpawnOptions, sleep, start};
+use procession::{Context, SpawnOptions, sleep, spawn, start};
 
 use super::{Service, child, in_child, raise};
 use crate::home::mpsc;
@@ -135,4 +135,28 @@ fn a_program_that_loses_a_process_fails_and_reports_its_output_too() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(text.matches("was terminated before it had ended").count(), 2, "{text}");
     assert!(text.contains("late (p") && text.contains("Error: \"no disk\""), "{text}");
+}
+
+/// Goal: a program that spawns a process for each connection, and says nothing about the end, does
+/// not lose its connections in silence.
+#[test]
+fn a_program_that_drops_what_it_has_spawned_says_so() {
+    let Some(child) = child("service::a_program_that_drops_what_it_has_spawned_says_so") else {
+        let scheduler = driven();
+        let stopped = scheduler.run_until_signal(Duration::from_secs(30), async {
+            for _ in 0..3 {
+                drop(spawn(pending::<()>()));
+            }
+            raise(SignalKind::terminate());
+            pending::<()>().await;
+        });
+        let stopped = stopped.expect("the system has descriptors");
+        assert_eq!(stopped.report(), ExitCode::SUCCESS);
+        return;
+    };
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("stopped by SIGTERM\n3 processes were dropped before the end"), "{text}");
+    assert!(text.contains(file!()), "{text}");
 }
