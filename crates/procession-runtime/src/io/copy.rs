@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
 
+use crate::process::exit::Idle;
 use crate::scheduler::placed::placed;
 use crate::scheduler::{budget, current};
 use crate::time::{self, Instant, Sleep};
@@ -124,7 +125,9 @@ impl<A: ?Sized, B: ?Sized> CopyBidirectional<'_, A, B> {
     /// a word holds both connections.
     ///
     /// The copy then returns an error of the kind [`TimedOut`](io::ErrorKind::TimedOut). The
-    /// streams stay as they are; drop them to end the connections.
+    /// streams stay as they are; drop them to end the connections. A process that returns the error
+    /// ends with [`Exit::Disconnected`](crate::Exit::Disconnected), because a silent connection is
+    /// no failure of the program.
     ///
     /// ```
     /// use std::time::Duration;
@@ -161,8 +164,7 @@ impl IdleLimit {
         };
         self.moved = moved;
         ready!(Pin::new(sleep).poll(task));
-        let text = format!("no data has moved in either direction for {:?}", self.timeout);
-        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text))
+        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, Idle(self.timeout)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The way in which a process ended.
 ///
@@ -34,11 +35,17 @@ pub enum Exit {
     /// finish. A [report](crate::report) of it has the level `DEBUG`, because clients leave every
     /// day.
     ///
-    /// A process ends with this exit if it returns an [`io::Error`] of the kind `ConnectionReset`,
-    /// `ConnectionAborted`, `BrokenPipe` or `UnexpectedEof`. An error that wraps one of these, such
-    /// as the error of a database client, is a failure, because the connection is not that of a
-    /// client. A file that ends too early has the kind `UnexpectedEof` as well, so give that error
-    /// a text of its own, for example with [`Exit::failed`].
+    /// A process ends with this exit if it returns one of these errors:
+    ///
+    /// - An [`io::Error`] of the kind `ConnectionReset`, `ConnectionAborted`, `BrokenPipe` or
+    ///   `UnexpectedEof`. A file that ends too early has the kind `UnexpectedEof` as well, so give
+    ///   that error a text of its own, for example with [`Exit::failed`].
+    /// - The error of an [idle timeout](crate::io::CopyBidirectional::idle_timeout).
+    /// - A boxed error that has an `io::Error` of one of the first three kinds among its
+    ///   [sources](Error::source), as the errors of axum, hyper and tungstenite have. The error of
+    ///   a database client may have such a source too. A supervisor that restarts the process says
+    ///   so at the level `WARN`. Without a supervisor, turn the error into a failure with
+    ///   `Exit::failed`.
     Disconnected(Arc<str>),
     /// It was a supervisor, and needed more restarts than it tolerates. The text names the child,
     /// and says how its last process ended.
@@ -71,7 +78,8 @@ impl Exit {
     }
 
     /// Creates the exit of a process that returns `error`: a failure, or
-    /// [`Disconnected`](Self::Disconnected). The reason is the text of `error`, followed by those
+    /// [`Disconnected`](Self::Disconnected) if `error` or one of its [sources](Error::source) says
+    /// that the other side of a connection has gone. The reason is the text of `error`, followed by those
     /// of its [sources](Error::source), each after `": "`. A source is left out if the text before
     /// it ends with the source's text, because many errors print their cause. An error that is an
     /// `Exit` stays as it is.
@@ -165,14 +173,42 @@ impl fmt::Display for Exit {
 
 impl Error for Exit {}
 
-/// Returns `true` if the error says that the other side of a connection has gone. Only the error
-/// itself is examined, because an error that wraps it says what it means for the process: for
-/// example, a query fails if the connection to the database is reset.
+/// Returns `true` if the error says that the other side of a connection has gone, or that both
+/// sides were silent for too long.
 fn is_disconnect(error: &(dyn Error + 'static)) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    let kind = error.downcast_ref().map(io::Error::kind);
-    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+    // Only of the error itself: the reader of a format wraps this error when a file is too short.
+    let ends_early = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    error.downcast_ref().is_some_and(ends_early) || successors(error).any(is_lost_connection)
 }
+
+/// Returns an error and its sources. The source that an [`io::Error`] wraps is included, which
+/// [`Error::source`] skips.
+fn successors<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        let wrapped = error.downcast_ref().and_then(io::Error::get_ref);
+        wrapped.map(|error| -> &(dyn Error + 'static) { error }).or_else(|| error.source())
+    })
+}
+
+fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    let kind = error.downcast_ref().map(io::Error::kind);
+    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset)) || error.is::<Idle>()
+}
+
+/// The error of a connection in which no data has moved for this time.
+#[derive(Debug)]
+pub(crate) struct Idle(pub(crate) Duration);
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no data has moved in either direction for {:?}", self.0)
+    }
+}
+
+impl Error for Idle {}
 
 /// The maximum length in bytes of a reason that an error writes. A process keeps the reason as
 /// long as others have not received it, and a log shows it in a line.

@@ -76,8 +76,10 @@ use crate::process::exit::Exit;
 ///
 /// The text has at most 4096 bytes.
 ///
-/// If the error says that the other side of a connection has gone, the exit is
-/// [`Exit::Disconnected`], because clients that leave are no failure of the program.
+/// If the error, or a cause that can be found, says that the other side of a connection has gone,
+/// the exit is [`Exit::Disconnected`], because clients that leave are no failure of the program.
+/// So a process that serves a WebSocket of axum, whose errors wrap those of the connection, returns
+/// a `Box<dyn Error + Send + Sync>`.
 ///
 /// # Types of yours
 ///

@@ -45,7 +45,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("fs", "coroutine pool scheduler"),
     ("group", "mailbox process relations scheduler spawn sync util"),
     ("http", "net process scheduler sync sys time"),
-    ("io", "scheduler stdio time"),
+    ("io", "process scheduler stdio time"),
     ("machine", "mailbox process relations scheduler sys time variance"),
     ("mailbox", "machine process relations scheduler sys time util"),
     ("missing_features", "http"),

@@ -4,6 +4,7 @@
 //! child process that runs the same test again.
 
 mod catches;
+mod gone;
 mod reached;
 
 use crate::home::mpsc;

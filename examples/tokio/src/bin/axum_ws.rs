@@ -42,11 +42,12 @@ async fn answer(
     })
 }
 
-/// Greets the client, and sends back what it says, until one of the two ends.
+/// Greets the client, and sends back what it says, until one of the two ends. The error is boxed,
+/// so that a client that resets its connection is no failure of this process.
 async fn echo(
     mut cx: Context<()>,
     (peer, mut socket): (Peer, WebSocket),
-) -> Result<(), axum::Error> {
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     socket.send(format!("hello, {peer}").into()).await?;
     loop {
         let next =
@@ -59,7 +60,7 @@ async fn echo(
         }
     }
     let goodbye = CloseFrame { code: 1001, reason: "the server ends".into() };
-    socket.send(Frame::Close(Some(goodbye))).await
+    Ok(socket.send(Frame::Close(Some(goodbye))).await?)
 }
 
 enum Next {

@@ -83,7 +83,7 @@ fn none() -> Vec<Vec<Exit>> {
     vec![Vec::new(); ALL.len()]
 }
 
-async fn ended<T: Send + 'static>(handle: &JoinHandle<T>) {
+pub(super) async fn ended<T: Send + 'static>(handle: &JoinHandle<T>) {
     while !handle.is_finished() {
         yield_now().await;
     }
@@ -412,42 +412,6 @@ fn the_children_of_a_supervisor_have_the_choice_of_their_description() {
     assert!(exits.lock().iter().all(|report| report.level == ReportLevel::Info));
     let levels: Vec<_> = others.lock().iter().map(|report| report.level).collect();
     assert_eq!(levels, [ReportLevel::Info, ReportLevel::Error], "a restart, and the give-up");
-}
-
-#[test]
-fn a_peer_that_has_gone_is_no_failure_to_look_at() {
-    let gone = [
-        io::ErrorKind::ConnectionReset,
-        io::ErrorKind::ConnectionAborted,
-        io::ErrorKind::BrokenPipe,
-        io::ErrorKind::UnexpectedEof,
-    ];
-    let (scheduler, exits, _) = observed_with(Reporting::new());
-    scheduler.block_on(async {
-        for kind in gone {
-            let direct = spawn_fallible(async move { Err::<(), _>(io::Error::from(kind)) });
-            ended(&direct).await;
-            let boxed = spawn_fallible(async move {
-                let error: Box<dyn std::error::Error + Send + Sync> = io::Error::from(kind).into();
-                Err::<(), _>(error)
-            });
-            ended(&boxed).await;
-        }
-        // The connection to a database is another matter.
-        let query = spawn_fallible(async {
-            Err::<(), _>(io::Error::other(io::Error::from(io::ErrorKind::ConnectionReset)))
-        });
-        ended(&query).await;
-    });
-    let exits = exits.lock();
-    let (query, gone) = exits.split_last().expect("they failed");
-    assert_eq!(gone.len(), 8);
-    for report in gone {
-        assert!(report.exit.is_disconnect() && report.level == ReportLevel::Debug, "{report}");
-    }
-    assert_eq!((&query.exit, query.level), (&Exit::failed("connection reset"), ReportLevel::Error));
-    let crashes = scheduler.crashes();
-    assert_eq!(crashes.len(), 1, "clients that leave push out no failure: {crashes:?}");
 }
 
 /// Goal: whichever of the end and the drop of the handle is first, a failure is reported once.
