@@ -15,10 +15,11 @@
 //! |---|---|---|
 //! | a process panics, and nobody learns of it | [`ExitReport`] | `ERROR` |
 //! | a process fails, and nobody learns of it: it returns an error, calls [`exit`](crate::exit()) with an abnormal [`Exit`], has a full mailbox with [`WhenFull::Kill`], is a state machine that waits for nothing, or a coroutine without a stack | [`ExitReport`] | `ERROR` |
-//! | a process ends with [`Exit::Disconnected`], and nobody learns of it | [`ExitReport`] | `DEBUG` |
+//! | a process ends with [`Exit::Disconnected`], because its peer has gone or was silent for too long, and nobody learns of it | [`ExitReport`] | `DEBUG` |
 //! | a supervisor restarts a child that has failed | [`SupervisorReport`] | `ERROR` |
 //! | a supervisor restarts a child that has lost its connection or ended in order | [`SupervisorReport`] | `WARN` |
 //! | a child does not start, and whoever asked for the start has gone | [`SupervisorReport`] | `ERROR` |
+//! | a transient child is not restarted, because another process has taken its name or its key | [`SupervisorReport`] | `ERROR` |
 //! | a supervisor gives up, because there were too many restarts | [`SupervisorReport`] | `ERROR` |
 //! | a child is terminated, because it did not stop in time | [`SupervisorReport`] | `WARN` |
 //!

@@ -55,7 +55,8 @@ pub enum SupervisorEvent {
         wait: Duration,
     },
     /// The child did not start, and the start is not tried again: it was the start of the whole
-    /// tree, or was asked for.
+    /// tree, or was asked for, or was the restart of a transient child whose name or key another
+    /// process has taken.
     #[non_exhaustive]
     NotStarted {
         /// The reason.

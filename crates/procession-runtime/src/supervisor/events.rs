@@ -84,6 +84,13 @@ impl Tree {
         let Some(child) = self.children.get_mut(&key) else { return };
         // A restart is reported when it is decided.
         if self.started.is_some() && child.started.is_none() {
+            let is_taken = reason.register_error().is_some_and(|error| error.owner().is_some());
+            if is_taken && child.spec.restart == Restart::Transient && self.ending.is_none() {
+                // Another process has taken the place of the child. A further attempt would fail,
+                // too, until the supervisor gives up and ends all other children.
+                tell(child, pid, owed, SupervisorEvent::NotStarted { reason: reason.text() });
+                return self.end_for_good(key);
+            }
             let failure = ChildFailure::NotStarted(reason.text());
             return self.restart(key, pid, (failure, owed), 0, now);
         }
@@ -158,8 +165,14 @@ impl Tree {
             let failure = ChildFailure::Ended(exit.clone());
             return self.restart(key, Some(pid), (failure, owed), ran, now);
         }
-        child.discard_kept();
         tell_ignored(owed);
+        self.end_for_good(key);
+    }
+
+    /// Notes that a child has ended and is not restarted.
+    fn end_for_good(&mut self, key: u64) {
+        let Some(child) = self.children.get_mut(&key) else { return };
+        child.discard_kept();
         let (significant, temporary) =
             (child.spec.significant, child.spec.restart == Restart::Temporary);
         if temporary || self.is_dynamic() {

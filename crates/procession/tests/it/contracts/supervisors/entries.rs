@@ -212,3 +212,31 @@ fn a_listener_reaches_a_process_that_has_not_begun() {
     });
     assert_conserved(&scheduler);
 }
+
+/// Goal: between the end of a child and its restart, another process may take the key. That ends
+/// neither the supervisor nor its other children.
+#[test]
+fn a_transient_child_whose_key_was_taken_before_its_restart_is_stopped() {
+    let (scheduler, places) = (driven(), Places::new());
+    let back_off = Supervisor::dynamic().back_off(SECOND, SECOND);
+    let tree = start(&scheduler, back_off);
+    let keys = places.keys.clone();
+    let template = Template::new(fails).enter(move |key: &String| keys.entry(key.as_str(), "own"));
+    let template = template.restart(Restart::Transient);
+    let owner = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
+    scheduler.block_on(async {
+        let child = tree.start_another(&template, "key".to_owned()).await.expect("it is free");
+        let other = tree.start_another(&template, "other".to_owned()).await.expect("it is free");
+        child.send(()).expect("it is alive");
+        // Less than the least wait before a restart.
+        sleep(SECOND / 10).await;
+        places.keys.register("key", owner.pid(), "taken").expect("its owner has ended");
+        sleep(HOUR).await;
+        assert_eq!(tree.count().await.map(|counts| counts.children), Ok(1));
+        assert_eq!(places.keys.lookup("other")[0].0, other.pid());
+        assert_eq!(places.keys.lookup("key")[0].0, owner.pid());
+    });
+    drop(owner);
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+}
