@@ -131,6 +131,7 @@
 //! | with any other exit | restarts | restarts | is forgotten |
 //! | because the strategy ended it with another child | restarts | restarts | is forgotten |
 //! | by [`terminate_child`] | is stopped | is stopped | is forgotten |
+//! | with a failure, and another process has taken its name or its unique key since | restarts, which fails and counts | is stopped, with a report | is forgotten |
 //!
 //! [`terminate_child`]: SupervisorRef::terminate_child
 //!
@@ -152,8 +153,11 @@
 //! # Order
 //!
 //! Children start in the order in which they were given. Each starts once the one before it has
-//! started. They stop in reverse, each once the one behind it has ended. A dynamic supervisor stops
-//! all its children at once.
+//! started. They stop in reverse, each once the one behind it has ended, as in OTP: a child may need
+//! those before it until it has ended, even if it can be restarted without them. For example, a web
+//! server needs the database to answer its last requests. A dynamic supervisor stops all its
+//! children at the same time, and so does one with
+//! [`stop_together`](Supervisor::stop_together) when it ends.
 //!
 //! A child has started as soon as its process is linked to the supervisor and registered by its
 //! name. The first steps of such children run in any order, so a child that others depend on should

@@ -69,7 +69,9 @@ impl Tree {
                 self.agenda.to_start.insert(key);
             }
         }
-        while self.is_dynamic() || self.agenda.stopping.is_empty() {
+        let together =
+            self.is_dynamic() || (self.description.stops_together && self.ending.is_some());
+        while together || self.agenda.stopping.is_empty() {
             let Some(key) = self.agenda.to_stop.pop_last() else { break };
             self.begin_stop(cx, key, now);
         }

@@ -52,6 +52,7 @@ pub struct Supervisor {
     pub(super) period: Duration,
     pub(super) auto_shutdown: AutoShutdown,
     pub(super) back_off: Option<BackOff>,
+    pub(super) stops_together: bool,
     pub(super) children: Vec<ChildSpec>,
     /// What is dropped with the last copy of the description.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
@@ -66,6 +67,7 @@ impl Supervisor {
             period: PERIOD_DEFAULT,
             auto_shutdown: AutoShutdown::Never,
             back_off: None,
+            stops_together: false,
             children: Vec::new(),
             kept: Vec::new(),
         }
@@ -109,6 +111,41 @@ impl Supervisor {
     /// Default: no wait.
     pub fn back_off(mut self, first: Duration, most: Duration) -> Self {
         self.back_off = Some(BackOff { first, most });
+        self
+    }
+
+    /// Stops all children at the same time when the supervisor ends, so that the end takes as long
+    /// as the slowest of them. By default, each child is stopped once the one behind it has ended,
+    /// so their times add up: eight workers that each finish a job of 5 s take 40 s.
+    ///
+    /// Use this for children that do not need each other, such as the workers of one queue. If
+    /// some children need others, give each group a supervisor of its own. A restart by the
+    /// [strategy](Strategy) still stops children in reverse.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::supervisor::{ChildSpec, Supervisor};
+    /// use procession::{Context, Exit, Scheduler, cancelled, sleep};
+    ///
+    /// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let begin = scheduler.now();
+    /// scheduler.block_on(async {
+    ///     let mut workers = Supervisor::one_for_one().stop_together();
+    ///     for number in 0..8 {
+    ///         workers = workers.child(ChildSpec::new(format!("{number}"), |_: Context<()>| async {
+    ///             cancelled().await;
+    ///             sleep(Duration::from_secs(4)).await;
+    ///         }));
+    ///     }
+    ///     let workers = workers.start().await.expect("each child starts");
+    ///     workers.cancel();
+    ///     assert_eq!(workers.await, Exit::Shutdown);
+    /// });
+    /// assert_eq!(scheduler.now() - begin, Duration::from_secs(4));
+    /// # Ok::<(), procession::scheduler::BuildError>(())
+    /// ```
+    pub fn stop_together(mut self) -> Self {
+        self.stops_together = true;
         self
     }
 

@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let jobs = Jobs::open(&env::args().nth(1).ok_or("usage: jobs DATABASE")?).await?;
     let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
     println!("jobs: listening on {}", listener.local_addr()?);
-    let mut tree = Supervisor::one_for_one();
+    let mut tree = Supervisor::one_for_one().stop_together();
     for number in 0..WORKERS {
         let jobs = jobs.clone();
         let work = move |_: Context<()>| jobs.clone().work();

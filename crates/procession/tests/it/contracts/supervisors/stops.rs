@@ -294,3 +294,27 @@ fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
         Err(Exit::failed("broken"))
     );
 }
+
+/// Goal: independent children share the time of a shutdown, and do not use it up one by one.
+#[test]
+fn children_that_stop_together_take_as_long_as_the_slowest() {
+    let kinds: [fn() -> Supervisor; 3] =
+        [Supervisor::one_for_one, Supervisor::one_for_all, Supervisor::rest_for_one];
+    for (kind, together) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let scheduler = driven();
+        let mut tree = if together { kind().stop_together() } else { kind() };
+        for (id, seconds) in [("a", 3), ("b", 4), ("c", 2)] {
+            tree = tree.child(ChildSpec::new(id, move |_: Context<()>| async move {
+                procession::cancelled().await;
+                sleep(SECOND * seconds).await;
+            }));
+        }
+        let tree = start(&scheduler, tree);
+        let begin = scheduler.now();
+        let unfinished = scheduler.block_on(scheduler.shutdown(SECOND * 60));
+        assert!(unfinished.is_empty() && unfinished.stopped == 0, "{unfinished}");
+        let expected = if together { SECOND * 4 } else { SECOND * 9 };
+        assert_eq!(scheduler.now() - begin, expected, "{together}");
+        assert_eq!(tree.join(), Exit::Shutdown);
+    }
+}
