@@ -144,7 +144,9 @@ impl fmt::Display for StartReason {
 }
 
 /// Why a supervisor did not start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Its `Debug` form is its text, because that is what a `main` that returns the error prints.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
     /// There is a mistake in its description.
@@ -160,6 +162,12 @@ pub enum StartError {
     },
     /// The supervisor was ended before all its children had started.
     Ended,
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for StartError {

@@ -247,6 +247,9 @@ fn a_failed_start_ends_those_before_and_names_the_child() {
     };
     let error = scheduler.block_on(tree().start()).expect_err("f does not start");
     assert_eq!(error, StartError::Child { id: "f".into(), reason: "nope".into() });
+    // A `main` that returns the error prints this.
+    let printed = format!("{error:?}");
+    assert_eq!(printed, "cannot start the supervisor: child \"f\" did not start: nope");
     assert_eq!(error.to_string(), "cannot start the supervisor: child \"f\" did not start: nope");
     assert_eq!(log.take(), "+a +b +c -c -b -a");
     let outer = Supervisor::one_for_one().child(ChildSpec::supervisor("inner", tree()));
