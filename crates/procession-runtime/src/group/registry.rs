@@ -5,13 +5,15 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
-use crate::Pid;
 use crate::group::table::{KeyTable, RowEvent, RowRefused, TableListener};
+use crate::mailbox::call::{call_by_name, send_by_name};
 use crate::process::unwind::drop_guarded;
 use crate::relations::names::RegisterError;
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::placed::placed;
+use crate::{CallError, Pid, Reply, SendError};
 
 /// A table of keys, processes, and a value for each pair.
 ///
@@ -129,6 +131,71 @@ impl<V: Send + Sync + 'static> Registry<V> {
     /// The list is shared until the next change, so repeated lookups copy nothing.
     pub fn lookup(&self, key: &str) -> RegistryEntries<V> {
         self.table.lookup(key)
+    }
+
+    /// Sends to the process that has a key now. If several processes have it, the message goes to
+    /// the one whose entry is the oldest; for all of them, use [`dispatch`](Self::dispatch).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::group::Registry;
+    /// use procession::{Context, Reply, SpawnOptions};
+    ///
+    /// enum Account {
+    ///     Deposit(u32),
+    ///     Balance(Reply<u32>),
+    /// }
+    ///
+    /// async fn account(mut cx: Context<Account>) {
+    ///     let mut balance = 0;
+    ///     while let Some(message) = cx.recv().await {
+    ///         match message {
+    ///             Account::Deposit(amount) => balance += amount,
+    ///             Account::Balance(reply) => reply.send(balance),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let accounts = Registry::unique();
+    ///     SpawnOptions::new().enter(accounts.entry("ann", ())).start(account).detach();
+    ///     accounts.send("ann", Account::Deposit(7))?;
+    ///     let balance = accounts.call("ann", Account::Balance, Duration::from_secs(1));
+    ///     assert_eq!(balance.await?, 7);
+    ///     let error = accounts.send("bob", Account::Deposit(1)).unwrap_err();
+    ///     assert_eq!(error.to_string(), "cannot send: no process is registered as `bob`");
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError`] returns the message if no process has the key, the process receives another
+    /// type, or its mailbox refuses the message. The text of the error has the key.
+    pub fn send<M: Send + 'static>(&self, key: &str, message: M) -> Result<(), SendError<M>> {
+        send_by_name(&key.into(), self.oldest(key), message)
+    }
+
+    /// Calls the process that has a key at the first poll. See [`send`](Self::send) for the process
+    /// that is chosen, and [`Address::call`](crate::Address::call).
+    ///
+    /// # Errors
+    /// Returns [`CallError`], also if no process has the key or the process receives another type.
+    ///
+    /// # Cancellation
+    /// See [`Address::call`](crate::Address::call).
+    #[track_caller]
+    pub fn call<M: Send + 'static, T: Send + 'static>(
+        &self,
+        key: &str,
+        message: impl FnOnce(Reply<T>) -> M,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<T, CallError<M>>> {
+        placed(async move { call_by_name(&key.into(), self.oldest(key), message, timeout).await })
+    }
+
+    fn oldest(&self, key: &str) -> Option<Pid> {
+        Some(self.lookup(key).first()?.0)
     }
 
     /// Returns the values of a process for a key.

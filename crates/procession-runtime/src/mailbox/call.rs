@@ -256,6 +256,36 @@ pub(crate) fn refused<M, T>(message: impl FnOnce(Reply<T>) -> M, cause: SendCaus
     CallError::Refused(SendError::of(message(pair().0), cause))
 }
 
+/// Calls the process that has a name or a key, if there is one. An error has the name.
+pub(crate) async fn call_by_name<M: Send + 'static, T: Send + 'static>(
+    name: &Arc<str>,
+    pid: Option<Pid>,
+    message: impl FnOnce(Reply<T>) -> M,
+    timeout: Duration,
+) -> Result<T, CallError<M>> {
+    let address = pid.ok_or_else(|| SendCause::unregistered(Arc::clone(name)));
+    let called = match address.and_then(Address::of) {
+        Ok(address) => address.call(message, timeout).await,
+        Err(cause) => Err(refused(message, cause)),
+    };
+    called.map_err(|error| match error {
+        CallError::Refused(refused) => CallError::Refused(refused.to(Arc::clone(name))),
+        other => other,
+    })
+}
+
+/// Sends to the process that has a name or a key, if there is one. An error has the name.
+pub(crate) fn send_by_name<M: Send + 'static>(
+    name: &Arc<str>,
+    pid: Option<Pid>,
+    message: M,
+) -> Result<(), SendError<M>> {
+    match pid {
+        Some(pid) => send(pid, message).map_err(|refused| refused.to(Arc::clone(name))),
+        None => Err(SendError::of(message, SendCause::unregistered(Arc::clone(name)))),
+    }
+}
+
 impl<T> Caller<T> {
     /// Waits for the reply to an accepted message, for at most `timeout`.
     pub(crate) async fn replied_within<M>(&self, timeout: Duration) -> Result<T, CallError<M>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Pid;
 use crate::mailbox::address::Address;
-use crate::mailbox::call::{CallError, refused};
+use crate::mailbox::call::{CallError, call_by_name, send_by_name};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
 use crate::scheduler::owner::Scheduler;
@@ -75,13 +75,8 @@ impl<M: Send + 'static> Named<M> {
     /// # Errors
     /// [`SendCause`]: no process has the name, or the process receives messages of another type.
     pub fn address(&self) -> Result<Address<M>, SendCause> {
-        let pid = self.pid().ok_or_else(|| self.unregistered())?;
+        let pid = self.pid().ok_or_else(|| SendCause::unregistered(Arc::clone(&self.name)))?;
         Address::of(pid).map_err(|cause| cause.to(Arc::clone(&self.name)))
-    }
-
-    #[cold]
-    fn unregistered(&self) -> SendCause {
-        SendCause::unregistered(Arc::clone(&self.name))
     }
 
     /// Sends to the process that has the name now. See [`Address::send`].
@@ -91,11 +86,7 @@ impl<M: Send + 'static> Named<M> {
     /// type, or its mailbox refuses the message. The text of the error has the name, the process
     /// and both types.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        match self.pid() {
-            Some(pid) => crate::mailbox::address::send(pid, message)
-                .map_err(|refused| refused.to(Arc::clone(&self.name))),
-            None => Err(SendError::of(message, self.unregistered())),
-        }
+        send_by_name(&self.name, self.pid(), message)
     }
 
     /// Calls the process that has the name now. See [`Address::call`].
@@ -112,16 +103,7 @@ impl<M: Send + 'static> Named<M> {
         timeout: Duration,
     ) -> impl Future<Output = Result<T, CallError<M>>> {
         crate::scheduler::placed::placed(async move {
-            let called = match self.address() {
-                Ok(address) => address.call(message, timeout).await,
-                Err(cause) => Err(refused(message, cause)),
-            };
-            called.map_err(|error| match error {
-                CallError::Refused(refused) => {
-                    CallError::Refused(refused.to(Arc::clone(&self.name)))
-                }
-                other => other,
-            })
+            call_by_name(&self.name, self.pid(), message, timeout).await
         })
     }
 }

@@ -13,7 +13,7 @@ use procession::group::Registry;
 use procession::net::{TcpListener, TcpStream};
 use procession::relations::Named;
 use procession::supervisor::{ChildSpec, Restart, Started, Supervisor, SupervisorRef, Template};
-use procession::{Context, Exit, Pid, Reply, mailbox, report, until_cancelled};
+use procession::{Context, Exit, Reply, report, until_cancelled};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const IDLE: Duration = Duration::from_secs(60);
@@ -117,16 +117,12 @@ impl Accounts {
         Ok(String::new())
     }
 
-    fn find(&self, name: &str) -> Result<Pid, Error> {
-        Ok(self.registry.lookup(name).first().ok_or("the account is not open")?.0)
-    }
-
     async fn call(&self, name: &str, request: impl FnOnce(Reply<Answer>) -> Request) -> Answer {
-        mailbox::call(self.find(name)?, request, TIMEOUT).await?
+        self.registry.call(name, request, TIMEOUT).await?
     }
 
     fn cast(&self, name: &str, request: Request) -> Answer {
-        mailbox::send(self.find(name)?, request)?;
+        self.registry.send(name, request)?;
         Ok(String::new())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use procession::coroutine::Wait;
 use procession::group::{Registry, RegistryEvent};
-use procession::{Exit, Pid};
+use procession::{Context, Exit, Pid, Reply, SpawnOptions};
 use procession_sync::Mutex;
 
 use super::idle;
@@ -281,4 +281,47 @@ fn a_dropped_listener_keeps_nothing() {
         registry.unregister("hello", own);
         assert_eq!(Arc::strong_count(&after), 1, "nobody listens");
     });
+}
+
+#[test]
+fn a_key_is_called_and_sent_to_like_a_name() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let keys = Registry::duplicate();
+        let echo = || {
+            let options = SpawnOptions::new().enter(keys.entry("echo", ()));
+            options.start(|mut cx: Context<(u32, Reply<u32>)>| async move {
+                let (number, reply) = cx.recv().await.expect("the test sends");
+                reply.send(number);
+                cx.recv().await.map(|(number, _)| number)
+            })
+        };
+        let (first, second) = (echo(), echo());
+        let asked = keys.call("echo", |reply| (1, reply), TIMEOUT).await;
+        assert_eq!(asked.ok(), Some(1));
+        // The process ends before it replies to the second message.
+        let unanswered = keys.call("echo", |reply| (2, reply), TIMEOUT).await;
+        assert!(unanswered.is_err_and(|error| error.is_no_reply()));
+        assert_eq!(first.await, Ok(Some(2)), "the oldest entry received both");
+        assert_eq!(keys.call("echo", |reply| (3, reply), TIMEOUT).await.ok(), Some(3));
+        second.cancel();
+        assert_eq!(second.await, Ok(None));
+
+        let unknown = keys.send("echo", 4).expect_err("nobody has it");
+        let text = "cannot send: no process is registered as `echo`";
+        assert_eq!((unknown.to_string().as_str(), unknown.into_inner()), (text, 4));
+        let unknown = keys.call("echo", |reply: Reply<u32>| (5, reply), TIMEOUT).await;
+        let unknown = unknown.expect_err("nobody has it");
+        assert!(unknown.to_string().contains(text), "{unknown}");
+        assert!(unknown.into_inner().is_some_and(|(number, _)| number == 5));
+        let other = SpawnOptions::new().enter(keys.entry("text", ()));
+        let other = other.start(|mut cx: Context<String>| async move { cx.recv().await });
+        let wrong = keys.send("text", 6).expect_err("it is of another type").to_string();
+        assert!(wrong.contains("`text`") && wrong.contains("String"), "{wrong}");
+        let wrong = keys.call("text", |reply: Reply<u32>| (6, reply), TIMEOUT).await;
+        assert!(wrong.expect_err("it is of another type").to_string().contains("`text`"));
+        other.cancel();
+        assert_eq!(other.await, Ok(None));
+    });
+    assert_conserved(&scheduler);
 }
