@@ -18,6 +18,7 @@ use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::listener;
+use crate::scheduler::owner::caller;
 use crate::scheduler::placed::placed;
 use crate::spawn::join_handle::JoinHandle;
 use crate::spawn::options::SpawnOptions;
@@ -53,6 +54,24 @@ pub struct Scope<E: Send + 'static>(Arc<Bell<Newcomers<E>>>);
 /// A process that is being started.
 struct Starting<'a, E: Send + 'static>(&'a Bell<Newcomers<E>>);
 
+impl<E: Send + 'static> Starting<'_, E> {
+    /// Hands the process to the scope. Returns its PID.
+    fn note(self, handle: JoinHandle<Result<(), E>>) -> Pid {
+        let pid = handle.pid();
+        let too_late = self.0.change(|ringing| {
+            if ringing.about.phase == ScopePhase::Over {
+                return Some(handle);
+            }
+            ringing.about.handles.push(handle);
+            None
+        });
+        if let Some(handle) = too_late {
+            handle.cancel();
+        }
+        pid
+    }
+}
+
 impl<E: Send + 'static> Drop for Starting<'_, E> {
     fn drop(&mut self) {
         self.0
@@ -68,10 +87,11 @@ impl<E: Send + 'static> Scope<E> {
     /// Lets at most `limit` of the processes run at once that are started from now on, as Go's
     /// `errgroup.Group.SetLimit` does. 0 counts as 1. By default there is no limit.
     ///
-    /// [`spawn`](Self::spawn) never waits. A process beyond the limit waits until another ends,
-    /// before the first poll of its future. The order in which waiting processes begin is not
-    /// specified. A process that waits takes memory, so a body that starts processes without end
-    /// should wait, too, for example for a permit of a [`Semaphore`](crate::sync::Semaphore).
+    /// [`spawn_in_turn`](Self::spawn_in_turn) waits until there is room for the process, as Go's
+    /// `Go` does. [`spawn`](Self::spawn) never waits: a process beyond the limit exists, and waits
+    /// before the first poll of its future until another process ends. The order in which waiting
+    /// processes begin is not specified. A process that waits takes memory, so a body that starts
+    /// processes without end should use `spawn_in_turn`.
     ///
     /// ```
     /// use procession::group::scope;
@@ -110,13 +130,7 @@ impl<E: Send + 'static> Scope<E> {
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
-        let turns = self.0.change(|ringing| {
-            let is_open = ringing.about.phase == ScopePhase::Open;
-            ringing.about.starting += usize::from(is_open);
-            is_open.then(|| ringing.about.turns.clone())
-        });
-        let Some(turns) = turns else { return Pid::NOBODY };
-        let _starting = Starting(&self.0);
+        let Some((starting, turns)) = self.begin() else { return Pid::NOBODY };
         let handle = match turns {
             None => SpawnOptions::new().spawn(future),
             Some(turns) => SpawnOptions::new().spawn(async move {
@@ -125,18 +139,67 @@ impl<E: Send + 'static> Scope<E> {
                 future.await
             }),
         };
-        let pid = handle.pid();
-        let too_late = self.0.change(|ringing| {
-            if ringing.about.phase == ScopePhase::Over {
-                return Some(handle);
-            }
-            ringing.about.handles.push(handle);
-            None
-        });
-        if let Some(handle) = too_late {
-            handle.cancel();
-        }
-        pid
+        starting.note(handle)
+    }
+
+    /// Waits until fewer processes of the scope run than its [limit](Self::set_limit) permits, and
+    /// then starts one that runs `future`, like [`spawn`](Self::spawn). Without a limit, it starts
+    /// the process at once. Calls are served in their order.
+    ///
+    /// So a body that starts processes in a loop goes no faster than they end, and each waiting
+    /// body holds one future:
+    ///
+    /// ```
+    /// use procession::group::scope;
+    ///
+    /// procession::run(async {
+    ///     let fetched = scope(|scope| async move {
+    ///         scope.set_limit(2);
+    ///         for page in 0..1_000_u32 {
+    ///             scope.spawn_in_turn(async move { page.checked_add(1).map(drop).ok_or(page) }).await;
+    ///         }
+    ///         Ok(())
+    ///     });
+    ///     assert_eq!(fetched.await, Ok(()));
+    /// });
+    /// ```
+    ///
+    /// A process that runs in its own turn and waits here may wait for itself: with a limit of 1,
+    /// a process of the scope that starts another one in turn waits until the scope is dropped.
+    ///
+    /// # Cancellation
+    /// If the returned future is dropped before it completes, `future` is dropped, and no process
+    /// is started.
+    #[track_caller]
+    pub fn spawn_in_turn<F>(&self, future: F) -> impl Future<Output = Pid>
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        let location = caller();
+        placed(async move {
+            let turns = self.0.change(|ringing| ringing.about.turns.clone());
+            let turn = match turns {
+                Some(turns) => turns.acquire_owned(1).await,
+                None => None,
+            };
+            let Some((starting, _)) = self.begin() else { return Pid::NOBODY };
+            let handle = SpawnOptions::new().called_at(location).spawn(async move {
+                let _turn = turn;
+                future.await
+            });
+            starting.note(handle)
+        })
+    }
+
+    /// Begins to start a process, unless the scope is over or about to end. Also returns the turns
+    /// of the processes, if there is a limit.
+    fn begin(&self) -> Option<(Starting<'_, E>, Option<Arc<Semaphore>>)> {
+        let turns = self.0.change(|ringing| {
+            let is_open = ringing.about.phase == ScopePhase::Open;
+            ringing.about.starting += usize::from(is_open);
+            is_open.then(|| ringing.about.turns.clone())
+        })?;
+        Some((Starting(&self.0), turns))
     }
 }
 

@@ -2,7 +2,6 @@
 //! has begun.
 
 use std::env::args;
-use std::sync::Arc;
 use std::time::Duration;
 
 use procession::group::{ScopeError, scope};
@@ -23,25 +22,24 @@ async fn fetch(client: Client, url: String) -> reqwest::Result<String> {
     response.error_for_status()?.text().await
 }
 
-/// Begins no page after the request to end, and cancels those that have begun if one fails.
+/// Begins no further pages once it sees the request to end, and cancels the others if one fails.
 async fn fetch_all(
     site: String,
     total: usize,
-    stop: Arc<EndRequest>,
+    stop: EndRequest,
     pages: Sender<(usize, String)>,
 ) -> Result<(), Error> {
     let client = Client::new();
     let all = scope(|scope| async move {
         scope.set_limit(FETCHERS);
-        for number in 0..total {
-            let (client, stop, pages) = (client.clone(), stop.clone(), pages.clone());
+        for number in (0..total).take_while(|_| stop.signal().is_none()) {
+            let (client, pages) = (client.clone(), pages.clone());
             let url = format!("{site}/{number}");
-            scope.spawn(async move {
-                if stop.signal().is_none() {
-                    pages.send((number, fetch(client, url).await?)).await?;
-                }
+            let page = async move {
+                pages.send((number, fetch(client, url).await?)).await?;
                 Ok::<(), Error>(())
-            });
+            };
+            scope.spawn_in_turn(page).await;
         }
         Ok(())
     });
@@ -54,7 +52,7 @@ async fn main() -> Result<(), Error> {
         return Err("usage: gather SITE PAGES".into());
     };
     let total = total.parse()?;
-    let stop = Arc::new(end_request()?);
+    let stop = end_request()?;
     let (pages, fetched) = channel::bounded(0);
     let (counts, counted) = channel::bounded(0);
     let fetches = spawn(fetch_all(site, total, stop, pages));

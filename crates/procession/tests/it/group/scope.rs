@@ -185,6 +185,54 @@ fn at_most_as_many_processes_run_as_the_limit_says() {
     assert_conserved(&scheduler);
 }
 
+/// Goal: a body that starts processes in turn never has more of them than the limit.
+#[test]
+fn a_body_waits_for_the_turns_of_its_processes() {
+    let scheduler = driven();
+    for (limit, took) in [(None, 1), (Some(1), 12), (Some(5), 3), (Some(100), 1)] {
+        let before = scheduler.now();
+        let most = scheduler.block_on(scope::<_, (), _, _>(|scope| {
+            let scheduler = scheduler.clone();
+            async move {
+                limit.into_iter().for_each(|limit| scope.set_limit(limit));
+                let mut most = 0;
+                for _ in 0..12 {
+                    let pid = scope.spawn_in_turn(async { Ok(sleep(seconds(1)).await) }).await;
+                    assert_ne!(pid, Pid::NOBODY);
+                    most = most.max(scheduler.snapshot().processes.len());
+                }
+                Ok(most)
+            }
+        }));
+        assert_eq!(most, Ok(limit.unwrap_or(12).min(12)));
+        assert_eq!(scheduler.now() - before, seconds(took));
+    }
+    assert_conserved(&scheduler);
+}
+
+#[test]
+fn a_scope_that_fails_or_is_over_starts_nothing_in_turn() {
+    let scheduler = driven();
+    let kept = scheduler.block_on(async {
+        let failed = scope::<(), _, _, _>(|scope| async move {
+            scope.spawn(async {
+                sleep(seconds(1)).await;
+                Err("failed")
+            });
+            scope.set_limit(1);
+            scope.spawn_in_turn(pending()).await;
+            scope.spawn_in_turn(async { unreachable!("the scope has failed") }).await;
+            unreachable!("the body is dropped where it waits")
+        });
+        assert_eq!(failed.await, Err(ScopeError::Failed("failed")));
+        let kept = scope::<_, (), _, _>(|scope| ready(Ok(scope))).await.expect("it is empty");
+        assert_eq!(kept.spawn_in_turn(async { unreachable!("it is over") }).await, Pid::NOBODY);
+        kept
+    });
+    drop(kept);
+    assert_conserved(&scheduler);
+}
+
 #[test]
 fn a_failure_ends_processes_that_wait_for_their_turn() {
     let scheduler = driven();
