@@ -16,7 +16,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::future::{Future, pending};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 #[cfg(any(feature = "http2", feature = "tls"))]
 use std::pin::pin;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ use crate::process::slot::SlotRef;
 use crate::process::wait_reason::Waiting;
 #[cfg(any(feature = "http2", feature = "tls"))]
 use crate::scheduler::current;
+use crate::scheduler::owner::caller;
 #[cfg(any(feature = "http2", feature = "tls"))]
 use crate::time::{Instant, sleep_until};
 
@@ -129,6 +130,12 @@ impl Peer {
     /// Returns the address of the client, if it has one.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0
+    }
+
+    /// Returns the IP address of the client, if it has one. Behind a proxy, this is the address of
+    /// the proxy.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.0.map(|address| address.ip())
     }
 }
 
@@ -463,6 +470,8 @@ impl Server {
     }
 
     /// Accepts connections until the process is cancelled, and then [drains](Self#the-end).
+    /// Snapshots and reports name the place of this call as the place where the process of a
+    /// connection was spawned.
     ///
     /// # Errors
     /// Returns the errors of the listener. A lack of file descriptors is not an error; the server
@@ -470,7 +479,8 @@ impl Server {
     ///
     /// # Cancellation
     /// See [the end](Self#the-end).
-    pub async fn serve<L, S, B>(self, listener: L, service: S) -> io::Result<()>
+    #[track_caller]
+    pub fn serve<L, S, B>(self, listener: L, service: S) -> impl Future<Output = io::Result<()>>
     where
         L: Listener,
         S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
@@ -480,19 +490,20 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        self.serve_until(listener, service, pending()).await
+        self.serve_until(listener, service, pending())
     }
 
     /// Like [`serve`](Self::serve), but also [drains](Self#the-end) once `until` completes.
     ///
     /// # Errors
     /// See [`serve`](Self::serve).
-    pub async fn serve_until<L, S, B>(
+    #[track_caller]
+    pub fn serve_until<L, S, B>(
         self,
         listener: L,
         service: S,
         until: impl Future<Output = ()>,
-    ) -> io::Result<()>
+    ) -> impl Future<Output = io::Result<()>>
     where
         L: Listener,
         S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
@@ -502,7 +513,7 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        accept::serve(self.share(), listener, service, until).await
+        accept::serve((self.share(), caller()), listener, service, until)
     }
 
     /// Serves one connection, in the process that awaits this, until the connection has ended.
@@ -665,7 +676,8 @@ where
 ///
 /// # Errors
 /// Returns the errors of the listener.
-pub async fn serve<L, S, B>(listener: L, service: S) -> io::Result<()>
+#[track_caller]
+pub fn serve<L, S, B>(listener: L, service: S) -> impl Future<Output = io::Result<()>>
 where
     L: Listener,
     S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
@@ -675,7 +687,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    Server::new().serve(listener, service).await
+    Server::new().serve(listener, service)
 }
 
 /// Serves one connection over HTTP/1.1 with the default limits: [`Server::serve_connection`].

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -27,6 +28,8 @@ const BACKLOG_MAX: usize = 4096;
 /// The connections that are open. Dropping this tells them to end.
 struct Connections {
     open: Arc<Open>,
+    /// Where the program has called `serve`. It is the place of the spawn for people.
+    location: &'static Location<'static>,
     /// The number of the next connection.
     next: u64,
     is_draining: bool,
@@ -60,11 +63,12 @@ impl Drop for ConnectionPlace {
 }
 
 impl Connections {
-    fn new(max: usize) -> Self {
+    fn new(max: usize, location: &'static Location<'static>) -> Self {
         // What a semaphore can count.
         let max = max.min(usize::MAX / 8);
         let (places, pids) = (Semaphore::new(max), Mutex::new(BTreeMap::new()));
-        Self { open: Arc::new(Open { max, places, pids }), next: 0, is_draining: false }
+        let open = Arc::new(Open { max, places, pids });
+        Self { open, location, next: 0, is_draining: false }
     }
 
     /// Waits until there may be one more connection.
@@ -96,6 +100,7 @@ impl Connections {
         let number = place.number;
         // A connection counts the requests that it loses.
         let options = SpawnOptions::new().label(format!("http {peer}")).expendable();
+        let options = options.called_at(self.location);
         // Not `spawn`: a cancel must not drop it.
         let child = options.try_start(move |_: Context<Infallible>| async move {
             // Dropped: an error concerns only the client and the service, and is no failure here.
@@ -138,7 +143,7 @@ impl Drop for Connections {
 
 /// Accepts connections until the process is cancelled or `until` is complete. Then ends in order.
 pub(super) async fn serve<L, S, B>(
-    settings: Arc<Settings>,
+    (settings, location): (Arc<Settings>, &'static Location<'static>),
     listener: L,
     service: S,
     until: impl Future<Output = ()>,
@@ -152,7 +157,7 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let mut connections = Connections::new(settings.limits.connections.get());
+    let mut connections = Connections::new(settings.limits.connections.get(), location);
     let mut until = pin!(until);
     let start = move |connections: &Connections, place, (stream, peer): (L::Stream, Peer)| {
         let (settings, service) = (Arc::clone(&settings), service.clone());
