@@ -91,6 +91,9 @@ impl Drop for Acquire<'_> {
 /// Waiters get their permits in the order in which they came. A waiter that wants many permits
 /// makes the waiters behind it wait, even if there are enough permits for those.
 ///
+/// Each method takes the number of permits. So `acquire()` and `acquire_many(n)` of tokio are
+/// `acquire(1)` and `acquire(n)` here, and the same holds for the owned permits.
+///
 /// ```
 /// use procession::sync::Semaphore;
 ///
@@ -120,6 +123,7 @@ impl Semaphore {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has taken no permits.
+    #[doc(alias = "acquire_many")]
     #[track_caller]
     pub fn acquire(&self, permits: usize) -> impl Future<Output = Option<Permits<'_>>> {
         crate::scheduler::placed::placed(async move {
@@ -154,6 +158,7 @@ impl Semaphore {
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has taken no permits.
+    #[doc(alias = "acquire_many_owned")]
     #[track_caller]
     pub fn acquire_owned(
         self: Arc<Self>,
