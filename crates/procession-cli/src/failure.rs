@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use procession_trial::TrialError;
+
 /// The failure of the command.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -32,6 +34,15 @@ impl Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
+    }
+}
+
+impl From<TrialError> for Failure {
+    fn from(error: TrialError) -> Self {
+        match error {
+            TrialError::Output(error) => Self::Output(error),
+            error => Self::Failed(Box::new(error)),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::Arg;
+use procession_trial::TrialArgs;
 
 use crate::flags::commands::{COMMANDS, Command};
 use crate::flags::table::{Flag, Parsed, Takes, lossy, seconds};
@@ -24,7 +25,6 @@ use crate::node::{NodeArgs, Peer};
 use crate::program::{Entry, RunArgs};
 use crate::see::args::SeeArgs;
 use crate::tools::{SEEDS, TestArgs};
-use crate::trial::TrialArgs;
 
 /// The parsed command line. Nothing but the arguments was looked at.
 #[derive(Debug)]

@@ -11,19 +11,15 @@
 
 mod certificates;
 mod failure;
-#[path = "../examples/faults/faults.rs"]
-mod faults;
 mod flags;
 mod format;
 mod node;
-mod own;
 mod permissions;
 mod program;
 mod repl;
 mod run;
 mod see;
 mod tools;
-mod trial;
 mod watch;
 
 #[global_allocator]

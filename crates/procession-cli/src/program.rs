@@ -25,8 +25,8 @@ use crate::failure::Failure;
 use crate::format::plain_lines;
 use crate::node::NodeArgs;
 use crate::permissions::Allowed;
+use crate::repl;
 use crate::watch::Watch;
-use crate::{own, repl};
 
 /// The time between two tables of statistics.
 const TABLE_EVERY: Duration = Duration::from_secs(1);
@@ -255,7 +255,8 @@ fn run_once(
             Entry::Repl => builder.handler(repl::READ, repl::reader(out.clone())),
         }
     };
-    let scheduler = own::build(builder, Observe::default()).map_err(RunError::Scheduler)?;
+    let scheduler = procession_trial::build_with_door(builder, Observe::default())
+        .map_err(RunError::Scheduler)?;
     scheduler.block_on(async {
         let node = match &args.node {
             Some(node) => Some(node.start(err).await?),

@@ -5,15 +5,16 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use procession_trial::TrialArgs;
+
 use crate::certificates::Certificates;
 use crate::flags::commands::Command;
-use crate::flags::usage::UsageError;
+use crate::flags::usage::{SECONDS_MAX, UsageError};
 use crate::node::NodeArgs;
 use crate::permissions::Allowed;
 use crate::program::RunArgs;
 use crate::see::args::SeeArgs;
 use crate::tools::TestArgs;
-use crate::trial::{SECONDS_MAX, TrialArgs};
 
 pub(super) struct Flag {
     pub(super) long: &'static str,

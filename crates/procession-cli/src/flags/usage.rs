@@ -6,7 +6,8 @@ use std::fmt;
 use crate::failure::Failure;
 use crate::flags::commands::COMMANDS;
 use crate::see::args::Verb;
-use crate::trial::SECONDS_MAX;
+
+pub(super) const SECONDS_MAX: u64 = 3600;
 
 /// The error of an invalid command line.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ mod imports;
 
 /// The rooms of each floor, from the ground up.
 const FLOORS: &[&str] = &[
-    "certificates failure format own permissions repl watch",
-    "node see tools trial",
+    "certificates failure format permissions repl watch",
+    "node see tools",
     "program",
     "flags",
     "run",

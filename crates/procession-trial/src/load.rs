@@ -12,30 +12,30 @@ use procession::timeout;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::figures::{Latencies, Sums};
-use super::service::{FAULT, WORK};
 use crate::faults;
+use crate::figures::{Latencies, Sums};
+use crate::service::{FAULT, WORK};
 
 /// Number of clients, if there are descriptors for them.
-pub(super) const CONNECTIONS: u64 = 50;
+pub(crate) const CONNECTIONS: u64 = 50;
 /// A request that is not answered within this time is lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an answer in bytes. The service sends neither a longer head nor a longer body.
 const ANSWER_MAX: usize = 4096;
 /// One request in this many asks for what panics.
-pub(super) const FAULT_EVERY: u64 = 100;
+pub(crate) const FAULT_EVERY: u64 = 100;
 /// The time between two bytes of a slow client.
-pub(super) const DRIP: Duration = Duration::from_millis(10);
+pub(crate) const DRIP: Duration = Duration::from_millis(10);
 
 /// The data of a client.
 #[derive(Clone)]
-pub(super) struct Client {
-    pub(super) target: SocketAddr,
-    pub(super) until: Instant,
-    pub(super) sums: Arc<Sums>,
-    pub(super) latencies: Arc<Latencies>,
+pub(crate) struct Client {
+    pub(crate) target: SocketAddr,
+    pub(crate) until: Instant,
+    pub(crate) sums: Arc<Sums>,
+    pub(crate) latencies: Arc<Latencies>,
     /// Each client drops it when it ends.
-    pub(super) _ends: Sender<()>,
+    pub(crate) _ends: Sender<()>,
 }
 
 fn request(path: &str) -> Vec<u8> {
@@ -45,7 +45,7 @@ fn request(path: &str) -> Vec<u8> {
 impl Client {
     /// Sends requests until it is time to end. If `faulty`, one request in [`FAULT_EVERY`] asks for
     /// what panics.
-    pub(super) async fn run(self, number: u64, faulty: bool) {
+    pub(crate) async fn run(self, number: u64, faulty: bool) {
         let (work, fault) = (request(WORK), request(FAULT));
         let mut open = None;
         // Spread, so that the clients do not fail together, and the first one fails soon.
@@ -70,7 +70,7 @@ impl Client {
     }
 
     /// Sends requests like [`run`](Self::run), but byte by byte.
-    pub(super) async fn run_slowly(self) {
+    pub(crate) async fn run_slowly(self) {
         let work = request(WORK);
         let (last, before) = work.split_last().expect("a request has bytes");
         let mut open = None;

@@ -24,12 +24,13 @@ use procession::{CallError, Context, Exit, Reply, Scheduler, exit};
 use procession_sync::Arc;
 use std::task::Poll;
 
-use crate::trial::error::TrialError;
-use crate::{faults, own};
+use crate::door::build_with_door;
+use crate::error::TrialError;
+use crate::faults;
 
 /// The request that the clients send, and the one that was not foreseen.
-pub(super) const WORK: &str = "/work";
-pub(super) const FAULT: &str = "/fault";
+pub(crate) const WORK: &str = "/work";
+pub(crate) const FAULT: &str = "/fault";
 
 const COUNTER: &str = "counter";
 const CONNECTIONS: &str = "connections";
@@ -42,13 +43,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Numbers of requests that have begun, counted by the process that owns them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Begun {
+pub(crate) struct Begun {
     /// Requests for work.
-    pub(super) work: u64,
+    pub(crate) work: u64,
     /// Requests that panic.
-    pub(super) faults: u64,
+    pub(crate) faults: u64,
     /// All other requests to the address.
-    pub(super) others: u64,
+    pub(crate) others: u64,
 }
 
 impl Begun {
@@ -65,9 +66,9 @@ enum Kind {
 
 struct Visit(Kind, Reply<u64>);
 
-pub(super) struct Service {
-    pub(super) scheduler: Scheduler,
-    pub(super) address: SocketAddr,
+pub(crate) struct Service {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) address: SocketAddr,
     /// Receives the count when the counter ends.
     begun: Receiver<Begun>,
     _tree: Running,
@@ -75,7 +76,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Starts the service, on a scheduler of its own.
-    pub(super) fn start(
+    pub(crate) fn start(
         listen: &str,
         max_threads: usize,
         timeout: Duration,
@@ -84,7 +85,7 @@ impl Service {
             let builder = Scheduler::builder().name("service").max_threads(max_threads);
             builder.on_exit(report_unexpected)
         };
-        let scheduler = own::build(builder, Observe::default().tcp(0));
+        let scheduler = build_with_door(builder, Observe::default().tcp(0));
         let scheduler =
             scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let cannot_bind = |cause| TrialError::System { act: format!("listen on {listen}"), cause };
@@ -97,7 +98,7 @@ impl Service {
     }
 
     /// Returns the count of the counter. Call it after the counter has ended.
-    pub(super) fn begun(&self) -> Option<Begun> {
+    pub(crate) fn begun(&self) -> Option<Begun> {
         self.begun.try_iter().last()
     }
 }

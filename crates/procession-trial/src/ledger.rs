@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use procession::snapshot::{ProcessState, UnfinishedProcess};
 use procession_sync::atomic::Ordering::Relaxed;
 
-use super::figures::Sums;
-use super::service::Service;
+use crate::figures::Sums;
+use crate::service::Service;
 
 /// A sum that must agree with its parts.
 struct Entry {
@@ -31,7 +31,7 @@ fn describe(process: &UnfinishedProcess) -> String {
     )
 }
 
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     entries: Vec<Entry>,
     /// The processes that had not ended at the deadline, in words.
     unfinished: Vec<String>,
@@ -41,7 +41,7 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Draws up the ledger after the end of the service.
-    pub(super) fn new(service: &Service, sums: &Sums, unfinished: &[UnfinishedProcess]) -> Self {
+    pub(crate) fn new(service: &Service, sums: &Sums, unfinished: &[UnfinishedProcess]) -> Self {
         let seen = service.scheduler.snapshot();
         // A process that has ended, and has a result to be taken, counts as ended.
         let alive =
@@ -99,7 +99,7 @@ impl Ledger {
         Self { entries, unfinished, lost, first_loss: sums.first_loss() }
     }
 
-    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "\nThe ledger:")?;
         for entry in &self.entries {
             let (total, name) = entry.total;
@@ -119,7 +119,7 @@ impl Ledger {
     }
 
     /// Returns the number of broken promises.
-    pub(super) fn broken(&self) -> usize {
+    pub(crate) fn broken(&self) -> usize {
         let unbalanced = self.entries.iter().filter(|entry| !entry.is_balanced()).count();
         unbalanced + usize::from(!self.unfinished.is_empty()) + usize::from(self.lost > 0)
     }

@@ -1,4 +1,4 @@
-//! The doors of the command's own schedulers.
+//! The doors of a command's own schedulers.
 
 use std::io::{self, Write};
 
@@ -6,8 +6,12 @@ use procession::door::Observe;
 use procession::scheduler::BuildError;
 use procession::{Builder, Scheduler};
 
-/// Builds a scheduler with a door. If the door is refused, reports why, and goes on without one.
-pub(crate) fn build(
+/// Builds a scheduler with a door. If the door is refused, reports why on standard error, and goes
+/// on without a door.
+///
+/// # Errors
+/// The scheduler is refused.
+pub fn build_with_door(
     builder: impl Fn() -> Builder,
     observe: Observe,
 ) -> Result<Scheduler, BuildError> {

@@ -1,7 +1,12 @@
-//! `procession trial`: a service, its clients, and everything that goes wrong in programs. All
-//! printed numbers are counted or measured. [`Ledger`] lists the promises that are judged.
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
 
+// All printed numbers are counted or measured. `ledger.rs` lists the promises that are judged.
+
+mod door;
 mod error;
+#[path = "../examples/faults/faults.rs"]
+mod faults;
 mod figures;
 mod ledger;
 mod load;
@@ -23,19 +28,18 @@ use procession::time::Instant;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::failure::Failure;
-use crate::faults;
-use crate::trial::error::TrialError;
-use crate::trial::figures::{Latencies, Sums};
-use crate::trial::ledger::Ledger;
-use crate::trial::load::{CONNECTIONS, Client};
-use crate::trial::service::Service;
-use crate::trial::stage::{STAGES, Stage};
+use crate::figures::{Latencies, Sums};
+use crate::ledger::Ledger;
+use crate::load::{CONNECTIONS, Client};
+use crate::service::Service;
+use crate::stage::{STAGES, Stage};
+
+pub use crate::door::build_with_door;
+pub use crate::error::TrialError;
 
 /// The default duration. It is long enough for each stage to show something, and short enough for a
 /// first look at the repository.
 const SECONDS: u64 = 20;
-pub(crate) const SECONDS_MAX: u64 = 3600;
 const DEADLINE_SECONDS: u64 = 5;
 /// Number of descriptors for everything except connections: standard streams, those of the
 /// schedulers, the listener, a pipe, the door and its connections, and files that are read
@@ -52,12 +56,15 @@ const TICK: Duration = Duration::from_millis(100);
 /// one of them was forgotten.
 const CLIENTS_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What a trial may be asked for.
 #[derive(Debug)]
-pub(crate) struct TrialArgs {
-    pub(crate) listen: String,
-    pub(crate) seconds: u64,
-    /// The time limit of the shutdown.
-    pub(crate) deadline: Duration,
+pub struct TrialArgs {
+    /// The address of the service, `127.0.0.1:0` by default: any free port.
+    pub listen: String,
+    /// The duration of all stages together in seconds, 20 by default.
+    pub seconds: u64,
+    /// The time limit of the shutdown, 5 seconds by default.
+    pub deadline: Duration,
 }
 
 impl Default for TrialArgs {
@@ -70,8 +77,15 @@ impl Default for TrialArgs {
     }
 }
 
-/// Holds the trial, and prints each stage as soon as it is over.
-pub(crate) fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), Failure> {
+/// Holds the trial on the calling thread, and prints each stage as soon as it is over.
+///
+/// The first SIGINT or SIGTERM of the program ends the trial in order. The hook for panics of the
+/// program stays replaced: it leaves out the panics that a trial intends.
+///
+/// # Errors
+/// A promise of the runtime was broken, the trial could not be held, or `out` refuses what it
+/// prints.
+pub fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), TrialError> {
     let end = end_request()
         .map_err(|cause| TrialError::System { act: "listen to signals".into(), cause })?;
     keep_expected_panics_quiet();
@@ -99,7 +113,7 @@ pub(crate) fn run(args: &TrialArgs, out: &mut impl Write) -> Result<(), Failure>
         )?;
     }
     if broken > 0 {
-        return Err(TrialError::Broken(broken).into());
+        return Err(TrialError::Broken(broken));
     }
     let cut = if shutdown.was_asked { ", as far as it was held: a signal ended it" } else { "" };
     writeln!(out, "verdict: every promise was kept{cut}")?;
@@ -179,7 +193,7 @@ impl Trial {
 
     /// Holds one stage. Ends the service if this is the last stage, or if a signal asks for the
     /// end.
-    fn hold(&mut self, stage: Stage, out: &mut impl Write) -> Result<Option<Shutdown>, Failure> {
+    fn hold(&mut self, stage: Stage, out: &mut impl Write) -> Result<Option<Shutdown>, TrialError> {
         let scheduler = &self.service.scheduler;
         let fault = stage.begin(scheduler, self.seconds)?;
         let answered_before = self.sums.answered.load(Relaxed);
@@ -219,7 +233,7 @@ impl Trial {
                 shutdown = Some(self.shut_down(!is_due));
             }
             if line.took > self.stage_time + CLIENTS_TIMEOUT {
-                return Err(TrialError::Stuck(stage.name()).into());
+                return Err(TrialError::Stuck(stage.name()));
             }
         }
         fault.take().map(|fault| fault.end()).transpose()?;

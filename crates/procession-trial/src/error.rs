@@ -4,19 +4,28 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use crate::failure::Failure;
-
 /// The error of a trial that was not held, or was lost.
 #[derive(Debug)]
-pub(crate) enum TrialError {
+#[non_exhaustive]
+pub enum TrialError {
+    /// The system refuses what a trial needs.
+    #[non_exhaustive]
     System {
+        /// What the trial could not do.
         act: String,
+        /// The answer of the system.
         cause: io::Error,
     },
+    /// The runtime refuses what a trial needs.
+    #[non_exhaustive]
     Runtime {
+        /// What the trial could not do.
         act: &'static str,
+        /// The answer of the runtime.
         cause: Box<dyn Error + Send + Sync>,
     },
+    /// The output was not written.
+    Output(io::Error),
     /// Some clients neither ended nor gave up.
     Stuck(&'static str),
     /// Holds the number of broken promises.
@@ -24,7 +33,7 @@ pub(crate) enum TrialError {
 }
 
 impl TrialError {
-    pub(super) fn runtime(act: &'static str, cause: impl Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn runtime(act: &'static str, cause: impl Error + Send + Sync + 'static) -> Self {
         Self::Runtime { act, cause: Box::new(cause) }
     }
 }
@@ -34,6 +43,7 @@ impl fmt::Display for TrialError {
         match self {
             Self::System { act, cause } => write!(f, "cannot {act}: {cause}"),
             Self::Runtime { act, cause } => write!(f, "cannot {act}: {cause}"),
+            Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
             Self::Stuck(stage) => {
                 write!(f, "cannot end the stage '{stage}': its clients neither end nor give up")
             }
@@ -46,8 +56,8 @@ impl fmt::Display for TrialError {
 
 impl Error for TrialError {}
 
-impl From<TrialError> for Failure {
-    fn from(error: TrialError) -> Self {
-        Self::Failed(Box::new(error))
+impl From<io::Error> for TrialError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
     }
 }

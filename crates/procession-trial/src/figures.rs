@@ -12,13 +12,13 @@ const BUCKETS: usize = (64 * FINE) as usize;
 
 /// A histogram of latencies.
 #[derive(Debug)]
-pub(super) struct Latencies {
+pub(crate) struct Latencies {
     buckets: Vec<AtomicU32>,
     longest_ns: AtomicU64,
 }
 
 impl Latencies {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
             longest_ns: AtomicU64::new(0),
@@ -32,7 +32,7 @@ impl Latencies {
     }
 
     /// Returns the latency that `share` in a thousand requests did not exceed.
-    pub(super) fn permille(&self, share: u64) -> Duration {
+    pub(crate) fn permille(&self, share: u64) -> Duration {
         let counts: Vec<u64> =
             self.buckets.iter().map(|bucket| bucket.load(Relaxed).into()).collect();
         let wanted = (counts.iter().sum::<u64>() * share).div_ceil(1000);
@@ -44,7 +44,7 @@ impl Latencies {
         Duration::from_nanos(upper(found.unwrap_or(0))).min(self.longest())
     }
 
-    pub(super) fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest_ns.load(Relaxed))
     }
 }
@@ -65,18 +65,18 @@ fn upper(bucket: usize) -> u64 {
 
 /// The sums of all stages. Once the clients have ended, `asked` is the sum of the others.
 #[derive(Debug, Default)]
-pub(super) struct Sums {
+pub(crate) struct Sums {
     /// Number of requests that were sent to their last byte.
-    pub(super) asked: AtomicU64,
+    pub(crate) asked: AtomicU64,
     /// Number of requests answered in full, with success.
-    pub(super) answered: AtomicU64,
+    pub(crate) answered: AtomicU64,
     /// Number of requests with a handler that panicked, and a connection that was closed as it must
     /// be.
-    pub(super) panicked: AtomicU64,
+    pub(crate) panicked: AtomicU64,
     /// Number of requests that had not begun when the shutdown closed their connection.
-    pub(super) turned_away: AtomicU64,
+    pub(crate) turned_away: AtomicU64,
     /// Number of all other requests. It must be 0.
-    pub(super) lost: AtomicU64,
+    pub(crate) lost: AtomicU64,
     /// The first loss, in words.
     first_loss: Mutex<Option<String>>,
     /// `true` if the service is about to end.
@@ -84,27 +84,27 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    pub(super) fn answer(&self, latencies: &Latencies, latency: Duration) {
+    pub(crate) fn answer(&self, latencies: &Latencies, latency: Duration) {
         self.answered.fetch_add(1, Relaxed);
         latencies.add(latency);
     }
 
-    pub(super) fn lose(&self, how: impl FnOnce() -> String) {
+    pub(crate) fn lose(&self, how: impl FnOnce() -> String) {
         self.lost.fetch_add(1, Relaxed);
         self.first_loss.lock().get_or_insert_with(how);
     }
 
-    pub(super) fn first_loss(&self) -> Option<String> {
+    pub(crate) fn first_loss(&self) -> Option<String> {
         self.first_loss.lock().clone()
     }
 
     /// Announces the end of the service. Called before the service is asked to end: from then on, a
     /// closed connection may not be a loss.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_ending.store(true, Relaxed);
     }
 
-    pub(super) fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.load(Relaxed)
     }
 }

@@ -6,13 +6,13 @@ use procession::{Child, Context, Exit, JoinHandle, Scheduler};
 use procession_sync::Arc;
 use procession_sync::atomic::{AtomicBool, Ordering};
 
-use super::load::{DRIP, FAULT_EVERY};
+use crate::error::TrialError;
 use crate::faults;
-use crate::trial::error::TrialError;
-use crate::trial::machine;
+use crate::load::{DRIP, FAULT_EVERY};
+use crate::machine;
 
 /// All stages, in the order of the trial. The last one ends the service.
-pub(super) const STAGES: &[Stage] = &[
+pub(crate) const STAGES: &[Stage] = &[
     Stage::Clean,
     Stage::Idle,
     Stage::Blocked,
@@ -23,7 +23,7 @@ pub(super) const STAGES: &[Stage] = &[
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     Clean,
     Idle,
     Blocked,
@@ -44,12 +44,12 @@ const MEMORY_SHARE: u64 = 2;
 const IDLE_PER_SECOND: u64 = 50_000;
 
 /// Returns twice the number of CPUs.
-pub(super) fn blocked_threads(width: usize) -> usize {
+pub(crate) fn blocked_threads(width: usize) -> usize {
     2 * width
 }
 
 /// What a stage has begun and must end.
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// There is no fault, or the clients cause it.
     None(Stage),
     Idle {
@@ -68,7 +68,7 @@ pub(super) enum Fault {
 }
 
 impl Stage {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
             Self::Idle => "beside idle processes",
@@ -81,7 +81,7 @@ impl Stage {
     }
 
     /// Begins the fault of the stage, in processes of the service's scheduler.
-    pub(super) fn begin(self, scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
+    pub(crate) fn begin(self, scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
         match self {
             Self::Idle => idle(scheduler, seconds),
             Self::Blocked => {
@@ -134,7 +134,7 @@ fn idle(scheduler: &Scheduler, seconds: u64) -> Result<Fault, TrialError> {
 }
 
 impl Fault {
-    pub(super) fn title(&self, clients: u64) -> String {
+    pub(crate) fn title(&self, clients: u64) -> String {
         match self {
             Self::Idle { processes, bytes_each } => {
                 format!("beside {} idle processes ({bytes_each} B each)", processes.len())
@@ -154,7 +154,7 @@ impl Fault {
     }
 
     /// Ends the fault, and waits until it has ended.
-    pub(super) fn end(self) -> Result<(), TrialError> {
+    pub(crate) fn end(self) -> Result<(), TrialError> {
         let ended = |ended: Result<(), Exit>| {
             ended.map_err(|cause| TrialError::runtime("end a stage", cause))
         };
