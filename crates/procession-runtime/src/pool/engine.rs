@@ -153,15 +153,26 @@ impl<J> Inner<J> {
         self: &Arc<Self>,
         step: impl FnOnce(&PoolCore<J>, Start<'_, J>) -> (R, Wakes<J>),
     ) -> R {
+        let (mut step, mut result) = (Some(step), None);
+        self.run_step(&mut |core, start| {
+            let (returned, wakes) = step.take().expect("it is run once")(core, start);
+            result = Some(returned);
+            wakes
+        });
+        result.expect("the step was run")
+    }
+
+    // Apart from `step`, which is compiled once for each closure.
+    fn run_step(self: &Arc<Self>, step: &mut dyn FnMut(&PoolCore<J>, Start<'_, J>) -> Wakes<J>) {
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
-            return self.woken(step(&self.core, &mut || self.start()));
+            return self.wake(step(&self.core, &mut || self.start()));
         };
         let held = current::hold(shared);
         // The test clock stands still until the reserved processes have started. Otherwise it could
         // move on while a caller waits for one of them.
         let stopped = shared.stop_clock();
         let mut reservations = Reservations::default();
-        let (result, mut wakes) =
+        let mut wakes =
             step(&self.core, &mut || reservations.add(&held).map(|()| IdleWorker::new_resting()));
         for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
             self.engine.launch(self, launch, reservation);
@@ -170,7 +181,7 @@ impl<J> Inner<J> {
         drop(reservations);
         drop(stopped);
         drop(held);
-        self.woken((result, wakes))
+        self.wake(wakes);
     }
 
     /// Starts a worker that parks.
@@ -180,10 +191,15 @@ impl<J> Inner<J> {
         Ok(IdleWorker::Parked(seat))
     }
 
-    pub(super) fn woken<R>(&self, (result, mut wakes): (R, Wakes<J>)) -> R {
+    pub(super) fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
+        self.wake(wakes);
+        result
+    }
+
+    fn wake(&self, mut wakes: Wakes<J>) {
         let (leavers, starved) = (wakes.leavers, wakes.starved);
         if wakes.understaffed {
-            // Before the wake-ups, as in `step`.
+            // Before the wake-ups, as in `run_step`.
             self.arc().step(|core, start| ((), core.employ(start)));
         }
         wakes.wakers().for_each(|waker| drop(guarded(|| waker.wake())));
@@ -193,7 +209,6 @@ impl<J> Inner<J> {
         if starved {
             self.engine.retry(&self.arc());
         }
-        result
     }
 
     pub(super) fn arc(&self) -> Arc<Self> {

@@ -207,7 +207,7 @@ fn submitted<S: JobSource<J, C>, J: Send + 'static, C: Send>(
     cell: Arc<ResultCell<S::Output>>,
 ) -> Result<S::Handle, SubmitError<C>> {
     taken
-        .map(|(inner, ticket)| S::handle(JobHandle::new(inner, cell, ticket)))
+        .map(|(inner, ticket)| S::handle(JobHandle::new(Arc::clone(inner) as _, cell, ticket)))
         .map_err(refused::<S, J, C>)
 }
 

@@ -155,17 +155,8 @@ struct TakenJob<T> {
 
 impl<T> JobHandle<T> {
     /// Returns the handle of a job that a pool has taken.
-    pub(super) fn new<J: Send + 'static>(
-        pool: &Arc<Inner<J>>,
-        cell: Arc<ResultCell<T>>,
-        ticket: u64,
-    ) -> Self {
-        Self(Some(TakenJob {
-            cell,
-            pool: Arc::clone(pool) as _,
-            ticket,
-            lending: Lending::default(),
-        }))
+    pub(super) fn new(pool: Arc<dyn AnyPool>, cell: Arc<ResultCell<T>>, ticket: u64) -> Self {
+        Self(Some(TakenJob { cell, pool, ticket, lending: Lending::default() }))
     }
 
     pub(super) fn refused() -> Self {

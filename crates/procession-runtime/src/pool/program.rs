@@ -1,11 +1,16 @@
 //! Pools of the whole program, each for one purpose. A pool is built when it is first used.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use procession_protocols::pool::state::lane::JobLane;
 
 use super::builder::Queue;
-use super::error::SubmitError;
-use super::job_handle::JobHandle;
+use super::error::JobError;
+use super::job::JobEnds;
+use super::job_handle::{AnyPool, JobHandle};
 use super::operations::Pool;
+use super::source::{Call, ClosureJob};
+use crate::scheduler::origin::JobOrigin;
 
 /// A pool of the program: at most 512 threads, which end after 10 s without work, and a queue
 /// without a bound. One purpose cannot use up the threads of another.
@@ -22,17 +27,34 @@ impl ProgramPool {
     /// Runs a closure on a thread of the pool.
     ///
     /// # Errors
-    /// Returns the closure if the system gives no thread at all.
-    pub(crate) fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, SubmitError<F>>
+    /// [`JobError::Refused`] if the system gives no thread at all. The closure is dropped then.
+    pub(crate) fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, JobError>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        let (ends, cell) = JobEnds::with_handle(JobOrigin::current());
+        let (pool, ticket) = self.put(ClosureJob(Box::new(Call::new(closure, ends))))?;
+        Ok(JobHandle::new(pool, cell, ticket))
+    }
+
+    /// Puts a job into the pool. Returns the pool and the ticket of the job.
+    // Neither generic nor inlined, because a program that only opens a file or looks a name up
+    // would otherwise compile the pools once more.
+    #[inline(never)]
+    fn put(&self, job: ClosureJob) -> Result<(Arc<dyn AnyPool>, u64), JobError> {
         #[cfg(feature = "sim")]
         if let Some(pool) = self.simulated() {
-            return pool.submit(closure);
+            return Self::put_into(&pool, job);
         }
-        self.pool.get_or_init(|| self.build()).submit(closure)
+        Self::put_into(self.pool.get_or_init(|| self.build()), job)
+    }
+
+    fn put_into(pool: &Pool, job: ClosureJob) -> Result<(Arc<dyn AnyPool>, u64), JobError> {
+        let inner = pool.inner();
+        // The queue has no bound, so there is nothing to wait for.
+        let ticket = inner.put_now(JobLane::default(), job, |job| job);
+        ticket.map(|ticket| (Arc::clone(inner) as _, ticket)).map_err(|_| JobError::Refused)
     }
 
     fn build(&self) -> Pool {
@@ -43,8 +65,8 @@ impl ProgramPool {
     /// Returns the pool of the simulated program that the calling thread runs in, if it runs in
     /// one.
     #[cfg(feature = "sim")]
-    fn simulated(&self) -> Option<std::sync::Arc<Pool>> {
-        let pool = crate::sys::os::here()?.local(self.name, &|| std::sync::Arc::new(self.build()));
+    fn simulated(&self) -> Option<Arc<Pool>> {
+        let pool = crate::sys::os::here()?.local(self.name, &|| Arc::new(self.build()));
         Some(pool.downcast().expect("the value of this name is a pool"))
     }
 }

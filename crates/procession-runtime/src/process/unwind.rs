@@ -14,11 +14,7 @@ use crate::util::caught;
 /// The panic is printed if the panic hook of the program has left it to a report. A caller whose
 /// own report contains the panic uses [`guarded_for_report`].
 pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
-    guarded_for_report(user_code).inspect_err(|exit| {
-        if let Exit::Panicked(message) = exit {
-            caught::print(message);
-        }
-    })
+    guarded_for_report(user_code).inspect_err(print_panic)
 }
 
 /// Runs code of a user, for a crate that calls such code within processes. Returns `None` if it
@@ -40,16 +36,27 @@ pub fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
 
 /// Runs user code like [`guarded`], for a caller that reports the panic with its text.
 pub(crate) fn guarded_for_report<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
-    catch_unwind(AssertUnwindSafe(user_code)).map_err(|payload| {
-        let payload = match payload.downcast::<Exiting>() {
-            Ok(exiting) => return exiting.0,
-            Err(payload) => payload,
-        };
-        let message: Arc<str> = Arc::from(text_of(&*payload));
-        drop_guarded(payload);
-        caught::tell(&message);
-        Exit::Panicked(message)
-    })
+    catch_unwind(AssertUnwindSafe(user_code)).map_err(exit_of)
+}
+
+// Apart from the functions that catch, which are compiled once for each closure.
+#[cold]
+fn exit_of(payload: Box<dyn Any + Send>) -> Exit {
+    let payload = match payload.downcast::<Exiting>() {
+        Ok(exiting) => return exiting.0,
+        Err(payload) => payload,
+    };
+    let message: Arc<str> = Arc::from(text_of(&*payload));
+    drop_guarded(payload);
+    caught::tell(&message);
+    Exit::Panicked(message)
+}
+
+#[cold]
+fn print_panic(exit: &Exit) {
+    if let Exit::Panicked(message) = exit {
+        caught::print(message);
+    }
 }
 
 /// Returns the text of a panic.

@@ -1,6 +1,6 @@
 //! The lock of a pool, and the way into it.
 
-use procession_sync::{Mutex, lock_with_backoff};
+use procession_sync::{Mutex, MutexGuard, lock_with_backoff};
 
 use super::mutation;
 use super::picture::Limits;
@@ -24,9 +24,12 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     pub(super) fn look<R>(&self, look: impl FnOnce(&mut Synced<J>) -> R) -> R {
-        let mut locked =
-            if self.backs_off { lock_with_backoff(&self.state) } else { self.state.lock() };
-        look(&mut locked)
+        look(&mut self.lock())
+    }
+
+    // Apart from `look`, which is compiled once for each closure.
+    fn lock(&self) -> MutexGuard<'_, Synced<J>> {
+        if self.backs_off { lock_with_backoff(&self.state) } else { self.state.lock() }
     }
 
     pub(super) fn change<R>(
