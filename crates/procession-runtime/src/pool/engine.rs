@@ -29,6 +29,9 @@ use crate::time::armed::Armed;
 /// The function by which workers run a job.
 pub(super) type RunJob<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;
 
+/// A step that may start workers.
+type Step<'a, J> = &'a mut dyn FnMut(&PoolCore<J>, Start<'_, J>) -> Wakes<J>;
+
 /// The interface of a kind of workers.
 pub(super) trait Engine<J>: Send + Sync {
     /// Starts a worker, which takes its first order from its seat.
@@ -163,7 +166,7 @@ impl<J> Inner<J> {
     }
 
     // Apart from `step`, which is compiled once for each closure.
-    fn run_step(self: &Arc<Self>, step: &mut dyn FnMut(&PoolCore<J>, Start<'_, J>) -> Wakes<J>) {
+    fn run_step(self: &Arc<Self>, step: Step<'_, J>) {
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
             return self.wake(step(&self.core, &mut || self.start()));
         };
