@@ -297,13 +297,14 @@ fn a_key_is_called_and_sent_to_like_a_name() {
             })
         };
         let (first, second) = (echo(), echo());
-        let asked = keys.call("echo", |reply| (1, reply), TIMEOUT).await;
+        let asked = keys.call("echo", |reply: Reply<u32>| (1_u32, reply), TIMEOUT).await;
         assert_eq!(asked.ok(), Some(1));
         // The process ends before it replies to the second message.
-        let unanswered = keys.call("echo", |reply| (2, reply), TIMEOUT).await;
+        let unanswered = keys.call("echo", |reply: Reply<u32>| (2_u32, reply), TIMEOUT).await;
         assert!(unanswered.is_err_and(|error| error.is_no_reply()));
         assert_eq!(first.await, Ok(Some(2)), "the oldest entry received both");
-        assert_eq!(keys.call("echo", |reply| (3, reply), TIMEOUT).await.ok(), Some(3));
+        let asked = keys.call("echo", |reply: Reply<u32>| (3_u32, reply), TIMEOUT).await;
+        assert_eq!(asked.ok(), Some(3));
         second.cancel();
         assert_eq!(second.await, Ok(None));
 

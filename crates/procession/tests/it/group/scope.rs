@@ -191,20 +191,25 @@ fn a_body_waits_for_the_turns_of_its_processes() {
     let scheduler = driven();
     for (limit, took) in [(None, 1), (Some(1), 12), (Some(5), 3), (Some(100), 1)] {
         let before = scheduler.now();
-        let most = scheduler.block_on(scope::<_, (), _, _>(|scope| {
-            let scheduler = scheduler.clone();
-            async move {
-                limit.into_iter().for_each(|limit| scope.set_limit(limit));
-                let mut most = 0;
-                for _ in 0..12 {
-                    let pid = scope.spawn_in_turn(async { Ok(sleep(seconds(1)).await) }).await;
-                    assert_ne!(pid, Pid::NOBODY);
-                    most = most.max(scheduler.snapshot().processes.len());
-                }
-                Ok(most)
+        let ended = scheduler.block_on(scope::<_, (), _, _>(|scope| async move {
+            if let Some(limit) = limit {
+                scope.set_limit(limit);
             }
+            let finished = Arc::new(Mutex::new(0));
+            for started in 1..=12 {
+                let finishes = Arc::clone(&finished);
+                let process = async move {
+                    sleep(seconds(1)).await;
+                    *finishes.lock() += 1;
+                    Ok(())
+                };
+                assert_ne!(scope.spawn_in_turn(process).await, Pid::NOBODY);
+                let running = started - *finished.lock();
+                assert!(running <= limit.unwrap_or(12), "{running} of {limit:?}");
+            }
+            Ok(())
         }));
-        assert_eq!(most, Ok(limit.unwrap_or(12).min(12)));
+        assert_eq!(ended, Ok(()));
         assert_eq!(scheduler.now() - before, seconds(took));
     }
     assert_conserved(&scheduler);
@@ -213,23 +218,26 @@ fn a_body_waits_for_the_turns_of_its_processes() {
 #[test]
 fn a_scope_that_fails_or_is_over_starts_nothing_in_turn() {
     let scheduler = driven();
-    let kept = scheduler.block_on(async {
-        let failed = scope::<(), _, _, _>(|scope| async move {
-            scope.spawn(async {
-                sleep(seconds(1)).await;
-                Err("failed")
-            });
-            scope.set_limit(1);
-            scope.spawn_in_turn(pending()).await;
-            scope.spawn_in_turn(async { unreachable!("the scope has failed") }).await;
-            unreachable!("the body is dropped where it waits")
+    let started = Arc::new(Mutex::new(0));
+    let starts = Arc::clone(&started);
+    let failed = scheduler.block_on(scope::<(), _, _, _>(|scope| async move {
+        scope.spawn(async {
+            sleep(seconds(1)).await;
+            Err("failed")
         });
-        assert_eq!(failed.await, Err(ScopeError::Failed("failed")));
-        let kept = scope::<_, (), _, _>(|scope| ready(Ok(scope))).await.expect("it is empty");
-        assert_eq!(kept.spawn_in_turn(async { unreachable!("it is over") }).await, Pid::NOBODY);
-        kept
-    });
-    drop(kept);
+        scope.set_limit(1);
+        for _ in 0..2 {
+            scope.spawn_in_turn(pending()).await;
+            *starts.lock() += 1;
+        }
+        pending().await
+    }));
+    assert_eq!(failed, Err(ScopeError::Failed("failed")));
+    assert_eq!(*started.lock(), 1, "the body is dropped where it waits");
+    let over = scheduler.block_on(scope::<_, (), _, _>(|scope| ready(Ok(scope))));
+    let over = over.expect("it is empty");
+    assert_eq!(scheduler.block_on(over.spawn_in_turn(pending())), Pid::NOBODY);
+    drop(over);
     assert_conserved(&scheduler);
 }
 
