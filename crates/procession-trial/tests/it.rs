@@ -1,5 +1,5 @@
-//! The program from outside, and the floors of the crate. The tests of `procession trial` hold whole
-//! trials.
+//! The program from outside, and the floors of the crate. The tests of `procession trial` hold
+//! whole trials.
 
 #[path = "../../procession/tests/it/layers/floors.rs"]
 mod floors;

@@ -156,7 +156,8 @@ impl<E: Send + 'static> Scope<E> {
     ///     let fetched = scope(|scope| async move {
     ///         scope.set_limit(2);
     ///         for page in 0..1_000_u32 {
-    ///             scope.spawn_in_turn(async move { page.checked_add(1).map(drop).ok_or(page) }).await;
+    ///             let fetch = async move { page.checked_add(1).map(drop).ok_or(page) };
+    ///             scope.spawn_in_turn(fetch).await;
     ///         }
     ///         Ok(())
     ///     });

@@ -18,8 +18,8 @@ use crate::scheduler::health::state::HealthState;
 
 /// What ends during a shutdown before it was finished. The processes are counted elsewhere.
 ///
-/// All accesses of the numbers are relaxed: each number is read after the processes that have added to it were
-/// seen to have ended, or else it may miss the last of them.
+/// All accesses of the numbers are relaxed: each number is read after the processes that have added
+/// to it were seen to have ended, or else it may miss the last of them.
 #[derive(Default)]
 pub(crate) struct Losses {
     /// Requests that the deadline cut off.
