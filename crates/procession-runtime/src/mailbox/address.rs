@@ -1,5 +1,7 @@
 //! Addresses, through which messages are sent to a process.
 
+mod blocking;
+
 use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
@@ -24,7 +26,7 @@ use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::reach::{find, relay_to};
-use crate::scheduler::{block_on, current, nodes, owner};
+use crate::scheduler::{current, nodes};
 
 /// The address of a process that receives messages of type `M`.
 ///
@@ -228,25 +230,6 @@ impl<M: Send + 'static> Address<M> {
     pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
         let place = Location::caller();
         SendWait { address: self, message: Some(message), stand: Stand::None, place }
-    }
-
-    /// Sends a message like [`send_wait`](Self::send_wait), for plain threads.
-    ///
-    /// # Errors
-    /// See [`send_wait`](Self::send_wait).
-    ///
-    /// # Blocking
-    /// Blocks the thread while the mailbox is full. In a process, await `send_wait` instead. For a
-    /// process of another node, a thread outside of a scheduler waits with the default scheduler,
-    /// which is started if needed.
-    pub fn send_blocking(&self, message: M) -> Result<(), SendError<M>> {
-        match self.route.pin().map(|slot| slot.shared().arc()) {
-            Some(shared) => block_on::block_on(&shared, self.send_wait(message)),
-            None if self.far_process().is_some() => {
-                block_on::block_on(&owner::here(), self.send_wait(message))
-            }
-            None => self.send(message),
-        }
     }
 
     /// Sends the message that `make` makes. If the process does not accept one, `make` is not
