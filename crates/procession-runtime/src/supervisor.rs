@@ -155,8 +155,8 @@
 //! Children start in the order in which they were given. Each starts once the one before it has
 //! started. They stop in reverse, each once the one behind it has ended, as in OTP. A child may
 //! need the children before it until it has ended, even if it can be restarted without them. For
-//! example, a web server needs the database to answer its last requests. A dynamic supervisor stops
-//! all its children at the same time, and so does a supervisor with
+//! example, a web server needs the database to answer its last requests. A dynamic supervisor
+//! stops all its children at the same time, and so does a supervisor with
 //! [`stop_together`](Supervisor::stop_together) when it ends.
 //!
 //! A child has started as soon as its process is linked to the supervisor and registered by its

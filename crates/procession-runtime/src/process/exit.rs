@@ -81,8 +81,8 @@ impl Exit {
     /// [`Disconnected`](Self::Disconnected) if `error` or one of its [sources](Error::source) says
     /// that the other side of a connection has gone. The reason is the text of `error`, followed by
     /// the texts of its sources, each after `": "`. A source is left out if the text before it ends
-    /// with the source's text, because many errors print their cause. An error that is an
-    /// `Exit` stays as it is.
+    /// with the source's text, because many errors print their cause. An error that is an `Exit`
+    /// stays as it is.
     ///
     /// The reason has at most 4096 bytes.
     ///
