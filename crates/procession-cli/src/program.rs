@@ -100,7 +100,7 @@ pub(crate) enum RunError {
     /// Holds the program and the exit of its `main`.
     Ended(String, Exit),
     /// Holds the program and what did not end in time.
-    Unfinished(String, Unfinished),
+    Unfinished(String, Box<Unfinished>),
 }
 
 impl From<procession_lua::Error> for RunError {
@@ -283,7 +283,7 @@ fn run_once(
                 written?;
                 logged?;
                 if !unfinished.is_empty() {
-                    return Err(RunError::Unfinished(name, unfinished).into());
+                    return Err(RunError::Unfinished(name, Box::new(unfinished)).into());
                 }
                 Ok(if let Stop::Changed(program) = stop { Some(program) } else { None })
             }
