@@ -4,7 +4,8 @@
 //! may still be on its way outside of both, if the program has sockets or libraries with threads of
 //! their own. The worker that would move the clock therefore waits until these are quiet:
 //!
-//! - for [`QUIET`] of real time nothing has run;
+//! - for [`QUIET`] of real time nothing has run, in which a long time between two looks counts as
+//!   [`GAP`];
 //! - every socket that a process waits for listens, or its other end belongs to this program. For
 //!   any other descriptor the clock stands still, because the outside has its own time;
 //! - the system has delivered all that was sent between sockets of this program;
@@ -37,6 +38,11 @@ const QUIET: Duration = Duration::from_millis(2);
 /// test's business.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// The most that the time between two looks counts for. Looks are far closer to each other, unless
+/// the system keeps this worker from running. Then it may have kept the other threads from running,
+/// too, and their silence says nothing.
+const GAP: Duration = Duration::from_millis(5);
+
 /// What a paused runtime has done.
 #[derive(Clone, Copy)]
 pub(super) struct TokioUse {
@@ -51,8 +57,10 @@ pub(super) struct TokioUse {
 pub(super) struct QuietSince {
     /// Changes with each step, each task and each block-on future.
     print: u64,
-    /// The real time at which the first look found it.
-    since: u64,
+    /// For how long it lasts, without what [`GAP`] leaves out.
+    lasts: u64,
+    /// The real time of the last look, or 0 before the first.
+    looked: u64,
     /// The threads at the last look, all of which slept.
     asleep: Option<Vec<SeenThread>>,
     /// The threads that never rest.
@@ -71,11 +79,13 @@ pub(super) fn is_quiet(quiet: &mut QuietSince, tokio: TokioUse, seen: &SeenSched
     }
     let print = tokio.activity.wrapping_add((seen.steps)());
     let now = World::real_now();
-    if quiet.print != print || quiet.since == 0 {
-        (quiet.print, quiet.since, quiet.asleep) = (print, now, None);
+    if quiet.print != print || quiet.looked == 0 {
+        (quiet.print, quiet.lasts, quiet.asleep) = (print, 0, None);
+    } else {
+        quiet.lasts += now.saturating_sub(quiet.looked).min(nanoseconds(GAP));
     }
-    let lasts = now.saturating_sub(quiet.since);
-    if lasts < nanoseconds(QUIET) {
+    quiet.looked = now;
+    if quiet.lasts < nanoseconds(QUIET) {
         return false;
     }
     let sockets = program::Sockets::look();
@@ -93,7 +103,7 @@ pub(super) fn is_quiet(quiet: &mut QuietSince, tokio: TokioUse, seen: &SeenSched
     let running = running.collect::<Vec<_>>();
     let asleep = (running.is_empty() && !sockets.are_busy()).then_some(counted);
     let is_quiet = asleep.is_some() && asleep == quiet.asleep;
-    let is_over = lasts >= nanoseconds(PATIENCE);
+    let is_over = quiet.lasts >= nanoseconds(PATIENCE);
     quiet.asleep = asleep;
     if is_over {
         quiet.ignored.extend(running);
