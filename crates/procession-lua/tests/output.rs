@@ -156,8 +156,9 @@ fn a_shutdown_keeps_its_deadline_beside_a_reader_that_never_reads() {
         .map(|name| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]));
     wait_for_suspended(&output, 3);
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
-    assert_eq!(unfinished.terminated.len(), 3, "{unfinished:?}");
     // On a busy machine, the last 100 ms may be too short to end all of them.
+    let count = unfinished.terminated.len() + unfinished.processes.len();
+    assert_eq!(count, 3, "{unfinished:?}");
     assert!(scheduler.block_on(scheduler.shutdown(TIMEOUT)).is_empty());
     printers.into_iter().for_each(|printer| assert_eq!(join(printer), Err(Exit::Killed)));
     let error = output.flush(Duration::ZERO).expect_err("the output has no reader");

@@ -148,11 +148,13 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
     for has_threads in [false, true] {
         let scheduler = if has_threads { threaded(2) } else { driven() };
         let (noted, notes) = mpsc::channel();
+        let (begins, begun) = mpsc::channel();
         let children: Vec<_> = (0..20)
             .map(|number| {
-                let noted = noted.clone();
+                let (noted, begins) = (noted.clone(), begins.clone());
                 coroutine(&scheduler, move |mut cx| {
                     let _noted = Noted(noted);
+                    begins.send(()).expect("the test listens");
                     match number % 4 {
                         0 => drop(cx.recv()),
                         1 => cx.sleep(Duration::from_secs(3600)),
@@ -165,6 +167,9 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
                 })
             })
             .collect();
+        if has_threads {
+            (0..20).for_each(|_| soon(&begun));
+        }
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
         // On a busy machine, the last 100 ms may be too short to unwind all of them.
         assert!(has_threads || unfinished.processes.is_empty(), "{unfinished:?}");
@@ -174,10 +179,17 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
         let exits: Vec<_> =
             children.into_iter().map(|child| format!("{:?}", child.join())).collect();
         let killed = exits.iter().filter(|exit| *exit == "Err(Killed)").count();
-        assert_eq!(unfinished.terminated.len(), killed, "{unfinished}");
-        let exits: BTreeSet<_> = exits.into_iter().collect();
-        let expected = ["Err(Killed)", "Err(Shutdown)", "Ok(())"];
-        assert_eq!(exits.into_iter().collect::<Vec<_>>(), expected);
+        let exits: BTreeSet<_> = exits.iter().map(String::as_str).collect();
+        let expected = BTreeSet::from(["Err(Killed)", "Err(Shutdown)", "Ok(())"]);
+        if has_threads {
+            // Some of those that had not ended may have begun to end by themselves.
+            let most = unfinished.terminated.len() + unfinished.processes.len();
+            assert!((5..=most).contains(&killed), "{killed} were killed: {unfinished}");
+            assert!(exits.is_subset(&expected), "{exits:?}");
+        } else {
+            assert_eq!(unfinished.terminated.len(), killed, "{unfinished}");
+            assert_eq!(exits, expected);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Answer, Scene};
 use crate::home::{mpsc, thread};
+use crate::scene::panic_quietly;
 
 /// One stack is taken at a time in a program, and tests run at the same time.
 fn stack(scene: &Scene, target: &str) -> Answer {
@@ -71,7 +72,7 @@ fn a_process_that_cannot_answer_is_a_conflict_and_one_that_ended_is_not_found() 
     let other = Scene::threaded(|observe| observe);
     let silent = scene.scheduler.spawn(waits_deep_inside());
     let panics = scene.scheduler.start(|mut cx: Context<()>| async move {
-        let _inspecting = cx.inspect_with(|_| panic!("no luck"));
+        let _inspecting = cx.inspect_with(|_| panic_quietly("no luck"));
         cx.recv().await;
     });
     let foreign = other.scheduler.spawn(pending::<()>());

@@ -343,9 +343,10 @@ fn the_end_of_the_scheduler_resolves_every_handle() {
             .map(|_| pool.job(std::future::pending::<()>()).try_submit().expect("it is open"))
             .collect();
         let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_millis(500)));
-        assert!(!unfinished.terminated.is_empty(), "jobs were under way");
         // On a busy machine, 50 ms may be too short to end all of them.
         assert!(has_threads || unfinished.processes.is_empty(), "{unfinished}");
+        let count = unfinished.terminated.len() + unfinished.processes.len();
+        assert!(count > 0, "jobs were under way");
         assert!(scheduler.block_on(scheduler.shutdown(TIMEOUT)).is_empty());
         for handle in handles {
             assert!(handle.is_finished());
