@@ -129,6 +129,15 @@ struct Readme;
 #[doc = include_str!("../README.md")]
 struct CrateReadme;
 
+/// The programs of two chapters of the guide are tests. `.ci/run docs` runs the other chapters.
+#[cfg(all(doctest, feature = "serve"))]
+#[doc = include_str!("../../../docs/guide/04_http.md")]
+struct GuideToHttp;
+
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/guide/09_tokio.md")]
+struct GuideToTokio;
+
 // What a feature adds to the root stands alone: if the feature is off, the compiler looks for the
 // item here, and names the feature.
 
