@@ -36,7 +36,7 @@ pub(crate) const SECTIONS: &[&[Function]] = &[
 const PROCESS: &[Function] = &[
     function(
         "process.spawn(name: entry, ...: any): pid",
-        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; `{ name, allow = ..., limits = ... }` takes [permissions](#permissions) from it, and [limits](#limits) it",
+        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; to restrict the process, pass `{ name, allow = ..., limits = ... }`: `allow` reduces its [permissions](#permissions), and `limits` bounds [what it may use](#limits)",
     ),
     function(
         "process.spawn_link(name: entry, ...: any): pid",
@@ -45,7 +45,7 @@ const PROCESS: &[Function] = &[
     function("process.self(): pid", "returns the PID of this process"),
     function(
         "process.send(to: target, message: any): boolean, string|nil",
-        "sends to a PID or a name; returns `true` if the process accepted the message, and `false` and the cause if too many wait for it",
+        "sends to a PID or a name; returns `true` if the process accepted the message, and `false` and the cause if its mailbox is full",
     ),
     function(
         "process.receive(ms?: number): any, call|string|nil, \"down\"|\"exit\"|nil",
@@ -58,7 +58,7 @@ const PROCESS: &[Function] = &[
     function("process.reply(call: call, value: any): boolean", "replies to a call, once"),
     function(
         "process.link(to: target): boolean",
-        "links two processes; if a linked process fails, the other fails, too",
+        "links two processes; if one of the linked processes fails, the other process fails as well",
     ),
     function("process.unlink(to: target): boolean", "removes a link"),
     function(
@@ -67,7 +67,7 @@ const PROCESS: &[Function] = &[
     ),
     function(
         "process.monitor(to: target): boolean",
-        "sends this process a message `{ down = pid, reason = text }` when the other one ends",
+        "sends this process a message `{ down = pid, reason = text }` when the other process ends",
     ),
     function(
         "process.exit(to: target, reason?: string): boolean",
@@ -77,7 +77,7 @@ const PROCESS: &[Function] = &[
         "process.cancel(to: target): boolean",
         "asks a process to end (see [Cancels](#cancels)); returns `true` if it exists",
     ),
-    function("process.register(name: string): boolean", "gives this process a name"),
+    function("process.register(name: string): boolean", "registers this process under a name"),
     function(
         "process.whereis(name: string): pid?",
         "returns the PID of the process with this name, or `nil`",
@@ -113,7 +113,7 @@ const GROUPS: &[Function] = &[
     ),
     function(
         "group.send(name: string, message: any): integer",
-        "sends to each member; returns the number of those that accepted the message",
+        "sends to each member; returns the number of members that accepted the message",
     ),
 ];
 
@@ -218,7 +218,7 @@ const FILES: &[Function] = &[
     ),
     function(
         "fs.write(path: string, bytes: string): boolean?, string?",
-        "writes a file in place of the one that is there; returns `true`, or `nil` and the cause",
+        "writes a file, and replaces an existing file; returns `true`, or `nil` and the cause",
     ),
     function(
         "fs.append(path: string, bytes: string): boolean?, string?",
@@ -242,7 +242,7 @@ const FILES: &[Function] = &[
     ),
     function(
         "fs.rename(from: string, to: string): boolean?, string?",
-        "gives a file or a folder another name, in place of a file that has it; returns `true`, or `nil` and the cause",
+        "renames a file or a folder, and replaces an existing file; returns `true`, or `nil` and the cause",
     ),
     function(
         "fs.size(path: string): integer?, string?",
@@ -336,7 +336,7 @@ const NODE: &[Function] = &[
     function("node.name(): string?", "returns the name of the node, or `nil` without one"),
     function(
         "node.connect(name: string, address?: string, ms?: number): boolean?, string?",
-        "connects to a node, at the port that its EPMD tells or at `address`; returns `true`, also if they are connected, or `nil` and the cause",
+        "connects to a node, at the port that its EPMD returns or at `address`; returns `true`, even if they are already connected, or `nil` and the cause",
     ),
     function(
         "node.peers(): table[]",
@@ -352,7 +352,7 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.monitor(name: string, node: string): boolean?, string?",
-        "reports to this process when the other one ends, or its node cannot be reached: `{ down = name, node = node, reason = text }`, with the third result `\"down\"`; a process may have 65 536 such monitors at a time",
+        "reports to this process when the other process ends, or its node cannot be reached: `{ down = name, node = node, reason = text }`, with the third result `\"down\"`; a process may have 65 536 such monitors at a time",
     ),
     function(
         "node.subscribe(): boolean",
@@ -363,7 +363,7 @@ const NODE: &[Function] = &[
 const ERLANG: &[Function] = &[
     function(
         "node.atom(text: string): userdata",
-        "returns the atom; equal ones are the same object",
+        "returns the atom; equal atoms are the same object",
     ),
     function("node.tuple(...: any): table", "returns a table that is sent as a tuple"),
     function("node.map(entries: table): table", "returns a copy of a table that is sent as a map"),
