@@ -3,7 +3,6 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-pub use crate::group::join_set::JoinSet;
 pub use crate::mailbox::address::Address;
 pub use crate::mailbox::call::CallError;
 pub use crate::mailbox::context::Context;
@@ -186,35 +185,6 @@ pub mod local {
     //! [`coroutine::Local`](crate::coroutine::Local) is the same for a whole coroutine.
 
     pub use crate::spawn::process_local::{NoScope, ProcessLocal, ProcessLocalScope};
-}
-
-pub mod look {
-    //! Looks at the processes of a running scheduler: which use the processor, which wait, where
-    //! and for what.
-    //!
-    //! [`Scheduler::look`](crate::Scheduler::look) answers a [`Query`] with a [`View`]. It visits
-    //! every process once and returns only the rows and groups that were asked for, so it is fit
-    //! for schedulers with millions of processes. Nothing needs to be enabled, and workers are not
-    //! stopped.
-
-    pub use crate::mailbox::context::inspecting::Inspecting;
-    pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
-    pub use crate::observe::ask::AskError;
-    pub use crate::observe::look::detail::{ProcessDetail, detail, mailbox_length};
-    pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
-    pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
-    pub use crate::observe::look::view::{
-        MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
-    };
-    pub use crate::observe::section::{DoorSection, SectionRow};
-    pub use crate::observe::showing::ShownSection;
-    #[cfg(feature = "observe")]
-    pub use crate::observe::stack::{ProcessStack, StackSource};
-    #[cfg(feature = "observe")]
-    pub use crate::observe::symbols::StackFrame;
-    pub use crate::process::inspection::Inspection;
-    pub use crate::process::wait_reason::{WaitReason, Waiting};
-    pub use crate::relations::pid_list::PidList;
 }
 
 pub mod relay {

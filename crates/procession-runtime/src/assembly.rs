@@ -7,6 +7,7 @@ use crate::bridge::part::TokioPart;
 use crate::door::part::DoorPart;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 use crate::observe::pool_figures::PoolRegistry;
+#[cfg(feature = "look")]
 use crate::observe::section::Sections;
 use crate::recorder::dump::Dumps;
 use crate::report::kept::Reports;
@@ -17,10 +18,9 @@ use crate::scheduler::part::Parts;
 impl Scheduler {
     /// Returns a builder with the defaults.
     pub fn builder() -> Builder {
-        let parts = Parts::default()
-            .with(Reports::default())
-            .with(Dumps::default())
-            .with(Sections::default());
+        let parts = Parts::default().with(Reports::default()).with(Dumps::default());
+        #[cfg(feature = "look")]
+        let parts = parts.with(Sections::default());
         #[cfg(any(feature = "observe", feature = "metrics"))]
         let parts = parts.with(PoolRegistry::default());
         #[cfg(feature = "tokio")]

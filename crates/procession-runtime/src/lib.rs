@@ -5,11 +5,16 @@
 //! documentation.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "io", feature = "look", feature = "pool", feature = "supervision")),
+    expect(dead_code, reason = "the kernel has what all features need, and some are off")
+)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("procession supports Linux only; x86-64 is what its tests run on");
 
 mod assembly;
+#[cfg(feature = "supervision")]
 pub mod behaviour;
 #[cfg(feature = "tokio")]
 mod bridge;
@@ -17,7 +22,9 @@ mod bridge;
 pub mod coroutine;
 #[cfg(feature = "observe")]
 pub mod door;
+#[cfg(feature = "io")]
 pub mod fs;
+#[cfg(feature = "supervision")]
 pub mod group;
 #[cfg(feature = "hyper")]
 pub mod http;
@@ -25,10 +32,13 @@ pub mod http;
 #[path = "http/missing.rs"]
 #[doc(hidden)]
 pub mod http;
+#[cfg(feature = "io")]
 pub mod io;
 pub mod machine;
 pub mod mailbox;
 #[cfg(not(all(
+    feature = "look",
+    feature = "pool",
     feature = "signal",
     feature = "tokio",
     feature = "observe",
@@ -36,8 +46,10 @@ pub mod mailbox;
     feature = "tls"
 )))]
 mod missing_features;
+#[cfg(feature = "io")]
 pub mod net;
 mod observe;
+#[cfg(feature = "io")]
 pub mod os_process;
 pub mod pool;
 pub mod process;
@@ -51,13 +63,15 @@ mod serialize;
 #[cfg(feature = "signal")]
 pub mod signal;
 mod spawn;
+#[cfg(feature = "io")]
 mod stdio;
 #[cfg(feature = "stream")]
 pub mod stream;
+#[cfg(feature = "supervision")]
 pub mod supervisor;
 pub mod sync;
 mod sys;
-#[cfg(feature = "macros")]
+#[cfg(all(feature = "macros", feature = "look"))]
 pub mod testing;
 pub mod time;
 mod util;
@@ -75,6 +89,39 @@ pub mod compat {
     //! Single futures that need tokio, in processes of any scheduler.
 
     pub use crate::bridge::{Compat, CompatError, compat};
+}
+
+#[cfg(feature = "supervision")]
+pub use crate::group::join_set::JoinSet;
+
+#[cfg(feature = "look")]
+pub mod look {
+    //! Looks at the processes of a running scheduler: which use the processor, which wait, where
+    //! and for what.
+    //!
+    //! [`Scheduler::look`](crate::Scheduler::look) answers a [`Query`] with a [`View`]. It visits
+    //! every process once and returns only the rows and groups that were asked for, so it is fit
+    //! for schedulers with millions of processes. Nothing needs to be enabled, and workers are not
+    //! stopped.
+
+    pub use crate::mailbox::context::inspecting::Inspecting;
+    pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
+    pub use crate::observe::ask::AskError;
+    pub use crate::observe::look::detail::{ProcessDetail, detail, mailbox_length};
+    pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
+    pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
+    pub use crate::observe::look::view::{
+        MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
+    };
+    pub use crate::observe::section::{DoorSection, SectionRow};
+    pub use crate::observe::showing::ShownSection;
+    #[cfg(feature = "observe")]
+    pub use crate::observe::stack::{ProcessStack, StackSource};
+    #[cfg(feature = "observe")]
+    pub use crate::observe::symbols::StackFrame;
+    pub use crate::process::inspection::Inspection;
+    pub use crate::process::wait_reason::{WaitReason, Waiting};
+    pub use crate::relations::pid_list::PidList;
 }
 
 #[cfg(feature = "metrics")]

@@ -35,6 +35,56 @@ macro_rules! need {
     };
 }
 
+#[cfg(not(feature = "look"))]
+need! {
+    NeedsLook: "this method needs the feature `look` of procession",
+    "to enable it, run `cargo add procession --features look`";
+    impl crate::Scheduler {
+        fn look[Q](&self, _: Q) -> !;
+        fn detail[](&self, _: crate::Pid) -> !;
+        fn supervision[](&self) -> !;
+        fn inspect[](&self, _: crate::Pid) -> !;
+        fn suspend[](&self, _: crate::Pid) -> !;
+        fn suspend_for[D](&self, _: crate::Pid, _: D) -> !;
+        fn resume[](&self, _: crate::Pid) -> bool;
+        fn trace_messages[D](&self, _: crate::Pid, _: usize, _: D) -> !;
+        fn trace[D](&self, _: D) -> !;
+    }
+}
+
+#[cfg(not(feature = "look"))]
+need! {
+    NeedsLookFiles: "this method needs the feature `look` of procession",
+    "to enable it, run `cargo add procession --features look`";
+    impl crate::Builder {
+        fn dump_directory[P](self, _: P) -> Self;
+    }
+}
+
+#[cfg(not(feature = "pool"))]
+need! {
+    NeedsPool: "this method needs the feature `pool` of procession",
+    "to enable it, run `cargo add procession --features pool`";
+    impl crate::pool::Builder {
+        fn build_async[](self) -> !;
+        fn build_coroutines[](self) -> !;
+        fn build_function[F](self, _: F) -> !;
+        fn build_async_function[F](self, _: F) -> !;
+        fn build_coroutine_function[F](self, _: F) -> !;
+        fn build_multi[B](self, _: usize, _: B) -> !;
+        fn build_multi_of[B, F](self, _: usize, _: B, _: F) -> !;
+    }
+}
+
+#[cfg(not(feature = "pool"))]
+need! {
+    NeedsPoolScope: "this method needs the feature `pool` of procession",
+    "to enable it, run `cargo add procession --features pool`";
+    impl crate::pool::Pool {
+        fn scope[F](&self, _: F) -> !;
+    }
+}
+
 #[cfg(not(feature = "signal"))]
 need! {
     NeedsSignal: "this method needs the feature `signal` of procession",

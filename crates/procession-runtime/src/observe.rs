@@ -1,11 +1,14 @@
 //! Observation of a running scheduler: looks, snapshots and tracing.
 
+#[cfg(feature = "look")]
 pub(crate) mod ask;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod census;
 #[cfg(feature = "metrics")]
 pub(crate) mod facade;
+#[cfg(feature = "look")]
 pub(crate) mod look;
+#[cfg(feature = "look")]
 pub(crate) mod messages;
 mod methods;
 #[cfg(any(feature = "observe", feature = "metrics"))]
@@ -13,7 +16,9 @@ pub(crate) mod metrics;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 pub(crate) mod pool_figures;
 pub(crate) mod process_state;
+#[cfg(feature = "look")]
 pub(crate) mod section;
+#[cfg(feature = "look")]
 pub(crate) mod showing;
 mod shutdown;
 pub(crate) mod snapshot;

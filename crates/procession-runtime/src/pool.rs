@@ -47,28 +47,35 @@
 //! [`build_coroutine_function`]: Builder::build_coroutine_function
 //! [`build_multi_of`]: Builder::build_multi_of
 
+#[cfg(feature = "pool")]
 mod async_pool;
 mod block;
 mod builder;
+#[cfg(feature = "pool")]
 mod coroutines;
 mod current;
 mod engine;
 mod error;
 #[cfg(any(feature = "observe", feature = "metrics"))]
 mod figures;
+#[cfg(feature = "pool")]
 mod function;
 mod hooks;
 mod job;
 mod job_builder;
 mod job_handle;
 mod lifecycle;
+#[cfg(feature = "pool")]
 mod multi;
+#[cfg(feature = "pool")]
 mod object;
 mod operations;
 mod parking;
+#[cfg(feature = "pool")]
 mod processes;
 pub(crate) mod program;
 mod reaper;
+#[cfg(feature = "pool")]
 #[expect(unsafe_code, reason = "a scope erases the lifetime of jobs that borrow")]
 mod scope;
 mod source;
@@ -76,17 +83,23 @@ mod stats;
 mod submit;
 mod threads;
 
+#[cfg(feature = "pool")]
 pub use self::async_pool::AsyncPool;
 pub use self::builder::{Builder, OnFull, Queue, UNLIMITED};
+#[cfg(feature = "pool")]
 pub use self::coroutines::CoPool;
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
+#[cfg(feature = "pool")]
 pub use self::function::{AsyncFnPool, FnPool};
 pub use self::job_builder::{AsyncCalls, BlockingCalls, JobBuilder};
 pub use self::job_handle::JobHandle;
+#[cfg(feature = "pool")]
 pub use self::multi::{Balance, MultiPool};
+#[cfg(feature = "pool")]
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::operations::{Permit, Pool, Reserve};
 pub use self::program::spawn_blocking;
+#[cfg(feature = "pool")]
 pub use self::scope::{Scope, ScopedHandle};
 pub use self::stats::PoolStats;
 #[doc(inline)]

@@ -58,16 +58,25 @@
 // | `dump` | traces that are written to files |
 // | `snapshot` | the figures of the recorder |
 
+#[cfg(feature = "look")]
 pub(crate) mod collect;
 pub(crate) mod dump;
+#[cfg(feature = "look")]
+mod files;
+#[cfg(feature = "look")]
 mod flows;
 #[cfg(feature = "observe")]
 pub(crate) mod lanes;
+#[cfg(feature = "look")]
 mod perfetto;
+#[cfg(feature = "look")]
 mod protobuf;
 pub(crate) mod snapshot;
+#[cfg(feature = "look")]
 mod timeline;
+#[cfg(feature = "look")]
 pub(crate) mod trace;
 
 pub use self::snapshot::RecorderSnapshot;
+#[cfg(feature = "look")]
 pub use self::trace::{Trace, TraceError, TraceEvent, TraceEventKind};

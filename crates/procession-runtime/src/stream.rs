@@ -29,8 +29,11 @@
 //! that polled it, and loses nothing. The place is given up when the stream is dropped.
 
 use std::fmt;
+#[cfg(feature = "io")]
 use std::future::Future;
+#[cfg(feature = "io")]
 use std::io;
+#[cfg(feature = "io")]
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, ready};
@@ -39,12 +42,18 @@ use futures_core::Stream;
 use futures_sink::Sink;
 use procession_protocols::sync::wait_list::Place;
 
+#[cfg(feature = "supervision")]
 use crate::Exit;
+#[cfg(feature = "io")]
 use crate::fs::{DirEntry, ReadDir};
+#[cfg(feature = "supervision")]
 use crate::group::join_set::JoinSet;
+#[cfg(feature = "supervision")]
 use crate::group::process_groups::{GroupEvent, GroupMonitor};
+#[cfg(feature = "supervision")]
 use crate::group::registry::{RegistryEvent, RegistryListener};
 use crate::mailbox::context::Context;
+#[cfg(feature = "io")]
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::process::unwind::drop_guarded;
 use crate::sync::channel::{self, SendError, cancel_receiver, poll_recv};
@@ -74,6 +83,7 @@ impl Stream for Interval {
 }
 
 /// Yields the results that [`JoinSet::join_next`] returns, and ends when the set is empty.
+#[cfg(feature = "supervision")]
 impl<T: Send + 'static> Stream for JoinSet<T> {
     type Item = Result<T, Exit>;
 
@@ -84,6 +94,7 @@ impl<T: Send + 'static> Stream for JoinSet<T> {
 }
 
 /// Yields the events that [`GroupMonitor::recv`] receives. It never ends.
+#[cfg(feature = "supervision")]
 impl Stream for GroupMonitor {
     type Item = GroupEvent;
 
@@ -93,6 +104,7 @@ impl Stream for GroupMonitor {
 }
 
 /// Yields the events that [`RegistryListener::recv`] receives. It never ends.
+#[cfg(feature = "supervision")]
 impl<V: Send + Sync + 'static> Stream for RegistryListener<V> {
     type Item = RegistryEvent<V>;
 
@@ -102,6 +114,7 @@ impl<V: Send + Sync + 'static> Stream for RegistryListener<V> {
 }
 
 /// Yields the entries, and errors between them.
+#[cfg(feature = "io")]
 impl Stream for ReadDir {
     type Item = io::Result<DirEntry>;
 
@@ -243,18 +256,21 @@ impl<T: fmt::Debug> fmt::Debug for WatchStream<T> {
     }
 }
 
+#[cfg(feature = "io")]
 type Accepting<'a, S> = Pin<Box<dyn Future<Output = io::Result<S>> + Send + 'a>>;
 
 /// The connections of a listener, as a stream that never ends. Made by [`TcpListener::incoming`]
 /// and [`UnixListener::incoming`].
 ///
 /// An error is one of the listener, as `accept` returns it, and the stream goes on after it.
+#[cfg(feature = "io")]
 pub struct Incoming<'a, S> {
     accept: Box<dyn Fn() -> Accepting<'a, S> + Send + 'a>,
     /// Present while a connection is waited for.
     accepting: Option<Accepting<'a, S>>,
 }
 
+#[cfg(feature = "io")]
 impl TcpListener {
     /// Returns the connections as a stream, each with the address of its peer.
     ///
@@ -276,6 +292,7 @@ impl TcpListener {
     }
 }
 
+#[cfg(feature = "io")]
 impl UnixListener {
     /// Returns the connections as a stream, each with the address of its peer.
     pub fn incoming(&self) -> Incoming<'_, (UnixStream, std::os::unix::net::SocketAddr)> {
@@ -283,6 +300,7 @@ impl UnixListener {
     }
 }
 
+#[cfg(feature = "io")]
 impl<S> Stream for Incoming<'_, S> {
     type Item = io::Result<S>;
 
@@ -294,6 +312,7 @@ impl<S> Stream for Incoming<'_, S> {
     }
 }
 
+#[cfg(feature = "io")]
 impl<S> fmt::Debug for Incoming<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Incoming(..)")

@@ -63,25 +63,31 @@
 //!
 //! # Features
 //!
-//! The features `macros` and `signal` are on by default. With `default-features = false`, a program
-//! has no more than it names. The compiler's message for an item of a feature that is off names the
-//! feature.
+//! The features `io`, `look`, `macros`, `pool`, `signal` and `supervision` are on by default. With
+//! `default-features = false`, a program has the kernel: processes, mailboxes, links and monitors,
+//! timers, channels and locks, coroutines, [`spawn_blocking`], snapshots and reports of failures.
+//! It builds nothing else but what it names. The compiler's message for an item of a feature that
+//! is off names the feature.
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `full` | all features of this table. For a first look, because it takes longest to build |
-//! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams |
+//! | `io` | [`net`], [`fs`], [`io`] and [`os_process`]: sockets, files, standard streams and processes of the system. On by default |
+//! | `look` | [`look`] and the traces of the [`recorder`]: questions to a running scheduler and to its processes. On by default |
+//! | `pool` | the [pools](pool) of processes, coroutines, functions and objects, and those that borrow. A pool of threads needs no feature. On by default |
+//! | `supervision` | [`supervisor`], [`behaviour`] and [`group`]: supervision trees, servers, scopes, process groups and registries. On by default |
+//! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams. Implies `io` |
 //! | `serve` | `http::Server` for tower services. Implies `hyper` |
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
-//! | `macros` | the attributes `main` and `testing::test` for async functions. On by default |
-//! | `metrics` | `metrics`: hands the metrics of a scheduler to an exporter of the crate `metrics` |
-//! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program |
-//! | `serde` | the traits of serde for PIDs, exits, snapshots and views; see [below](#serde) |
+//! | `macros` | the attribute `main` for async functions and, with `look`, `testing::test`. On by default |
+//! | `metrics` | `metrics`: hands the metrics of a scheduler to an exporter of the crate `metrics`. Implies `look` |
+//! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program. Implies `io` and `look` |
+//! | `serde` | the traits of serde for PIDs, exits, snapshots and views; see [below](#serde). Implies `look` |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal`. On by default |
 //! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
-//! | `tokio-io` | tokio's I/O traits for streams, without its runtime |
+//! | `tokio-io` | tokio's I/O traits for streams, without its runtime. Implies `io` |
 //! | `tokio` | crates that need tokio run unchanged in processes, since each scheduler has a tokio runtime beside it (`Builder::tokio_threads`), which tests on the test clock can have, too; and `compat` for single futures. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
 //!
@@ -144,16 +150,15 @@ struct GuideToTokio;
 #[doc(inline)]
 pub use procession_runtime::{
     AbortOnDropHandle, Address, Builder, CallError, Child, Context, Event, Exit, JoinHandle,
-    JoinSet, OnCancel, Outcome, Pid, Reply, Scheduler, Select, SendError, SpawnError, SpawnOptions,
+    OnCancel, Outcome, Pid, Reply, Scheduler, Select, SendError, SpawnError, SpawnOptions,
     blocking, cancelled, current_pid, exit, interval, run, sleep, spawn, spawn_blocking,
     spawn_fallible, spawn_local, start, start_local, timeout, until_cancelled, yield_if_due,
     yield_now,
 };
 #[doc(inline)]
 pub use procession_runtime::{
-    behaviour, command, coroutine, fs, group, io, local, look, machine, mailbox, net, os_process,
-    pool, process, recorder, relations, relay, report, request, scheduler, snapshot, supervisor,
-    sync, time,
+    command, coroutine, local, machine, mailbox, pool, process, recorder, relations, relay, report,
+    request, scheduler, snapshot, sync, time,
 };
 
 #[cfg(feature = "tokio")]
@@ -168,6 +173,9 @@ pub use procession_runtime::http;
 #[cfg(not(feature = "hyper"))]
 #[doc(hidden)]
 pub use procession_runtime::http;
+#[cfg(feature = "look")]
+#[doc(inline)]
+pub use procession_runtime::look;
 #[cfg(feature = "metrics")]
 #[doc(inline)]
 pub use procession_runtime::metrics;
@@ -177,7 +185,13 @@ pub use procession_runtime::signal;
 #[cfg(feature = "stream")]
 #[doc(inline)]
 pub use procession_runtime::stream;
-#[cfg(feature = "macros")]
+#[cfg(feature = "supervision")]
+#[doc(inline)]
+pub use procession_runtime::{JoinSet, behaviour, group, supervisor};
+#[cfg(feature = "io")]
+#[doc(inline)]
+pub use procession_runtime::{fs, io, net, os_process};
+#[cfg(all(feature = "macros", feature = "look"))]
 pub mod testing;
 
 /// Makes an async function the main function of a program.

@@ -15,9 +15,11 @@ use std::process::Command;
 
 /// The features that programs name, with an item of each.
 const FEATURES: &[(&str, bool, &str)] = &[
+    ("look", cfg!(feature = "look"), "look"),
     ("macros", cfg!(feature = "macros"), "main"),
     ("serve", cfg!(feature = "serve"), "http::Server"),
     ("signal", cfg!(feature = "signal"), "signal"),
+    ("supervision", cfg!(feature = "supervision"), "supervisor"),
     ("tokio", cfg!(feature = "tokio"), "compat"),
 ];
 

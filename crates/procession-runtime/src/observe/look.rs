@@ -3,6 +3,7 @@
 pub(crate) mod detail;
 pub(crate) mod figure;
 pub(crate) mod groups;
+mod methods;
 pub(crate) mod pass;
 pub(crate) mod query;
 pub(crate) mod rows;

@@ -1,11 +1,6 @@
 //! The methods of a [`Scheduler`] that look at it.
 
 use crate::Pid;
-use crate::observe::look::detail::{self, ProcessDetail};
-use crate::observe::look::pass;
-use crate::observe::look::query::Query;
-use crate::observe::look::tree::{self, SupervisorRow};
-use crate::observe::look::view::View;
 use crate::observe::snapshot::{self, ProcessSnapshot, Snapshot, WaitingProcess};
 use crate::scheduler::current;
 use crate::scheduler::owner::Scheduler;
@@ -58,30 +53,6 @@ impl Scheduler {
     /// ```
     pub fn process(&self, pid: Pid) -> Option<ProcessSnapshot> {
         snapshot::one(self.shared(), pid)
-    }
-
-    /// Returns the processes that `query` asks for.
-    ///
-    /// The cost grows with the number of processes, about 40 ns for each, and with the number of
-    /// rows. It needs nothing to be enabled, and does not stop the workers.
-    ///
-    /// # Blocking
-    /// Computes for as long as that takes: a million processes are 40 ms.
-    pub fn look(&self, query: &Query) -> View {
-        pass::look(self.shared(), query)
-    }
-
-    /// Returns one process in detail, or `None` if it does not exist in this scheduler.
-    pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
-        detail::of(self.shared(), pid)
-    }
-
-    /// Returns the supervisors that have children, with their children, by PID.
-    ///
-    /// It asks no supervisor, and so answers even if none runs. A child has its last 8 ends: those
-    /// that the supervisor did not ask for.
-    pub fn supervision(&self) -> Vec<SupervisorRow> {
-        tree::supervision(self.shared())
     }
 
     /// Returns what the watchdog has found so far. This is
