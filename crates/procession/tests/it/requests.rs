@@ -28,9 +28,13 @@ use crate::scene::{driven, panic_quietly, soon, threaded};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Inspects on a thread of the scheduler.
+/// Inspects on a thread of the scheduler. Asks again if other programs keep the process from its
+/// answer for the second that it has.
 fn inspect(scheduler: &Scheduler, pid: Pid) -> Result<Inspection, AskError> {
-    scheduler.block_on(scheduler.inspect(pid))
+    let ask = || scheduler.block_on(scheduler.inspect(pid));
+    std::iter::repeat_with(ask)
+        .find(|asked| !matches!(asked, Err(AskError::TimedOut)))
+        .expect("it asks until it is answered")
 }
 
 #[track_caller]
