@@ -27,11 +27,8 @@ pub mod fs;
 #[cfg(feature = "supervision")]
 pub mod group;
 #[cfg(feature = "hyper")]
-pub mod http;
-#[cfg(not(feature = "hyper"))]
-#[path = "http/missing.rs"]
 #[doc(hidden)]
-pub mod http;
+pub mod inner;
 #[cfg(feature = "io")]
 pub mod io;
 pub mod machine;
@@ -41,9 +38,7 @@ pub mod mailbox;
     feature = "pool",
     feature = "signal",
     feature = "tokio",
-    feature = "observe",
-    feature = "http2",
-    feature = "tls"
+    feature = "observe"
 )))]
 mod missing_features;
 #[cfg(feature = "io")]

@@ -114,31 +114,3 @@ need! {
         fn panic_backtraces[](self, _: bool) -> Self;
     }
 }
-
-#[cfg(all(feature = "serve", not(feature = "http2")))]
-need! {
-    NeedsHttp2: "this method needs the feature `http2` of procession",
-    "to enable it, run `cargo add procession --features http2`";
-    impl crate::http::Server {
-        fn http2[](self) -> Self;
-    }
-}
-
-#[cfg(all(feature = "serve", not(feature = "tls")))]
-need! {
-    NeedsServerTls: "this method needs the feature `tls` of procession",
-    "to enable it, run `cargo add procession --features tls`";
-    impl crate::http::Server {
-        fn tls[C](self, _: C) -> Self;
-        fn handshake_timeout[T](self, _: T) -> Self;
-    }
-}
-
-#[cfg(all(feature = "client", not(feature = "tls")))]
-need! {
-    NeedsClientTls: "this method needs the feature `tls` of procession",
-    "to enable it, run `cargo add procession --features tls`";
-    impl crate::http::Connector {
-        fn tls[C](self, _: C) -> Self;
-    }
-}

@@ -34,7 +34,7 @@ use crate::time::armed::{Armed, TimerPlace};
 pub use self::instant::Instant;
 use self::last_try::LastTry;
 pub(crate) use self::last_try::is_last_try;
-#[cfg(feature = "serve")]
+#[cfg(feature = "hyper")]
 pub(crate) use self::last_try::poll_last;
 pub use self::limit::TimerLimit;
 use self::running::{FunctionEnd, TimerFunction};

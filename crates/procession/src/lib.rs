@@ -167,12 +167,6 @@ pub use procession_runtime::compat;
 #[cfg(feature = "observe")]
 #[doc(inline)]
 pub use procession_runtime::door;
-#[cfg(feature = "hyper")]
-#[doc(inline)]
-pub use procession_runtime::http;
-#[cfg(not(feature = "hyper"))]
-#[doc(hidden)]
-pub use procession_runtime::http;
 #[cfg(feature = "look")]
 #[doc(inline)]
 pub use procession_runtime::look;
@@ -191,6 +185,8 @@ pub use procession_runtime::{JoinSet, behaviour, group, supervisor};
 #[cfg(feature = "io")]
 #[doc(inline)]
 pub use procession_runtime::{fs, io, net, os_process};
+#[cfg_attr(not(feature = "hyper"), doc(hidden))]
+pub mod http;
 #[cfg(all(feature = "macros", feature = "look"))]
 pub mod testing;
 

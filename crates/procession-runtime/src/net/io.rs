@@ -183,7 +183,7 @@ impl<T: AsFd> Io<T> {
 
     /// Makes the system refuse connections to a listener, although it stays open. Does nothing if
     /// another program may have a handle of it, for example the one that has started this program.
-    #[cfg(feature = "serve")]
+    #[cfg(feature = "hyper")]
     pub(crate) fn refuse_connections(&self) {
         if self.is_bound_here {
             // Ignored: where the system does not know this, connections wait in the backlog.
@@ -428,9 +428,9 @@ fn is_ready_now(io: &impl AsFd, side: Side) -> io::Result<bool> {
 }
 
 /// What the kernel knows of the other end of a stream, whatever has not been read yet.
-#[cfg(feature = "serve")]
+#[cfg(feature = "hyper")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerEnd {
+pub enum PeerEnd {
     /// The peer has ended nothing.
     Open,
     /// The peer has shut down its write direction, or has closed the stream.
@@ -440,8 +440,11 @@ pub(crate) enum PeerEnd {
 }
 
 /// Asks the kernel for the other end of a stream, without waiting.
-#[cfg(feature = "serve")]
-pub(crate) fn peer_end(io: &impl AsFd) -> io::Result<PeerEnd> {
+///
+/// # Errors
+/// The error of the system.
+#[cfg(feature = "hyper")]
+pub fn peer_end(io: &impl AsFd) -> io::Result<PeerEnd> {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut asked = [PollFd::new(io, PollFlags::RDHUP)];
     poll(&mut asked, Some(&at_once))?;

@@ -87,8 +87,9 @@ impl TcpListener {
     }
 
     /// Makes the system refuse connections from now on, if this program has bound the listener.
-    #[cfg(feature = "serve")]
-    pub(crate) fn refuse_connections(&self) {
+    #[cfg(feature = "hyper")]
+    #[doc(hidden)]
+    pub fn refuse_connections(&self) {
         self.0.refuse_connections();
     }
 

@@ -187,7 +187,8 @@ impl SpawnOptions {
 
     /// Makes the end of the new process by a shutdown no loss of that shutdown
     /// ([`Unfinished`](crate::snapshot::Unfinished)).
-    pub(crate) fn expendable(mut self) -> Self {
+    #[doc(hidden)]
+    pub fn expendable(mut self) -> Self {
         self.rest().is_expendable = true;
         self
     }
@@ -199,7 +200,9 @@ impl SpawnOptions {
         self
     }
 
-    pub(crate) fn called_at(mut self, location: &'static Location<'static>) -> Self {
+    /// Replaces the place of the spawn.
+    #[doc(hidden)]
+    pub fn called_at(mut self, location: &'static Location<'static>) -> Self {
         self.rest().location = Some(location);
         self
     }

@@ -1,7 +1,7 @@
 //! Polls that are given up unless they are ready now.
 
 use std::cell::Cell;
-#[cfg(feature = "serve")]
+#[cfg(feature = "hyper")]
 use std::task::{Context as TaskContext, Poll};
 
 thread_local! {
@@ -36,7 +36,7 @@ impl Drop for LastTry {
 ///
 /// The poll is a last try: it asks the system. A step that has spent its budget cannot poll, so the
 /// next step does.
-#[cfg(feature = "serve")]
+#[cfg(feature = "hyper")]
 pub(crate) fn poll_last<R>(
     task: &mut TaskContext<'_>,
     poll: impl FnOnce(&mut TaskContext<'_>) -> Poll<R>,

@@ -15,6 +15,9 @@ use imports::{circles, forbidden, imports, modules, paths};
 /// The source of the runtime.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-runtime/src");
 
+/// The sources of the crates around the runtime, whose items are in the public face, too.
+const CRATES_AROUND: &[&str] = &[concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-http/src")];
+
 /// The state that refers to itself in a circle: a slot names its scheduler, the scheduler has the
 /// table of slots and the seats of workers, and the handler of a command gets a completion, which
 /// names a slot. All other modules are free of import cycles.
@@ -35,7 +38,7 @@ const KERNEL: &[&str] = &[
 const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
 
 /// The rooms that each room may import besides itself. The rooms of the kernel import no guest, and
-/// only the public face imports `http`, `os_process`, `stream` or `supervisor`.
+/// only the public face imports `inner`, `os_process`, `stream` or `supervisor`.
 const ROOMS: &[(&str, &str)] = &[
     ("assembly", "bridge door observe recorder report scheduler"),
     ("behaviour", "mailbox relations scheduler time"),
@@ -44,11 +47,11 @@ const ROOMS: &[(&str, &str)] = &[
     ("door", "mailbox net observe process recorder relations report scheduler sys time"),
     ("fs", "coroutine pool scheduler"),
     ("group", "mailbox process relations scheduler spawn sync util"),
-    ("http", "net process scheduler sync sys time"),
+    ("inner", "net process scheduler sys time"),
     ("io", "process scheduler stdio time"),
     ("machine", "mailbox process relations scheduler sys time variance"),
     ("mailbox", "machine process relations scheduler sys time util"),
-    ("missing_features", "http"),
+    ("missing_features", "pool"),
     ("net", "coroutine pool process reactor scheduler sys time"),
     ("observe", "mailbox process recorder relations report scheduler sync sys time util"),
     ("os_process", "coroutine net pool scheduler sys time"),
@@ -102,7 +105,7 @@ const GUEST_ROOMS: &[&str] = &[
     "door",
     "fs",
     "group",
-    "http",
+    "inner",
     "io",
     "missing_features",
     "net",
@@ -166,6 +169,62 @@ fn the_kernel_names_no_guest() {
     assert!(wrong.is_empty(), "the kernel names its guests: {wrong:#?}");
 }
 
+/// The crates of the project, each with the crates of the project that it may use.
+const CRATES: &[(&str, &str)] = &[
+    ("procession", "http macros runtime"),
+    ("procession-cli", "procession cluster lua sync trial"),
+    ("procession-cluster", "procession sync"),
+    ("procession-coroutine", "sync"),
+    ("procession-hook", "procession sync"),
+    ("procession-http", "runtime sync"),
+    ("procession-lua", "procession cluster sim sync"),
+    ("procession-macros", ""),
+    ("procession-protocols", "queue sync"),
+    ("procession-queue", "sync"),
+    ("procession-runtime", "coroutine macros protocols queue sync"),
+    ("procession-sim", "procession sync"),
+    ("procession-sim-attribute", ""),
+    ("procession-sync", ""),
+    ("procession-trial", "procession sync"),
+];
+
+#[test]
+fn crates_use_only_what_they_may() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).expect("the crates are here") {
+        let path = entry.expect("the crates are here").path();
+        let Ok(manifest) = fs::read_to_string(path.join("Cargo.toml")) else { continue };
+        let (_, after) = manifest.split_once("\n[dependencies]\n").unwrap_or_default();
+        let used: Vec<_> = after
+            .lines()
+            .take_while(|line| !line.starts_with('['))
+            .filter(|line| line.starts_with("procession"))
+            .filter_map(|line| line.split(['.', ' ']).next())
+            .map(|name| name.trim_start_matches("procession-"))
+            .collect();
+        let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+        found.insert(name, used.join(" "));
+    }
+    let known: BTreeMap<_, _> =
+        CRATES.iter().map(|&(name, used)| (name.to_owned(), used.to_owned())).collect();
+    assert_eq!(found, known, "the crates that each crate uses, and those that it may use");
+}
+
+/// A crate around the runtime sees no more of it than its public items and the module `inner`. The
+/// face has no code: whoever reads it finds there which crate an item is in.
+#[test]
+fn the_public_face_has_no_code() {
+    let face = modules(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    let is_code = |line: &&str| {
+        ["fn ", "impl", "struct ", "enum ", "trait ", "macro_rules"]
+            .iter()
+            .any(|word| line.trim_start().trim_start_matches("pub ").starts_with(word))
+    };
+    let code: Vec<_> = face.values().flat_map(|code| code.lines()).filter(is_code).collect();
+    assert!(!face.is_empty() && code.is_empty(), "the public face has code: {code:?}");
+}
+
 #[test]
 fn the_reader_of_imports_knows_groups() {
     assert_eq!(paths("a::b::C;"), ["a::b::C"]);
@@ -212,7 +271,9 @@ fn defined_type(line: &str) -> Option<&str> {
 
 #[test]
 fn no_two_types_have_one_name() {
-    let modules = modules(SOURCE);
+    let mut modules = modules(SOURCE);
+    let around = CRATES_AROUND.iter().flat_map(|source| self::modules(source));
+    modules.extend(around.map(|(module, code)| (format!("around::{module}"), code)));
     let mut defined = BTreeMap::<&str, Vec<&str>>::new();
     for (module, code) in &modules {
         for name in code.lines().filter_map(defined_type) {

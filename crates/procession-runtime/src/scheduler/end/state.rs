@@ -102,7 +102,7 @@ impl Lifetime {
     }
 
     /// Returns when a shutdown terminates the processes. The greatest value if there is none.
-    #[cfg(feature = "serve")]
+    #[cfg(feature = "hyper")]
     pub(crate) fn deadline(&self) -> u64 {
         // Relaxed: as above.
         self.deadline.load(Relaxed)
@@ -121,7 +121,7 @@ impl Lifetime {
     }
 
     /// Counts requests that end because their process is terminated, if a shutdown goes on.
-    #[cfg(feature = "serve")]
+    #[cfg(feature = "hyper")]
     pub(crate) fn note_cut_off(&self, requests: u64) {
         let count = match self.closing.phase() {
             shutdown::OPEN => return,

@@ -11,13 +11,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use procession_runtime::inner::{PeerEnd, peer_end};
+use procession_runtime::net::{TcpStream, UnixStream};
+use procession_runtime::time::{Sleep, sleep};
 use procession_sync::Mutex;
 
 use super::limits::{AHEAD_MAX, LOOK_EVERY};
 use super::watch::ConnectionWatch;
-use crate::net::io::{PeerEnd, peer_end};
-use crate::net::{TcpStream, UnixStream};
-use crate::time::{Sleep, sleep};
 
 /// A stream that ends with an error if the peer does not read for too long. It also notes what
 /// arrives.
@@ -98,11 +98,11 @@ impl<I: Read + Unpin + 'static> SharedStream<I> {
     }
 }
 
-/// Returns the socket of a connection, if its stream is one of this crate.
+/// Returns the socket of a connection, if its stream is one of `net`.
 fn socket(io: &dyn Any) -> Option<BorrowedFd<'_>> {
     fn of<S: AsFd + Read + Write + Unpin + 'static>(io: &dyn Any) -> Option<BorrowedFd<'_>> {
         #[cfg(feature = "tls")]
-        if let Some(stream) = io.downcast_ref::<crate::http::tls::TlsStream<S>>() {
+        if let Some(stream) = io.downcast_ref::<crate::tls::TlsStream<S>>() {
             return Some(stream.get_ref().as_fd());
         }
         io.downcast_ref::<S>().map(AsFd::as_fd)

@@ -21,6 +21,8 @@ use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::{Request, Response, StatusCode, Version};
+use procession_runtime::inner::{OwnProcess, poll_last};
+use procession_runtime::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
@@ -29,9 +31,7 @@ use super::linger::linger;
 use super::stream::SharedStream;
 use super::watch::{Begun, ConnectionWatch};
 use super::{BoxError, Peer, Settings, is_told};
-use crate::http::{Error, Timer};
-use crate::scheduler::current;
-use crate::time::{Instant, Sleep, poll_last, sleep_until};
+use crate::{Error, Timer};
 
 /// A tower service in the form that hyper calls. Each request gets a clone of the service, which is
 /// polled for readiness first.
@@ -165,7 +165,7 @@ where
 /// Tells a shutdown of the requests that are lost if the process of a connection is ended.
 struct CutOff<'a> {
     /// `None` once the connection has ended in its own way.
-    own: Option<crate::process::slot::SlotRef>,
+    own: Option<OwnProcess>,
     watch: &'a ConnectionWatch,
 }
 
@@ -177,7 +177,7 @@ impl Drop for CutOff<'_> {
             && unanswered > 0
             && !std::thread::panicking()
         {
-            own.shared().lifetime.note_cut_off(unanswered);
+            own.note_cut_off(unanswered);
         }
     }
 }
@@ -203,7 +203,7 @@ where
     let called = Called { service, settings: Arc::clone(settings), peer, watch: Arc::clone(watch) };
     #[cfg(feature = "http2")]
     if watch.is_multiplexed {
-        let mut builder = hyper::server::conn::http2::Builder::new(crate::http::Executor);
+        let mut builder = hyper::server::conn::http2::Builder::new(crate::Executor);
         let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
         builder.timer(Timer).max_header_list_size(head_bytes);
         if settings.upgrades {
@@ -385,7 +385,7 @@ async fn run<I: Read + Unpin + 'static>(
     watch: &ConnectionWatch,
     limits: &ServerLimits,
 ) -> Result<ConnectionEnd, Error> {
-    let own = current::current();
+    let own = OwnProcess::get();
     let mut connection = pin!(connection);
     // Behind the connection, so that it is dropped while the requests still count.
     let mut cut_off = CutOff { own: own.clone(), watch };
@@ -394,8 +394,7 @@ async fn run<I: Read + Unpin + 'static>(
     let mut clock = PhaseClock { watch, limits, phase, ending, begun: 0, written: 0, limit: None };
     let ended = poll_fn(|task| {
         // Asked first: the answer to a request that this poll finds says that it is the last one.
-        if clock.ending == Ending::Open && own.as_ref().is_some_and(|own| own.state.is_cancelled())
-        {
+        if clock.ending == Ending::Open && own.as_ref().is_some_and(|own| own.is_cancelled()) {
             clock.ask();
         }
         let end =

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use procession_runtime::inner::OwnProcess;
 use rustix::process::{Resource, getrlimit};
-
-use crate::scheduler::current;
 
 /// The limits of a server. `None` is no limit.
 #[derive(Clone, Debug)]
@@ -104,10 +103,7 @@ pub(super) fn linger_quiet() -> Duration {
 /// shorter than `limit`. Otherwise, connections that have nothing to lose would hold the server
 /// until then, and it would count as terminated. A connection waits up to three times in a row.
 fn in_shutdown(limit: Duration) -> Duration {
-    let Some(own) = current::current() else { return limit };
-    let shared = own.shared();
-    let left = shared.lifetime.deadline().saturating_sub(shared.world.now());
-    limit.min(Duration::from_nanos(left / 4))
+    OwnProcess::get().map_or(limit, |own| limit.min(own.time_left() / 4))
 }
 
 impl Default for ServerLimits {

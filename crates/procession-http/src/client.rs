@@ -11,12 +11,12 @@ use std::task::{Context, Poll};
 use hyper::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect;
+use procession_runtime::net::{Host, TcpStream};
 use tower_service::Service;
 
-use super::Error;
+use crate::Error;
 #[cfg(feature = "tls")]
-use super::tls::{self, TlsStream};
-use crate::net::{Host, TcpStream};
+use crate::tls::{self, TlsStream};
 
 /// Connects the client of hyper-util by the sockets of this crate.
 ///

@@ -11,15 +11,14 @@ use std::task::Poll;
 
 use hyper::body::Body;
 use hyper::{Request, Response};
+use procession_runtime::inner::{self, OwnProcess, poll_last};
+use procession_runtime::sync::Semaphore;
+use procession_runtime::{Context, Pid, SpawnOptions};
 use procession_sync::Mutex;
 use tower_service::Service;
 
 use super::body::RequestBody;
 use super::{BoxError, Listener, Peer, Settings, is_told};
-use crate::scheduler::{current, reach};
-use crate::sync::Semaphore;
-use crate::time::poll_last;
-use crate::{Context, Pid, SpawnOptions};
 
 /// Most connections that are taken from the backlog once the server accepts no more. A backlog is
 /// not longer (`net::accept::BACKLOG`).
@@ -123,9 +122,7 @@ impl Connections {
     }
 
     fn cancel(&self) {
-        for slot in self.open.pids().into_iter().filter_map(reach::find) {
-            crate::process::wake::cancel(&slot);
-        }
+        self.open.pids().into_iter().for_each(inner::cancel);
     }
 }
 
@@ -135,9 +132,7 @@ impl Drop for Connections {
             return self.cancel();
         }
         // The server was ended without more time to wait.
-        for slot in self.open.pids().into_iter().filter_map(reach::find) {
-            crate::process::wake::terminate(&slot);
-        }
+        self.open.pids().into_iter().for_each(inner::terminate);
     }
 }
 
@@ -178,7 +173,7 @@ where
             Some(Err(_)) | None => break,
         }
     }
-    if current::current().is_some_and(|own| own.shared().lifetime.is_stopping()) {
+    if OwnProcess::get().is_some_and(|own| own.is_in_shutdown()) {
         listener.refuse();
     }
     drop((listener, start));
@@ -192,7 +187,7 @@ async fn unless_told<F: Future>(
     mut until: Pin<&mut impl Future<Output = ()>>,
     future: F,
 ) -> Option<F::Output> {
-    let own = current::current();
+    let own = OwnProcess::get();
     let mut future = pin!(future);
     poll_fn(|task| {
         if is_told(own.as_ref(), task) || until.as_mut().poll(task).is_ready() {

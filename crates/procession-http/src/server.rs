@@ -17,6 +17,7 @@ use std::future::poll_fn;
 use std::future::{Future, pending};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::Location;
 #[cfg(any(feature = "http2", feature = "tls"))]
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,19 +30,15 @@ use hyper::body::Body;
 use hyper::http::Extensions;
 use hyper::rt::{Read, Write};
 use hyper::{Request, Response};
+use procession_runtime::inner::OwnProcess;
+use procession_runtime::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+#[cfg(any(feature = "http2", feature = "tls"))]
+use procession_runtime::time::{Instant, sleep_until};
 use tower_service::Service;
 
 pub use self::body::RequestBody;
 use self::limits::{Most, ServerLimits};
-use super::Error;
-use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::process::slot::SlotRef;
-use crate::process::wait_reason::Waiting;
-#[cfg(any(feature = "http2", feature = "tls"))]
-use crate::scheduler::current;
-use crate::scheduler::owner::caller;
-#[cfg(any(feature = "http2", feature = "tls"))]
-use crate::time::{Instant, sleep_until};
+use crate::Error;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -283,19 +280,20 @@ struct Settings {
 /// So a child of a supervisor that serves ends after its last response. In a tree of *rest for
 /// one*, the children before it are there until then. A handler that runs for long, such as a
 /// stream of events, learns of the cancel of its process. The server itself sets no limit for the
-/// drain; that is the deadline of the shutdown, or the [`Stop`](crate::supervisor::Stop) of the
-/// child if it says so. A request that the deadline cuts off is counted in
-/// [`Unfinished::requests`](crate::snapshot::Unfinished::requests).
+/// drain; that is the deadline of the shutdown, or the
+/// [`Stop`](procession_runtime::supervisor::Stop) of the child if it says so. A request that the
+/// deadline cuts off is counted in
+/// [`Unfinished::requests`](procession_runtime::snapshot::Unfinished::requests).
 ///
 /// A client that *pipelines* sends further HTTP/1.1 requests before it has the first response. Of
 /// those, the server answers the one that is under way, and says `connection: close` unless the
 /// head of that response was sent before. The client must send the others again, over a new
 /// connection, as RFC 9112 (section 9.3.2) asks of it.
 ///
-/// Only a process that is [asked](crate::OnCancel::Ask) to end can drain: a child of a supervisor,
-/// a process of [`start`](crate::start()), or one of
-/// [`on_cancel(Ask)`](crate::SpawnOptions::on_cancel). The future in a plain
-/// [`spawn`](crate::spawn()) is dropped by a cancel.
+/// Only a process that is [asked](procession_runtime::OnCancel::Ask) to end can drain: a child of a
+/// supervisor, a process of [`start`](procession_runtime::start()), or one of
+/// [`on_cancel(Ask)`](procession_runtime::SpawnOptions::on_cancel). The future in a plain
+/// [`spawn`](procession_runtime::spawn()) is dropped by a cancel.
 ///
 /// If the server is terminated or dropped while it drains, it terminates the connections that are
 /// left. If it is dropped before that, or the listener fails, the connections are told to end as in
@@ -303,7 +301,7 @@ struct Settings {
 ///
 /// For example, `Scheduler::run_until_signal` drops its future. If that future serves, the shutdown
 /// waits for the connections, but the system resets those that wait in the backlog. So let a
-/// process serve, for example by [`start`](crate::start()), and await that process.
+/// process serve, for example by [`start`](procession_runtime::start()), and await that process.
 ///
 /// A connection that fails, or runs a service that panics, ends without an effect on others. The
 /// process of a connection is labelled with its peer, such as `http 127.0.0.1:4711`. With HTTP/2,
@@ -431,9 +429,9 @@ impl Server {
     /// WebSockets. Default: off.
     ///
     /// With axum, the callback of `WebSocketUpgrade::on_upgrade` gets the socket in a task of
-    /// tokio's. A shutdown does not wait for tasks, so the callback should [start](crate::start())
-    /// a process and move the socket into it. The program `examples/programs/src/bin/chat.rs` of
-    /// the repository shows this.
+    /// tokio's. A shutdown does not wait for tasks, so the callback should
+    /// [start](procession_runtime::start()) a process and move the socket into it. The program
+    /// `examples/programs/src/bin/chat.rs` of the repository shows this.
     ///
     /// A stream that was taken over belongs to the process that has it. The server neither limits
     /// it nor waits for it when it drains. With HTTP/2, the stream is a part of its connection,
@@ -513,7 +511,7 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        accept::serve((self.share(), caller()), listener, service, until)
+        accept::serve((self.share(), Location::caller()), listener, service, until)
     }
 
     /// Serves one connection, in the process that awaits this, until the connection has ended.
@@ -573,15 +571,8 @@ impl fmt::Debug for Server {
 }
 
 /// Returns `true` if a process is asked to end. Otherwise it is woken when that happens.
-fn is_told(own: Option<&SlotRef>, task: &Context<'_>) -> bool {
-    own.is_some_and(|own| {
-        if own.state.is_cancelled() {
-            return true;
-        }
-        own.leave_foreign_waker(task.waker());
-        own.waiting.note(Waiting::CANCEL);
-        false
-    })
+fn is_told(own: Option<&OwnProcess>, task: &Context<'_>) -> bool {
+    own.is_some_and(|own| own.is_told(task))
 }
 
 /// Waits for the begin of a connection, for `limit` at most. Once the running process is cancelled,
@@ -592,7 +583,7 @@ async fn begin<R>(
     what: &'static str,
     begun: impl Future<Output = Result<R, Error>>,
 ) -> Result<R, Error> {
-    let own = current::current();
+    let own = OwnProcess::get();
     let mut begun = pin!(begun);
     let mut end = limit.map_or(Instant::NEVER, |limit| Instant::now() + limit);
     let mut sleep = pin!(sleep_until(end));
@@ -632,7 +623,7 @@ where
 {
     #[cfg(feature = "tls")]
     if let Some(tls) = &settings.tls {
-        let handshake = super::tls::accept(stream, tls);
+        let handshake = crate::tls::accept(stream, tls);
         let what = "the TLS handshake was not complete";
         let stream = begin(settings.limits.handshake, what, handshake).await?;
         if stream.protocol() == Some(b"h2") {

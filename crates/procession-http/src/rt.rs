@@ -1,38 +1,13 @@
-//! HTTP with [hyper](https://docs.rs/hyper).
-//!
-//! The feature `hyper` adds what hyper needs from a runtime: [`Executor`], [`Timer`], and hyper's
-//! I/O traits for [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream).
-//! The feature `serve` adds [`Server`], which serves tower services such as an axum `Router`.
-//! The feature `client` adds [`Connector`], with which the client of hyper-util runs on processes.
-
-#[cfg(feature = "client")]
-mod client;
-#[cfg(any(feature = "serve", feature = "client"))]
-mod error;
-#[cfg(feature = "serve")]
-mod health;
-#[cfg(feature = "serve")]
-mod server;
-#[cfg(feature = "tls")]
-mod tls;
+//! What hyper needs of a runtime: an executor and timers.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant as StdInstant};
 
-use crate::sys::World;
-use crate::time::{Instant, Sleep, sleep, sleep_until};
-use crate::{OnCancel, SpawnOptions};
-
-#[cfg(feature = "client")]
-pub use client::{Connected, Connector};
-#[cfg(any(feature = "serve", feature = "client"))]
-pub use error::Error;
-#[cfg(feature = "serve")]
-pub use health::{HealthBody, HealthChecks, HealthFuture, NotFound};
-#[cfg(feature = "serve")]
-pub use server::{Listener, Peer, RequestBody, Server, serve, serve_connection};
+use procession_runtime::inner::{instant_from_std, instant_to_std};
+use procession_runtime::time::{Instant, Sleep, sleep, sleep_until};
+use procession_runtime::{OnCancel, SpawnOptions};
 
 /// Runs the futures of hyper as processes.
 ///
@@ -85,28 +60,24 @@ impl Future for HyperSleep {
 
 impl hyper::rt::Sleep for HyperSleep {}
 
-fn from_std(deadline: StdInstant) -> Instant {
-    Instant::from_nanoseconds(World::from_std(deadline))
-}
-
 impl hyper::rt::Timer for Timer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
         Box::pin(HyperSleep(sleep(duration)))
     }
 
     fn sleep_until(&self, deadline: StdInstant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(HyperSleep(sleep_until(from_std(deadline))))
+        Box::pin(HyperSleep(sleep_until(instant_from_std(deadline))))
     }
 
     fn now(&self) -> StdInstant {
-        World::to_std(Instant::now().nanoseconds()).expect("std's type has room for 584 years")
+        instant_to_std(Instant::now())
     }
 
     /// Moves the deadline of `sleep`. To a later deadline, as for each request, this is a single
     /// store.
     fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, deadline: StdInstant) {
         match sleep.as_mut().downcast_mut_pin::<HyperSleep>() {
-            Some(mut sleep) => Pin::new(&mut sleep.0).reset(from_std(deadline)),
+            Some(mut sleep) => Pin::new(&mut sleep.0).reset(instant_from_std(deadline)),
             None => *sleep = self.sleep_until(deadline),
         }
     }

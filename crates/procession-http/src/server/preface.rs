@@ -5,11 +5,10 @@ use std::pin::Pin;
 use std::task::{Poll, ready};
 
 use hyper::rt::{Read, ReadBuf};
+use procession_runtime::inner::{OwnProcess, poll_last};
 
 use super::is_told;
-use crate::http::Error;
-use crate::scheduler::current;
-use crate::time::poll_last;
+use crate::Error;
 
 /// What an HTTP/2 client sends first. No request of HTTP/1.1 begins like this.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -20,7 +19,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Once the running process is cancelled, returns what has arrived. If that is too little to tell,
 /// it is treated as HTTP/1.1.
 pub(super) async fn read<I: Read + Unpin>(stream: &mut I) -> Result<(Vec<u8>, bool), Error> {
-    let own = current::current();
+    let own = OwnProcess::get();
     let mut bytes = Vec::new();
     while PREFACE.starts_with(&bytes) && bytes.len() < PREFACE.len() {
         let mut memory = [0; PREFACE.len()];

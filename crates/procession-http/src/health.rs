@@ -10,10 +10,9 @@ use hyper::body::{Body, Buf, Bytes, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use pin_project_lite::pin_project;
+use procession_runtime::Scheduler;
+use procession_runtime::scheduler::Health;
 use tower_service::Service;
-
-use crate::Scheduler;
-use crate::scheduler::Health;
 
 /// A tower service that answers health checks, and leaves all other requests to the service that it
 /// is around.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use rustls::Connection;
 
-use super::Error;
+use crate::Error;
 
 /// A stream with its TLS session.
 pub(crate) struct TlsStream<I> {

@@ -12,15 +12,15 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use hyper::rt::{Read, ReadBuf, Write};
+use procession_runtime::inner::OwnProcess;
+use procession_runtime::time::{Instant, sleep_until};
 
 use super::is_told;
 use super::limits::{LINGER_BYTES_MAX, LINGER_MAX, farewell, linger_quiet};
-use crate::scheduler::current;
-use crate::time::{Instant, sleep_until};
 
 /// Closes a stream after its last answer.
 pub(super) async fn linger<I: Read + Write + Unpin>(mut stream: I) {
-    let own = current::current();
+    let own = OwnProcess::get();
     let (mut is_shut, mut was_told, mut left) = (false, false, LINGER_BYTES_MAX);
     let mut end = Instant::now() + LINGER_MAX;
     let mut quiet = Instant::now() + linger_quiet();

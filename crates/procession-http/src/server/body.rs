@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use hyper::body::{Body, Buf, Bytes, Frame, Incoming, SizeHint};
 use pin_project_lite::pin_project;
+use procession_runtime::time::{Instant, Sleep, sleep_until};
 
 use super::limits::{ServerLimits, TIME_PER_BYTE};
 use super::watch::Begun;
-use crate::http::Error;
-use crate::time::{Instant, Sleep, sleep_until};
+use crate::Error;
 
 /// The body of a request to a [`Server`](super::Server).
 ///

@@ -1,0 +1,25 @@
+//! HTTP with [hyper](https://docs.rs/hyper).
+//!
+//! The feature `hyper` adds what hyper needs from a runtime: `Executor`, `Timer`, and hyper's I/O
+//! traits for the streams of `net`. The feature `serve` adds `Server`, which serves tower services
+//! such as an axum `Router`. The feature `client` adds `Connector`, with which the client of
+//! hyper-util runs on processes.
+
+// The module exists without its features, too: the compiler remembers the names that a feature
+// would have added to a module, and names the feature to whoever uses one of them.
+
+#[cfg(any(feature = "serve", feature = "client"))]
+#[doc(inline)]
+pub use procession_http::Error;
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use procession_http::{Connected, Connector};
+#[cfg(feature = "hyper")]
+#[doc(inline)]
+pub use procession_http::{Executor, Timer};
+#[cfg(feature = "serve")]
+#[doc(inline)]
+pub use procession_http::{
+    HealthBody, HealthChecks, HealthFuture, Listener, NotFound, Peer, RequestBody, Server, serve,
+    serve_connection,
+};
