@@ -18,6 +18,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::wake::{cancel, cancellation, terminate};
 use crate::relations::links;
+use crate::scheduler::end::state::Losses;
 use crate::scheduler::error::InsideError;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
@@ -158,7 +159,7 @@ impl Shared {
     }
 
     fn cancel_now(&self, slot: &Slot) {
-        self.lifetime.losses.note_dropped(slot);
+        note_dropped(&self.lifetime.losses, slot);
         cancel(slot);
     }
 
@@ -177,7 +178,7 @@ impl Shared {
         self.lifetime.dependents.clear();
         self.table().each(|slot| {
             if Some(slot.pid()) != except {
-                self.lifetime.losses.note_dropped(slot);
+                note_dropped(&self.lifetime.losses, slot);
                 terminate(slot);
             }
         });
@@ -244,6 +245,18 @@ fn is_inside(shared: &Shared, caller: Option<Pid>) -> bool {
     is_alive(caller)
         || is_alive(current::on_behalf_of())
         || current::current().is_some_and(|slot| is_own(&slot.pid()))
+}
+
+/// Notes that the shutdown cancels or terminates this process, unless another cancel came first.
+/// The process counts if it had not ended, and if nobody has chosen at its spawn that a cancel
+/// drops it.
+fn note_dropped(losses: &Losses, slot: &Slot) {
+    let seen = slot.state.see();
+    let is_dropped = slot.kind().on_cancel == OnCancel::Drop;
+    let is_chosen = slot.extra().is_some_and(|extra| extra.is_expendable);
+    if is_dropped && !is_chosen && !seen.is_complete() && !seen.is_cancelled() {
+        losses.count_dropped(slot.location());
+    }
 }
 
 /// Returns `true` if a process has a supervisor. It is left to the supervisor, so that the order of

@@ -12,8 +12,6 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::process::on_cancel::OnCancel;
-use crate::process::slot::Slot;
 use crate::scheduler::health::state::HealthState;
 
 /// What ends during a shutdown before it was finished. The processes are counted elsewhere.
@@ -33,16 +31,9 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Notes that the shutdown cancels or terminates this process, unless another cancel came
-    /// first. The process counts if it had not ended, and if nobody has chosen at its spawn that a
-    /// cancel drops it.
-    pub(crate) fn note_dropped(&self, slot: &Slot) {
-        let seen = slot.state.see();
-        let is_dropped = slot.kind().on_cancel == OnCancel::Drop;
-        let is_chosen = slot.extra().is_some_and(|extra| extra.is_expendable);
-        if is_dropped && !is_chosen && !seen.is_complete() && !seen.is_cancelled() {
-            *self.dropped.lock().entry(slot.location()).or_default() += 1;
-        }
+    /// Counts a process, spawned at this place, that the shutdown drops.
+    pub(super) fn count_dropped(&self, place: &'static Location<'static>) {
+        *self.dropped.lock().entry(place).or_default() += 1;
     }
 
     /// Returns the places of the spawns of the dropped processes, each with the number of
