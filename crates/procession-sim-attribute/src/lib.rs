@@ -1,12 +1,14 @@
-//! The attribute `test`, in place of that of std: the function becomes the program of a simulation.
+//! The attribute `test`, in place of the attribute of std: the function can be the program of a
+//! simulation.
 //!
-//! `crates/procession/tests/it/simulated.rs` builds the tests of `procession` as they are. There,
-//! `#[test]` means this attribute, which passes each function and its name to `crate::simulate`.
+//! In the tests of the interface of `procession`, `#[test]` means this attribute. It passes each
+//! function and its name to `crate::simulated::run`, which calls the function as it is, or in a
+//! simulation.
 #![forbid(unsafe_code)]
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 
-/// Makes a test of a function that runs in a simulation.
+/// Makes a test of a function that can run in a simulation.
 #[proc_macro_attribute]
 pub fn test(_: TokenStream, function: TokenStream) -> TokenStream {
     let mut attributes = TokenStream::new();
@@ -17,7 +19,7 @@ pub fn test(_: TokenStream, function: TokenStream) -> TokenStream {
         attributes.extend([token]);
     }
     let name = tokens.nth(1).expect("a name follows `fn`").to_string();
-    let call = format!("crate::simulate(concat!(module_path!(), \"::{name}\"), {name});");
+    let call = format!("crate::simulated::run(concat!(module_path!(), \"::{name}\"), {name});");
     let call: TokenStream = call.parse().expect("it is a call");
     let mut wrapper: TokenStream = "#[::core::prelude::v1::test]".parse().expect("an attribute");
     wrapper.extend(attributes);

@@ -6,6 +6,9 @@
     reason = "tables of cases, and cases that are about just these types"
 )]
 
+#[macro_use]
+extern crate procession_sim_attribute;
+
 #[cfg(feature = "tokio")]
 mod bridge;
 mod children;
@@ -28,5 +31,6 @@ mod paused;
 mod scene;
 #[cfg(feature = "signal")]
 mod signals;
+mod simulated;
 mod sockets;
 mod time;

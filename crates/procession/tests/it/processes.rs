@@ -6,6 +6,9 @@
     reason = "tables of cases, and cases that are about just these types"
 )]
 
+#[macro_use]
+extern crate procession_sim_attribute;
+
 mod beam;
 mod behaviour;
 mod cancel;
@@ -22,4 +25,5 @@ mod panics;
 mod promises;
 #[allow(dead_code, reason = "each room uses some of it")]
 mod scene;
+mod simulated;
 mod spawn;

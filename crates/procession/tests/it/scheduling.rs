@@ -6,6 +6,9 @@
     reason = "tables of cases, and cases that are about just these types"
 )]
 
+#[macro_use]
+extern crate procession_sim_attribute;
+
 mod basics;
 mod blocked;
 mod bounds;
@@ -23,5 +26,6 @@ mod requests;
 mod scene;
 mod seeded;
 mod shutdown;
+mod simulated;
 mod stalls;
 mod stress;

@@ -1,6 +1,9 @@
 //! What is seen of a scheduler: views, reports, the door. The layers of the sources are here, too.
 #![expect(clippy::async_yields_async, reason = "cases that are about just these types")]
 
+#[macro_use]
+extern crate procession_sim_attribute;
+
 #[cfg(feature = "observe")]
 mod door;
 #[cfg(feature = "metrics")]
@@ -13,3 +16,4 @@ mod reports;
 mod scene;
 #[cfg(feature = "serde")]
 mod serialize;
+mod simulated;

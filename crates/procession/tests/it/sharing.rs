@@ -6,6 +6,9 @@
     reason = "tables of cases, and cases that are about just these types"
 )]
 
+#[macro_use]
+extern crate procession_sim_attribute;
+
 mod budget;
 mod channels;
 mod home;
@@ -14,4 +17,5 @@ mod pool;
 #[allow(dead_code, reason = "each room uses some of it")]
 mod scene;
 mod select;
+mod simulated;
 mod sync;

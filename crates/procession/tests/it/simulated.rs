@@ -1,122 +1,35 @@
-//! The tests of `procession`, each in a simulation: with five seeds in an optimised build, and with
-//! one in another, which also leaves out the slow ones.
+//! Runs the tests of `procession` as they are, or each of them in a simulation.
 //!
-//! This is a test of `procession-sim`. It is here because the modules are. `#[test]` is the
-//! attribute of `procession-sim-attribute` here, and `home` has simulated threads and channels.
-//! [`excepted`] lists the tests that are left out, with the reason of each; they count as passed.
-//! These modules are left out as a whole:
-//! - `beam`, `children`, `refusals` and `signals` are about other programs, or about limits of this
-//!   one and signals to it;
-//! - `bridge` and `paused` run a runtime of tokio's beside the scheduler;
-//! - `layers` reads sources.
-#![expect(
-    clippy::type_complexity,
-    clippy::redundant_async_block,
-    clippy::borrowed_box,
-    clippy::needless_range_loop,
-    clippy::async_yields_async,
-    reason = "as in the tests themselves"
-)]
-#![allow(
-    dead_code,
-    unused_imports,
-    unexpected_cfgs,
-    unfulfilled_lint_expectations,
-    reason = "some of it is for modules that are left out, or for threads of the system"
-)]
+//! `PROCESSION_SIMULATED=1` asks for simulations. An optimised build runs five seeds. Another build
+//! runs one seed, and leaves out the slow tests. `#[test]` is the attribute of
+//! `procession-sim-attribute`, and `home` has threads and channels for both. [`excepted`] lists the
+//! tests that are left out in simulations, with the reason of each; these count as passed.
 
-#[macro_use]
-extern crate procession_sim_attribute;
-
-/// Threads and channels of the simulation, and sockets that wait in it.
-mod home {
-    use std::cell::Cell;
-
-    pub(crate) use procession_sim::sync::Barrier;
-    pub(crate) use procession_sim::{mpsc, thread};
-
-    pub(crate) use crate::waiting_sockets as net;
-
-    thread_local! {
-        /// The seed that the run has drawn, on its first thread.
-        pub(super) static SEED: Cell<u64> = const { Cell::new(0) };
-    }
-
-    /// Lets other threads run: they do so only where a thread passes its turn on.
-    pub(crate) fn others_may_run() {
-        thread::yield_now();
-    }
-
-    /// Blocks for this virtual time.
-    pub(crate) fn block(time: std::time::Duration) {
-        thread::sleep(time);
-    }
-
-    /// Returns the seed of a test that draws its input.
-    pub(crate) fn seed() -> u64 {
-        SEED.get()
-    }
-}
-
-#[path = "simulated/excepted.rs"]
 mod excepted;
-#[path = "simulated/sockets.rs"]
-mod waiting_sockets;
-
-mod basics;
-mod behaviour;
-mod blocked;
-mod bounds;
-mod budget;
-mod cancel;
-mod channels;
-mod contracts;
-mod copies;
-mod coroutines;
-mod door;
-mod ends;
-mod facade;
-mod fairness;
-mod files;
-mod group;
-mod here;
-mod hostile;
-mod http;
-mod idle;
-mod key_value;
-mod local;
-mod look;
-mod machines;
-mod messages;
-mod net;
-mod order;
-mod outcomes;
-mod panics;
-mod pool;
-mod promises;
-mod recorder;
-mod reports;
-mod request_ids;
-mod requests;
-mod scene;
-mod seeded;
-mod select;
-mod serialize;
-mod shutdown;
-mod sockets;
-mod spawn;
-mod stalls;
-mod stress;
-mod sync;
-mod time;
+#[allow(dead_code, reason = "each room uses some of it")]
+pub(crate) mod sockets;
 
 use std::process::{ExitCode, Termination};
+use std::sync::LazyLock;
 
 use procession_sim::{Check, Fault, Faults};
 use procession_sync::host;
 
-/// Runs a test in a simulation, unless it is excepted.
-fn simulate<R: Termination + 'static>(name: &str, test: fn() -> R) {
+use crate::home;
+
+/// Returns `true` if the tests of this program run in simulations.
+pub(crate) fn is_simulated() -> bool {
+    static ASKED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("PROCESSION_SIMULATED").is_some());
+    *ASKED
+}
+
+/// Runs a test. In simulations, it is left out if it is excepted.
+pub(crate) fn run<R: Termination + 'static>(name: &str, test: fn() -> R) {
+    if !is_simulated() {
+        assert!(test().report() == ExitCode::SUCCESS, "the test fails");
+        return;
+    }
     let name = name.split_once("::").map_or(name, |(_, name)| name);
     if excepted::reason(name).is_some() {
         return;

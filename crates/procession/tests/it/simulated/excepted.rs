@@ -1,11 +1,17 @@
 //! The tests that do not run in the simulation, and why.
 
+use std::path::Path;
+
 /// Returns the reason why a test is left out.
 ///
 /// With the environment variable `SIM_EXCEPTED`, none is: this shows whether a reason still holds.
 pub(crate) fn reason(name: &str) -> Option<&'static str> {
     if std::env::var_os("SIM_EXCEPTED").is_some() {
         return None;
+    }
+    let of_module = MODULES.iter().find(|found| name.split("::").next() == Some(found.0));
+    if let Some(found) = of_module {
+        return Some(found.1);
     }
     let slow = cfg!(debug_assertions).then_some(SLOW);
     EXCEPTED
@@ -16,7 +22,8 @@ pub(crate) fn reason(name: &str) -> Option<&'static str> {
         .map(|found| found.0)
 }
 
-/// A list that names a test which is gone would except the next one of that name.
+/// A list that names a test which is gone would except the next one of that name. The modules of
+/// other rooms are in other programs, which look at them.
 #[core::prelude::v1::test]
 fn what_is_excepted_exists() {
     let program = std::env::current_exe().expect("the test runs");
@@ -24,9 +31,18 @@ fn what_is_excepted_exists() {
     let list = String::from_utf8(list.expect("it can be started").stdout).expect("names are ASCII");
     let tests: Vec<_> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     let excepted = EXCEPTED.iter().chain([&SLOW]).flat_map(|(_, names)| *names).chain(POLLING);
-    let (mut sorted, mut gone): (Vec<_>, Vec<_>) = (excepted.copied().collect(), Vec::new());
-    gone.extend(sorted.iter().filter(|name| !tests.contains(name)).copied());
+    let mut sorted: Vec<_> = excepted.copied().collect();
+    let module = |name: &str| name.split("::").next().map(str::to_owned);
+    let modules: Vec<_> = tests.iter().map(|test| module(test)).collect();
+    let is_here = |name: &&str| modules.contains(&module(name));
+    let is_gone = |name: &&str| !tests.contains(name);
+    let gone: Vec<_> = sorted.iter().copied().filter(is_here).filter(is_gone).collect();
     assert_eq!(gone, <[&str; 0]>::default(), "no test has this name");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for name in sorted.iter().copied().chain(MODULES.iter().map(|(module, _)| *module)) {
+        let file = format!("{}.rs", module(name).expect("a name has a first part"));
+        assert!(folder.join(&file).exists(), "{name} is in no module");
+    }
     sorted.sort_unstable();
     assert!(sorted.windows(2).all(|names| names[0] != names[1]), "each is listed once");
 }
@@ -35,6 +51,20 @@ fn what_is_excepted_exists() {
 pub(crate) fn polls_by_hand(name: &str) -> bool {
     POLLING.contains(&name)
 }
+
+/// Modules that are left out as a whole.
+const MODULES: &[(&str, &str)] = &[
+    ("beam", OTHER_PROGRAMS),
+    ("bridge", "It runs a runtime of tokio's beside the scheduler."),
+    ("children", OTHER_PROGRAMS),
+    ("layers", "It reads sources."),
+    ("paused", "It runs a runtime of tokio's beside the scheduler."),
+    ("refusals", OTHER_PROGRAMS),
+    ("signals", OTHER_PROGRAMS),
+];
+
+const OTHER_PROGRAMS: &str =
+    "It is about other programs, or about limits of this one and signals to it.";
 
 type Tests = (&'static str, &'static [&'static str]);
 

@@ -1,9 +1,8 @@
-//! Blocking sockets of a simulation, with the interface of std's.
+//! Blocking sockets, with the interface of std's. Outside of a simulation, they are std's.
 //!
-//! Those of TCP belong to the simulated network, and Unix sockets are the system's.
-//!
-//! A call that would block lets virtual time pass, until it is possible or takes too long. So the
-//! other threads of the run go on meanwhile.
+//! In a simulation, TCP sockets belong to the simulated network, and Unix sockets are the system's.
+//! A call that would block lets virtual time pass until it is possible or takes too long, so that
+//! the other threads of the run go on.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,10 +15,35 @@ use procession::Scheduler;
 use procession::time::Instant;
 use procession_sim::thread;
 
+use super::is_simulated;
+
 /// The virtual time between two attempts of a call.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// A socket whose calls wait in virtual time. If it is not to block, they do not wait.
+/// What the two kinds of sockets have in common, as methods of std's.
+pub(crate) trait Blocking {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()>;
+}
+
+macro_rules! blocking {
+    ($socket:ty) => {
+        impl Blocking for $socket {
+            fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                <$socket>::set_read_timeout(self, timeout)
+            }
+
+            fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
+                <$socket>::set_nonblocking(self, is_nonblocking)
+            }
+        }
+    };
+}
+blocking!(RealTcp);
+blocking!(RealUnix);
+
+/// A socket whose calls wait in virtual time, or in the kernel outside of a simulation. If it is
+/// not to block, they do not wait.
 #[derive(Debug)]
 pub(crate) struct Waits<S> {
     socket: S,
@@ -30,21 +54,22 @@ pub(crate) struct Waits<S> {
 pub(crate) type TcpStream = Waits<RealTcp>;
 pub(crate) type UnixStream = Waits<RealUnix>;
 
-impl<S> Waits<S> {
-    fn new(socket: S) -> Self {
-        Self { socket, read_timeout: Cell::new(None), blocks: Cell::new(true) }
+impl<S: Blocking> Waits<S> {
+    fn new(socket: S) -> io::Result<Self> {
+        if is_simulated() {
+            socket.set_nonblocking(true)?;
+        }
+        Ok(Self { socket, read_timeout: Cell::new(None), blocks: Cell::new(true) })
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "as std's function has it")]
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.read_timeout.set(timeout);
-        Ok(())
+        if is_simulated() { Ok(()) } else { self.socket.set_read_timeout(timeout) }
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "as std's function has it")]
     pub(crate) fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
         self.blocks.set(!is_nonblocking);
-        Ok(())
+        if is_simulated() { Ok(()) } else { self.socket.set_nonblocking(is_nonblocking) }
     }
 
     /// Tries a call until it does not have to wait, or the time is over.
@@ -53,6 +78,9 @@ impl<S> Waits<S> {
         timeout: Option<Duration>,
         mut attempt: impl FnMut(&S) -> io::Result<R>,
     ) -> io::Result<R> {
+        if !is_simulated() {
+            return attempt(&self.socket);
+        }
         let begin = Instant::now();
         loop {
             let result = attempt(&self.socket);
@@ -63,6 +91,10 @@ impl<S> Waits<S> {
             if !self.blocks.get() || timeout.is_some_and(|timeout| waited >= timeout) {
                 return result;
             }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "nothing tells when the call is possible"
+            )]
             thread::sleep(PAUSE);
         }
     }
@@ -70,21 +102,20 @@ impl<S> Waits<S> {
 
 impl UnixStream {
     pub(crate) fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        let stream = RealUnix::connect(path)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self::new(stream))
+        Self::new(RealUnix::connect(path)?)
     }
 }
 
 impl TcpStream {
-    /// Connects to a listener of the simulated network.
+    /// Connects to a listener, which is one of the simulated network in a simulation.
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
+        if !is_simulated() {
+            return Self::new(RealTcp::connect(address)?);
+        }
         let scheduler = Scheduler::builder().worker_threads(1).callers_drive().build();
         let scheduler = scheduler.map_err(io::Error::other)?;
         let stream = scheduler.block_on(procession::net::TcpStream::connect(address))?;
-        let stream = RealTcp::try_from(stream)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self::new(stream))
+        Self::new(RealTcp::try_from(stream)?)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
@@ -92,7 +123,7 @@ impl TcpStream {
     }
 }
 
-impl<S> Read for &Waits<S>
+impl<S: Blocking> Read for &Waits<S>
 where
     for<'a> &'a S: Read,
 {
@@ -101,7 +132,7 @@ where
     }
 }
 
-impl<S> Write for &Waits<S>
+impl<S: Blocking> Write for &Waits<S>
 where
     for<'a> &'a S: Write,
 {
@@ -114,7 +145,7 @@ where
     }
 }
 
-impl<S> Read for Waits<S>
+impl<S: Blocking> Read for Waits<S>
 where
     for<'a> &'a S: Read,
 {
@@ -123,7 +154,7 @@ where
     }
 }
 
-impl<S> Write for Waits<S>
+impl<S: Blocking> Write for Waits<S>
 where
     for<'a> &'a S: Write,
 {
