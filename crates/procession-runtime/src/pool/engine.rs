@@ -30,7 +30,7 @@ use crate::time::armed::Armed;
 pub(super) type RunJob<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;
 
 /// A step that may start workers.
-type Step<'a, J> = &'a mut dyn FnMut(&PoolCore<J>, Start<'_, J>) -> Wakes<J>;
+type EngineStep<'a, J> = &'a mut dyn FnMut(&PoolCore<J>, Start<'_, J>) -> Wakes<J>;
 
 /// The interface of a kind of workers.
 pub(super) trait Engine<J>: Send + Sync {
@@ -166,7 +166,7 @@ impl<J> Inner<J> {
     }
 
     // Apart from `step`, which is compiled once for each closure.
-    fn run_step(self: &Arc<Self>, step: Step<'_, J>) {
+    fn run_step(self: &Arc<Self>, step: EngineStep<'_, J>) {
         let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
             return self.wake(step(&self.core, &mut || self.start()));
         };
