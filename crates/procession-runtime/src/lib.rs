@@ -3,6 +3,8 @@
 //! This is an inner crate of `procession`, and makes no promise of stability: any version may
 //! change or remove any item. Depend on `procession` instead, which has the same items and their
 //! documentation.
+// The pages of `procession` show a label only for what has the cfg itself, and not for what a
+// module with a cfg contains. So these items and `impl` blocks have labels of their own.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 #![cfg_attr(

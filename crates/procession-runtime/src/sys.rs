@@ -23,6 +23,7 @@ pub(crate) mod network;
 )]
 pub(crate) mod os;
 #[expect(unsafe_code, reason = "descriptors need not be open, so they are passed by number")]
+#[cfg(feature = "io")]
 pub(crate) mod poll;
 pub(crate) mod stderr;
 #[expect(unsafe_code, reason = "a system call that no safe interface offers")]

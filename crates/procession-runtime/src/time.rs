@@ -33,6 +33,7 @@ use crate::time::armed::{Armed, TimerPlace};
 
 pub use self::instant::Instant;
 use self::last_try::LastTry;
+#[cfg(feature = "io")]
 pub(crate) use self::last_try::is_last_try;
 #[cfg(feature = "hyper")]
 pub(crate) use self::last_try::poll_last;

@@ -82,6 +82,7 @@ impl Companion for Bridge {
     }
 }
 
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 impl Builder {
     fn tokio(mut self, choice: RuntimeChoice) -> Self {
         let part = self.parts.get_mut::<TokioPart>();

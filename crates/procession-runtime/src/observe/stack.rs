@@ -35,6 +35,7 @@ const SAMPLE_LOOKS: u32 = 200;
 /// Where the stacks of a process come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 pub enum StackSource {
     /// The process waits. There is one stack for each waker that it has left.
     Wait,
@@ -47,6 +48,7 @@ pub enum StackSource {
 /// It holds addresses. Their symbols are read when they are asked for, from the debug information
 /// of the program, which takes up to some seconds for the first time.
 #[derive(Clone, Debug)]
+#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 pub struct ProcessStack {
     pid: Pid,
     source: StackSource,
@@ -115,6 +117,7 @@ impl Drop for StackPermit {
     }
 }
 
+#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 impl Scheduler {
     /// Returns the stacks of a process, within a second. See
     /// [`stack_timeout`](Self::stack_timeout).

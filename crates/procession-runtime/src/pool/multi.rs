@@ -25,6 +25,7 @@ const MEMBERS_MAX: usize = 1024;
 
 /// The choice of the member that gets the next job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub enum Balance {
     /// The members take turns.
     #[default]
@@ -58,6 +59,7 @@ fn load(stats: &PoolStats) -> usize {
 /// assert_eq!(sum, 6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub struct MultiPool<P = Pool> {
     members: Arc<[P]>,
     balance: Balance,
@@ -77,6 +79,7 @@ impl<P> Clone for MultiPool<P> {
     }
 }
 
+#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 impl Builder {
     /// Builds `count` such pools of threads, 1 to 1024, as one.
     ///

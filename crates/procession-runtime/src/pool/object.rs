@@ -69,6 +69,7 @@ struct ObjectTiers<T> {
 
 /// Describes an [`ObjectPool`], and builds it.
 #[must_use]
+#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub struct ObjectPoolBuilder<T> {
     make: Box<dyn Fn() -> T + Send + Sync>,
     reset: Reset<T>,
@@ -173,6 +174,7 @@ fn thread_number() -> usize {
 /// let again = buffers.get(); // and is used again,
 /// assert_eq!((again.as_ptr(), again.len()), (place, 0)); // cleared.
 /// ```
+#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub struct ObjectPool<T: Send + 'static>(Arc<ObjectTiers<T>>);
 
 impl<T: Send + 'static> Clone for ObjectPool<T> {
@@ -315,6 +317,7 @@ impl<T: Send + 'static> fmt::Debug for ObjectPool<T> {
 
 /// An object of an [`ObjectPool`]. When it is dropped, the object is reset and goes back to the
 /// pool.
+#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub struct Pooled<'a, T: Send + 'static> {
     pool: &'a ObjectPool<T>,
     object: Option<T>,

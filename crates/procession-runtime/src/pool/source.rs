@@ -138,6 +138,7 @@ macro_rules! opaque {
     )*};
 }
 
+#[cfg(feature = "pool")]
 pub(super) use opaque;
 
 opaque! {

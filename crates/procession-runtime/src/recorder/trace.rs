@@ -25,6 +25,7 @@ pub(crate) const TRACKS_MAX: usize = 200;
 
 /// The events that the flight recorder of a scheduler has kept. See the [module](super).
 #[derive(Clone, Debug)]
+#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub struct Trace {
     recording: Recording,
     /// The processes with tracks of their own.
@@ -34,6 +35,7 @@ pub struct Trace {
 /// An event of a [`Trace`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub struct TraceEvent {
     /// The number of the worker that recorded it, or `None` if that was the watchdog.
     pub worker: Option<u32>,
@@ -48,6 +50,7 @@ pub struct TraceEvent {
 /// What happened at a [`TraceEvent`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub enum TraceEventKind {
     /// A step of this process began. It lasted until the next event of the worker that is a step, a
     /// search or a park.
@@ -93,6 +96,7 @@ pub enum TraceEventKind {
 /// The error of [`Scheduler::trace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub enum TraceError {
     /// The scheduler was built [without a recorder](crate::Builder::recorder_events).
     Off,
@@ -206,6 +210,7 @@ impl Trace {
     }
 }
 
+#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 impl Scheduler {
     /// Returns what the flight recorder of this scheduler holds now: the latest events of each
     /// worker, with times that are interpolated. Without a

@@ -14,6 +14,7 @@ use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 
+#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
 impl Scheduler {
     /// Writes the [flight recorder](crate::recorder#files) to a file whenever the program gets this
     /// signal, for example [SIGUSR2](SignalKind::user_defined2), from now on. This works while all

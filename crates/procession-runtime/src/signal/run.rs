@@ -15,6 +15,7 @@ use crate::observe::unfinished::Unfinished;
 use crate::scheduler::owner::Scheduler;
 use crate::time::sleep_on;
 
+#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
 impl Scheduler {
     /// Runs `future` on this thread until it is complete or the program is asked to end, and then
     /// ends the scheduler in order. This is the `main` of a service:
@@ -162,6 +163,7 @@ impl Scheduler {
 ///
 /// A second signal ends the program at once, in each of these steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
 pub struct ShutdownOptions {
     deadline: Duration,
     delay: Duration,
@@ -212,6 +214,7 @@ impl From<Duration> for ShutdownOptions {
 /// dropped processes were spawned, is printed on standard error.
 #[derive(Debug)]
 #[must_use = "return it from `main`, where it decides the exit code"]
+#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
 pub struct Stopped<T> {
     output: Option<T>,
     signal: Option<SignalKind>,

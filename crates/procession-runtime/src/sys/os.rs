@@ -14,7 +14,9 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use crate::Pid;
-pub use crate::sys::network::{DatagramAddress, Network};
+#[cfg(any(feature = "io", feature = "sim"))]
+pub use crate::sys::network::DatagramAddress;
+pub use crate::sys::network::Network;
 
 /// A value that lives as long as a simulated program.
 pub type SharedLocal = Arc<dyn Any + Send + Sync>;
