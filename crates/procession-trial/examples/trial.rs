@@ -1,0 +1,25 @@
+//! The trial with its default options, for a reader who has just cloned the repository: it builds
+//! neither Lua nor the cluster. `procession trial` is the same, and has options.
+
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+use procession_trial::{TrialArgs, TrialError, run};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    // Not locked, because another thread writes what goes wrong.
+    match run(&TrialArgs::default(), &mut io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough.
+        Err(TrialError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("trial: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
