@@ -18,11 +18,11 @@ use self::peers::Ailment;
 use self::program::Traffic;
 
 /// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten
-/// times slower, and runs 5.
+/// times slower, so these tests are for optimised builds, which have assertions in `.ci/run`.
 fn seeds() -> Range<u64> {
     let wanted = std::env::var("SIM_CLUSTER_SEEDS").ok();
     let wanted = wanted.map(|text| text.parse().expect("SIM_CLUSTER_SEEDS is a number"));
-    0..wanted.unwrap_or(if cfg!(debug_assertions) { 5 } else { 200 })
+    0..wanted.unwrap_or(200)
 }
 
 /// Returns a quarter of the seeds, and at least two.
@@ -65,10 +65,8 @@ fn large_messages_come_whole_and_in_order() {
 /// lengths are the same.
 #[test]
 fn a_seed_is_the_same_run_each_time() {
-    // An unoptimised build does so by TLS only. Two seeds meet what some are to meet.
-    let (all, is_slow) =
-        ([Traffic::Secure, Traffic::Large, Traffic::Small], cfg!(debug_assertions));
-    for &traffic in if is_slow { &all[..1] } else { &all[..] } {
+    // Two seeds meet what some are to meet.
+    for traffic in [Traffic::Secure, Traffic::Large, Traffic::Small] {
         let run = || {
             let check = check_of_large(0..2);
             check.run(move |sim| program::run(sim, traffic, None)).hash
@@ -94,7 +92,7 @@ fn relations_across_nodes_keep_their_promises() {
 
 #[test]
 fn planted_defects_of_relations_are_seen() {
-    for &(defect, law) in planted(&[
+    for (defect, law) in [
         (Defect::DropDown, "each monitor tells an end"),
         (Defect::DoubleDown, "a monitor tells one end"),
         (Defect::DropExit, "each link tells an end"),
@@ -103,7 +101,7 @@ fn planted_defects_of_relations_are_seen() {
         (Defect::OtherProcess, "a PID in a message leads to its process, and once"),
         (Defect::WrongReason, "an end is told with its reason"),
         (Defect::FalseNoConnection, "noconnection is told when the connection has ended"),
-    ]) {
+    ] {
         let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
         is_seen(check, defect, law, relations::run);
     }
@@ -120,11 +118,6 @@ fn ill_peers_are_told_in_time() {
     check_of_one(few()).run(|sim| peers::run_mute(sim, None));
 }
 
-/// Returns the defects that are planted. An unoptimised build plants the first two.
-fn planted<T>(defects: &[T]) -> &[T] {
-    &defects[..if cfg!(debug_assertions) { 2 } else { defects.len() }]
-}
-
 fn check_of_one(seeds: Range<u64>) -> Check {
     let check = Check::new().seeds(seeds).jobs(2).workers(1..=1).faults(Faults::none());
     check.scheduler(|builder| builder.max_threads(1))
@@ -133,14 +126,14 @@ fn check_of_one(seeds: Range<u64>) -> Check {
 #[test]
 fn planted_defects_of_ill_peers_are_seen() {
     let bound = "a silent peer is told within its bound";
-    for &(ailment, defect, law) in planted(&[
+    for (ailment, defect, law) in [
         (Ailment::Frozen, Defect::TellLate, bound),
         (Ailment::Unasked, Defect::TellLate, bound),
         (Ailment::Silent, Defect::DropDown, "each monitor tells one end"),
         (Ailment::Deaf, Defect::DoubleDown, "each monitor tells one end"),
         (Ailment::Slow, Defect::DropOne, "all that was accepted comes once and in order"),
         (Ailment::Paused, Defect::HoldUp, "a peer that is ill holds up no other"),
-    ]) {
+    ] {
         is_seen(check_of_one(0..1), defect, law, move |sim, planted| {
             peers::run(sim, ailment, planted)
         });
@@ -168,8 +161,8 @@ fn is_seen<P>(
 /// that receives, so that the node itself is the one that ships.
 #[test]
 fn planted_defects_are_seen() {
-    let seeds = if cfg!(debug_assertions) { 1 } else { 3 };
-    for &(defect, law) in planted(&[
+    let seeds = 3;
+    for (defect, law) in [
         (Defect::DropOne, "messages come in order, and without a gap"),
         (Defect::DoubleOne, "messages come in order, and without a gap"),
         (Defect::DeliverAfterDown, "nothing of a connection comes after its end"),
@@ -178,7 +171,7 @@ fn planted_defects_are_seen() {
         (Defect::LoseLast, "what was sent was delivered, came back, or is told as lost"),
         (Defect::HideRefusal, "what was sent was delivered, came back, or is told as lost"),
         (Defect::HideEnd, "each end of a connection is told"),
-    ]) {
+    ] {
         let check = Check::new().seeds(0..seeds).workers(1..=2).faults(Faults::none());
         is_seen(check, defect, law, |sim, planted| program::run(sim, Traffic::Small, planted));
     }
