@@ -720,6 +720,12 @@ fn silent_sockets_keep_no_node_out() {
             assert!(!matches!(made_room.read(&mut [0]), Ok(1..)));
         }
         assert!(all[9..].iter_mut().all(is_open));
+        // A refusal is counted after its socket was closed.
+        scheduler.block_on(async {
+            while node.status().refusals.first().is_none_or(|(_, count)| *count < 9) {
+                procession::yield_now().await;
+            }
+        });
         assert_eq!(node.status().refusals, [("displaced".to_owned(), 9)]);
     }
 }
