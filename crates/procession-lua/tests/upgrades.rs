@@ -78,6 +78,14 @@ async fn settle(deployment: &Deployment, members: usize) {
     }
 }
 
+/// Replaces the program of a deployment, and waits for its processes as long as a test may take,
+/// because a busy machine may need more than the usual second for an upgrade that computes.
+async fn replace_patiently(deployment: &Deployment, new: Program) -> Result<Replaced, Error> {
+    let mut pace = Rolling::default();
+    pace.patience = TIMEOUT;
+    deployment.replace_with(new, pace).await
+}
+
 #[test]
 fn no_message_is_lost_or_received_twice_in_an_upgrade_under_load() {
     const PROCESSES: usize = 100;
@@ -95,7 +103,7 @@ fn no_message_is_lost_or_received_twice_in_an_upgrade_under_load() {
             }
         });
         for version in 2..=4 {
-            let replaced = deployment.replace(keeper(version)).await?;
+            let replaced = replace_patiently(&deployment, keeper(version)).await?;
             assert_eq!((replaced.upgraded, replaced.failed), (PROCESSES, vec![]));
         }
         sender.await.expect("no panic");
@@ -113,7 +121,7 @@ async fn refuses(new: &str, expected: &str) -> Result<(), Error> {
     let pid = spawn(&deployment, "keeper")?;
     settle(&deployment, 1).await;
     send(pid, 7);
-    let replaced = deployment.replace(load(new).memory_limit(2 << 20)).await?;
+    let replaced = replace_patiently(&deployment, load(new).memory_limit(2 << 20)).await?;
     let [(failed, cause)] = &replaced.failed[..] else { panic!("{new}: {replaced:?}") };
     assert!(*failed == pid && cause.contains(expected), "{new}: {cause}");
     assert_eq!(deployment.version_of(pid), Some(keeper(1).version()));
@@ -138,7 +146,7 @@ fn a_new_program_that_fails_leaves_the_process_as_it_was() {
         let deployment = Deployment::new(keeper(1));
         let pid = spawn(&deployment, "keeper")?;
         settle(&deployment, 1).await;
-        assert_eq!(deployment.replace(load(late)).await?.failed.len(), 1);
+        assert_eq!(replace_patiently(&deployment, load(late)).await?.failed.len(), 1);
         deployment.rollback().await?;
         // What the new program has sent, has been sent.
         assert_eq!(ask(&deployment, pid).await?, (1, vec![0]));
@@ -176,7 +184,7 @@ fn a_process_that_uses_most_of_its_limit_is_upgraded() {
           function ask(holder) return process.call(holder, 'how many?', 10000) end";
         let deployment = Deployment::new(load(source));
         let holder = deployment.program().spawn("start", [])?.await?;
-        let replaced = deployment.replace(load(&format!("{source} -- new"))).await?;
+        let replaced = replace_patiently(&deployment, load(&format!("{source} -- new"))).await?;
         assert_eq!((replaced.upgraded, replaced.failed), (1, vec![]));
         assert_eq!(deployment.program().spawn("ask", [holder])?.await?, Value::Integer(15));
         Ok(())
@@ -190,7 +198,7 @@ fn a_failure_after_the_first_wait_is_that_of_the_process() {
         let child = deployment.program().spawn("keeper", [])?;
         settle(&deployment, 1).await;
         let new = "function resume_keeper() process.receive() error('later') end";
-        assert_eq!(deployment.replace(load(new)).await?.upgraded, 1);
+        assert_eq!(replace_patiently(&deployment, load(new)).await?.upgraded, 1);
         child.send(Value::Nil.into()).expect("it is alive");
         let exit = child.await.expect_err("it fails");
         assert!(exit.to_string().contains("later"), "{exit}");
@@ -218,7 +226,7 @@ fn an_old_program_that_cannot_give_its_state_stays() {
             let pid = spawn(&deployment, "keeper")?;
             settle(&deployment, 1).await;
             send(pid, 7);
-            let replaced = deployment.replace(keeper(2)).await?;
+            let replaced = replace_patiently(&deployment, keeper(2)).await?;
             assert!(replaced.failed[0].1.contains(expected), "{replaced:?}");
             // It computes more than the instructions between two calls of a hook.
             (1..1000).for_each(|_| send(pid, 7));
@@ -237,9 +245,7 @@ async fn replace(
     let deployment = Deployment::new(load(&source.replace("VERSION", "1")));
     let child = deployment.program().spawn("keeper", [])?;
     settle(&deployment, 1).await;
-    let mut pace = Rolling::default();
-    pace.patience = TIMEOUT;
-    let replaced = deployment.replace_with(keeper(2), pace).await?;
+    let replaced = replace_patiently(&deployment, keeper(2)).await?;
     Ok((deployment, child, replaced))
 }
 
@@ -368,7 +374,7 @@ fn processes_without_an_upgrade_keep_their_version_and_new_ones_get_the_new() {
         let pid = spawn(&deployment, "serve")?;
         settle(&deployment, 1).await;
         let new = load(&format!("{old} -- new"));
-        let replaced = deployment.replace(new.clone()).await?;
+        let replaced = replace_patiently(&deployment, new.clone()).await?;
         assert_eq!((replaced.kept, replaced.upgraded), (1, 0));
         let answer = deployment.program().spawn("ask", [pid.into()])?.await?;
         let Value::Pid(child) = answer else { panic!("a PID, and not {answer:?}") };
@@ -401,7 +407,7 @@ fn a_call_that_is_out_gets_its_answer_and_a_timer_stays() {
         let deployment = Deployment::new(load(source));
         let child = deployment.program().spawn("caller", [to.into()])?;
         settle(&deployment, 1).await;
-        let replaced = deployment.replace(load(&format!("{source} -- new"))).await?;
+        let replaced = replace_patiently(&deployment, load(&format!("{source} -- new"))).await?;
         assert_eq!((replaced.upgraded, replaced.failed), (1, vec![]));
         assert_eq!(child.await?, Value::Integer(5));
         Ok(())
@@ -439,7 +445,9 @@ fn replacements_may_overlap_and_be_rolled_back() {
         let others: Vec<_> = (2..6)
             .map(|version| {
                 let deployment = deployment.clone();
-                procession::spawn(async move { deployment.replace(keeper(version)).await })
+                procession::spawn(
+                    async move { replace_patiently(&deployment, keeper(version)).await },
+                )
             })
             .collect();
         for other in others {
@@ -447,7 +455,7 @@ fn replacements_may_overlap_and_be_rolled_back() {
             assert!(replaced.failed.is_empty(), "{replaced:?}");
         }
         let current = deployment.program().version();
-        let last = deployment.replace(keeper(9)).await?;
+        let last = replace_patiently(&deployment, keeper(9)).await?;
         assert_eq!(last.upgraded, 20);
         assert_eq!(deployment.rollback().await?.upgraded, 20);
         assert_eq!(deployment.program().version(), current);
@@ -470,14 +478,17 @@ fn a_self_test_that_fails_changes_nothing() {
         settle(&deployment, 1).await;
         for (test, expected) in [("error('unfit')", "unfit"), ("process.receive()", "5s")] {
             let new = format!("function selftest() {test} end {KEEPER}").replace("VERSION", "2");
-            let error = deployment.replace(load(&new)).await.expect_err("it is unfit").to_string();
+            let error = replace_patiently(&deployment, load(&new))
+                .await
+                .expect_err("it is unfit")
+                .to_string();
             assert!(error.contains("cannot start selftest of test: "), "{error}");
             assert!(error.contains(expected), "{error}");
         }
         assert_eq!(deployment.program().version(), keeper(1).version());
         assert_eq!(ask(&deployment, pid).await?.0, 1);
         let fit = format!("function selftest() return 1 end {KEEPER}").replace("VERSION", "2");
-        assert_eq!(deployment.replace(load(&fit)).await?.upgraded, 1);
+        assert_eq!(replace_patiently(&deployment, load(&fit)).await?.upgraded, 1);
         Ok(())
     });
 }
@@ -518,7 +529,7 @@ fn processes_may_be_killed_at_any_time_of_an_upgrade() {
                 }
             });
             let Replaced { upgraded, ended, failed, pending, .. } =
-                deployment.replace(keeper(2)).await?;
+                replace_patiently(&deployment, keeper(2)).await?;
             assert_eq!((failed, pending), (vec![], 0));
             assert!(upgraded + ended <= 10, "each process counts once");
             upgraded_in_all += upgraded;
@@ -541,7 +552,7 @@ fn a_process_that_starts_during_a_replacement_is_upgraded() {
     let options = SpawnOptions::new().on(&scheduler);
     let child = deployment.program().spawn_with(options, "keeper", []).expect("it starts");
     scheduler.block_on(async {
-        let replaced = deployment.replace(keeper(2)).await.expect("it is valid");
+        let replaced = replace_patiently(&deployment, keeper(2)).await.expect("it is valid");
         assert_eq!(replaced, Replaced::default());
     });
     scheduler.run_until_idle();
