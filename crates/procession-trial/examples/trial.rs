@@ -1,7 +1,7 @@
 //! The trial with its default options, for a reader who has just cloned the repository: it builds
 //! neither Lua nor the cluster. `procession trial` is the same, and has options.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use procession_trial::{TrialArgs, TrialError, run};
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("trial: {error}");
+            // Ignored: if standard error is closed, the exit code must do.
+            let _ = writeln!(io::stderr(), "trial: {error}");
             ExitCode::FAILURE
         }
     }
