@@ -94,8 +94,8 @@ pub struct Unfinished {
     /// a supervisor, a child with [`Stop::Kill`](crate::supervisor::Stop::Kill), and the connection
     /// of an HTTP server, which counts its `requests`.
     pub terminated: Vec<UnfinishedProcess>,
-    /// The processes that the shutdown dropped where they waited, because
-    /// [`spawn`](crate::spawn()) permits that by default, by the place of the spawn.
+    /// The processes that this and earlier shutdowns of the scheduler dropped where they waited,
+    /// because [`spawn`](crate::spawn()) permits that by default, by the place of the spawn.
     ///
     /// A process that only repeats something loses nothing by that. A process that serves a client
     /// does. So choose at the spawn:
@@ -124,8 +124,8 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Returns `true` if nothing is lost: each process has ended by itself, each request was
-    /// answered, each write has ended, and each message was sent.
+    /// Returns `true` if nothing is lost: each process has ended by itself or was to be dropped,
+    /// each request was answered, each write has ended, and each message was sent.
     ///
     /// `stopped` and `stopped_requests` do not count, because the
     /// [`Stop`](crate::supervisor::Stop) of a child has asked for these ends. Neither does

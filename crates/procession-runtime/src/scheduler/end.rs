@@ -120,6 +120,7 @@ impl Shared {
                 if slot.parent_in_table().is_none() {
                     // The process was accepted before the shutdown began, and the shutdown may have
                     // passed its slot. It is ACTIVE, and the spawner queues it.
+                    note_told(&self.lifetime.losses, slot);
                     let _ = cancellation(slot)(&slot.state);
                 } else if !is_in_hand(slot) {
                     // It may help its parent to clean up, whatever a cancel does to it.
@@ -159,7 +160,7 @@ impl Shared {
     }
 
     fn cancel_now(&self, slot: &Slot) {
-        note_dropped(&self.lifetime.losses, slot);
+        note_told(&self.lifetime.losses, slot);
         cancel(slot);
     }
 
@@ -174,11 +175,15 @@ impl Shared {
     }
 
     pub(crate) fn terminate_all(&self, except: Option<Pid>) {
+        // Nobody asks for the losses of a scheduler that is only dropped.
+        let is_counted = self.lifetime.is_stopping();
         self.lifetime.closing.enter(shutdown::TERMINATING);
         self.lifetime.dependents.clear();
         self.table().each(|slot| {
             if Some(slot.pid()) != except {
-                note_dropped(&self.lifetime.losses, slot);
+                if is_counted {
+                    note_told(&self.lifetime.losses, slot);
+                }
                 terminate(slot);
             }
         });
@@ -248,14 +253,14 @@ fn is_inside(shared: &Shared, caller: Option<Pid>) -> bool {
 }
 
 /// Notes that the shutdown cancels or terminates this process, unless another cancel came first.
-/// The process counts if it had not ended, and if nobody has chosen at its spawn that a cancel
-/// drops it.
-fn note_dropped(losses: &Losses, slot: &Slot) {
+/// The process counts once it is dropped, if nobody has chosen at its spawn that a cancel drops
+/// it.
+fn note_told(losses: &Losses, slot: &Slot) {
     let seen = slot.state.see();
     let is_dropped = slot.kind().on_cancel == OnCancel::Drop;
     let is_chosen = slot.extra().is_some_and(|extra| extra.is_expendable);
     if is_dropped && !is_chosen && !seen.is_complete() && !seen.is_cancelled() {
-        losses.count_dropped(slot.location());
+        losses.note_told(slot.pid());
     }
 }
 

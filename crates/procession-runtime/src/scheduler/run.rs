@@ -118,6 +118,9 @@ impl LocalWorker {
     fn end_early(&self, ready: Ready, seen: Seen, exit: &Exit) {
         let slot = ready.slot();
         self.shared.seat(self.seat).stats.count_exit(exit);
+        if seen.is_terminated() {
+            self.shared.lifetime.note_dropped(slot.pid(), slot.location());
+        }
         let by_itself = !seen.is_terminated() || links::dooms_itself(slot);
         let is_held = by_itself && report(slot, exit);
         // If it panics in a `Drop`, the state is gone nevertheless, and the first exit stands.

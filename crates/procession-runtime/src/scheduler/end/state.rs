@@ -1,6 +1,6 @@
 //! The progress of a scheduler's shutdown, and the waits for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::panic::Location;
 use std::task::Waker;
@@ -12,6 +12,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::Pid;
 use crate::scheduler::health::state::HealthState;
 
 /// What ends during a shutdown before it was finished. The processes are counted elsewhere.
@@ -26,20 +27,38 @@ pub(crate) struct Losses {
     pub(crate) stopped: AtomicU64,
     /// Requests that ended before the deadline with their processes.
     pub(crate) stopped_requests: AtomicU64,
-    /// Processes that the shutdown has dropped by default, by the place of their spawn.
-    dropped: Mutex<BTreeMap<&'static Location<'static>, u64>>,
+    dropped: Mutex<Dropped>,
+}
+
+/// The processes that the shutdown drops because nobody has chosen otherwise.
+#[derive(Default)]
+struct Dropped {
+    /// Those that were told to end, and have not ended. Kept by PID, because several threads may
+    /// tell a process, and a process may end by itself in the step that it was in.
+    told: BTreeSet<Pid>,
+    /// The number of those that have ended, by the place of their spawn.
+    ended: BTreeMap<&'static Location<'static>, u64>,
 }
 
 impl Losses {
-    /// Counts a process, spawned at this place, that the shutdown drops.
-    pub(super) fn count_dropped(&self, place: &'static Location<'static>) {
-        *self.dropped.lock().entry(place).or_default() += 1;
+    /// Notes that the shutdown tells a process to end, which a cancel drops.
+    pub(super) fn note_told(&self, pid: Pid) {
+        self.dropped.lock().told.insert(pid);
+    }
+
+    /// Counts a process, spawned at this place, that was dropped, if the shutdown has told it to
+    /// end.
+    fn count_dropped(&self, pid: Pid, place: &'static Location<'static>) {
+        let mut dropped = self.dropped.lock();
+        if dropped.told.remove(&pid) {
+            *dropped.ended.entry(place).or_default() += 1;
+        }
     }
 
     /// Returns the places of the spawns of the dropped processes, each with the number of
     /// processes.
     pub(crate) fn dropped(&self) -> Vec<(&'static Location<'static>, u64)> {
-        self.dropped.lock().iter().map(|(place, count)| (*place, *count)).collect()
+        self.dropped.lock().ended.iter().map(|(place, count)| (*place, *count)).collect()
     }
 }
 
@@ -108,6 +127,13 @@ impl Lifetime {
     pub(crate) fn note_stopped(&self) {
         if self.is_stopping() {
             self.losses.stopped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a process that ends because it was dropped, if a shutdown has dropped it.
+    pub(crate) fn note_dropped(&self, pid: Pid, place: &'static Location<'static>) {
+        if self.closing.phase() != shutdown::OPEN {
+            self.losses.count_dropped(pid, place);
         }
     }
 
