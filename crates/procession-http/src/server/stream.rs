@@ -30,6 +30,8 @@ struct WatchedStream<I> {
     watch: Arc<ConnectionWatch>,
     /// Present while `ahead` is full and nothing is read.
     next_look: Option<Pin<Box<Sleep>>>,
+    /// The client has closed its half behind bytes that were not read.
+    ends_behind: bool,
     limit: Option<Duration>,
     /// Present while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -51,7 +53,9 @@ impl<I> SharedStream<I> {
         limit: Option<Duration>,
     ) -> Self {
         let (next_look, stalled) = (None, None);
-        let watched = WatchedStream { io, ahead, is_read: false, watch, next_look, limit, stalled };
+        let (is_read, ends_behind) = (false, false);
+        let watched =
+            WatchedStream { io, ahead, is_read, watch, next_look, ends_behind, limit, stalled };
         Self(Arc::new(Mutex::new(watched)))
     }
 
@@ -150,6 +154,16 @@ impl<I: Write + Unpin> Write for SharedStream<I> {
     }
 }
 
+impl<I> WatchedStream<I> {
+    /// Notes that the protocol has read something.
+    fn hear(&self) {
+        self.watch.hear();
+        if self.ends_behind {
+            self.watch.note_read();
+        }
+    }
+}
+
 impl<I: 'static> WatchedStream<I> {
     /// Asks the system whether the client is still there, each time that nothing was read for
     /// [`LOOK_EVERY`].
@@ -165,6 +179,7 @@ impl<I: 'static> WatchedStream<I> {
             match peer_end(&socket)? {
                 PeerEnd::Open => {}
                 PeerEnd::HalfClosed => {
+                    self.ends_behind = true;
                     self.watch.half_close();
                     return Ok(());
                 }
@@ -225,14 +240,14 @@ impl<I: Read + Unpin> Read for WatchedStream<I> {
             buffer.put_slice(&self.ahead[..count]);
             self.ahead.drain(..count);
             self.next_look = None;
-            self.watch.hear();
+            self.hear();
             return Poll::Ready(Ok(()));
         }
         let polled = Pin::new(&mut self.io).poll_read(task, buffer);
         self.is_read = polled.is_pending();
         if polled.is_ready() {
             // The end of the stream ends the connection, so it may count, too.
-            self.watch.hear();
+            self.hear();
         }
         polled
     }

@@ -34,6 +34,8 @@ pub(super) struct ConnectionWatch {
     held: AtomicU32,
     /// A request began, or the body of a response was asked for a part, since the last look.
     moved: AtomicBool,
+    /// The protocol has read a part of what a half-closed client has left, since the last look.
+    has_read: AtomicBool,
 }
 
 const BEGUN: u64 = 1 << 32;
@@ -117,6 +119,16 @@ impl ConnectionWatch {
     /// Returns `true` if a request or a response went on since the last call.
     pub(super) fn take_moved(&self) -> bool {
         self.moved.swap(false, Relaxed)
+    }
+
+    pub(super) fn note_read(&self) {
+        self.has_read.store(true, Relaxed);
+    }
+
+    /// Returns `true` if the protocol has read a part of what a half-closed client has left, since
+    /// the last call.
+    pub(super) fn take_read(&self) -> bool {
+        self.has_read.swap(false, Relaxed)
     }
 }
 
