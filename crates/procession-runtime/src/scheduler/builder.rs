@@ -126,7 +126,8 @@ impl Builder {
             relay: None,
             parts,
             request_ids: false,
-            recorder_events: WORDS_DEFAULT,
+            // Without the feature, nothing reads the events.
+            recorder_events: if cfg!(feature = "look") { WORDS_DEFAULT } else { 0 },
         }
     }
 
@@ -402,7 +403,8 @@ impl Builder {
     }
 
     /// Sets how many events the [flight recorder](crate::recorder) keeps of each worker, up to
-    /// 2^24, or 0 for no recorder. Default: 65536.
+    /// 2^24, or 0 for no recorder. Default: 65536, and 0 without the crate feature `look`, because
+    /// nothing can read the events then.
     ///
     /// Each event takes 8 bytes. The number is rounded up to a power of two, and to 256. The rings
     /// of threads that take over from blocked ones are a sixteenth of the size.
