@@ -131,7 +131,7 @@
 //! | with any other exit | restarts | restarts | is forgotten |
 //! | because the strategy ended it with another child | restarts | restarts | is forgotten |
 //! | by [`terminate_child`] | is stopped | is stopped | is forgotten |
-//! | with a failure, and another process has taken its name or its unique key since | restarts, which fails and counts | is stopped, with a report | is forgotten |
+//! | with a failure, and another process has taken its name or its unique key since | restarts, which fails and counts | is stopped, with a report; if it is significant, as after an exit by itself | is forgotten |
 //!
 //! [`terminate_child`]: SupervisorRef::terminate_child
 //!

@@ -135,8 +135,8 @@ impl SendCause {
         self.pid
     }
 
-    /// Returns the name that the message was sent to, if it was sent by a
-    /// [`Named`](crate::relations::Named).
+    /// Returns the name or the key that the message was sent to, if it was sent by a
+    /// [`Named`](crate::relations::Named) or a `group::Registry`.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
