@@ -29,14 +29,15 @@ use crate::time::Instant;
 use crate::{Exit, Pid};
 
 /// As its text, such as `p1.42.7`.
-#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+///
+/// Available with the crate feature `serde`.
 impl Serialize for Pid {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+/// Available with the crate feature `serde`.
 impl<'de> Deserialize<'de> for Pid {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(PidVisitor)
@@ -95,7 +96,8 @@ fn exit_parts(exit: &Exit) -> (u32, Option<&Arc<str>>) {
 
 /// As an enum: its name, such as `"no_process"`, or for four of them the name and a text, as
 /// `{"failed": "no disk"}`.
-#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+///
+/// Available with the crate feature `serde`.
 impl Serialize for Exit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (number, text) = exit_parts(self);
@@ -107,7 +109,7 @@ impl Serialize for Exit {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+/// Available with the crate feature `serde`.
 impl<'de> Deserialize<'de> for Exit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_enum("Exit", EXITS, ExitVisitor)
@@ -195,7 +197,7 @@ fn since_start(instant: Instant) -> Duration {
 /// Serializes types as their names.
 macro_rules! as_names {
     ($($type:ty: $name:expr;)+) => {$(
-        #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+        /// Available with the crate feature `serde`.
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let name: fn(Self) -> &'static str = $name;
@@ -222,7 +224,8 @@ as_names! {
 }
 
 /// As the sequence of its reasons.
-#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+///
+/// Available with the crate feature `serde`.
 impl Serialize for Waiting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let reasons: Vec<WaitReason> = self.reasons().collect();
@@ -235,7 +238,7 @@ impl Serialize for Waiting {
 /// in the list is an error of the compiler.
 macro_rules! as_structs {
     ($($type:ident { $($field:ident $(= $value:expr)?),+ $(,)? $(; $left_out:ident)? })+) => {$(
-        #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+        /// Available with the crate feature `serde`.
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let Self { $($field,)+ $($left_out: _)? } = self;

@@ -82,7 +82,7 @@ impl Companion for Bridge {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+/// Available with the crate feature `tokio`.
 impl Builder {
     fn tokio(mut self, choice: RuntimeChoice) -> Self {
         let part = self.parts.get_mut::<TokioPart>();

@@ -11,7 +11,7 @@ use super::part::DoorPart;
 use super::settings::{DoorChoice, Observe};
 use crate::{Builder, Scheduler};
 
-#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
+/// Available with the crate feature `observe`.
 impl Builder {
     /// Opens a [door](crate::door) through which the scheduler can be observed from outside. It is
     /// closed when the last [`Scheduler`] handle is dropped. Default: no door, unless the
@@ -29,7 +29,7 @@ impl Builder {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
+/// Available with the crate feature `observe`.
 impl Scheduler {
     /// Returns the door of this scheduler, if it has one.
     pub fn door(&self) -> Option<Door> {
@@ -42,7 +42,8 @@ impl Scheduler {
 }
 
 /// The address of a door. It does not keep the door open.
-#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
+///
+/// Available with the crate feature `observe`.
 pub struct Door {
     socket: PathBuf,
     tcp: Option<SocketAddr>,

@@ -40,7 +40,7 @@ impl Part for DoorPart {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
+/// Available with the crate feature `observe`.
 impl Builder {
     /// Makes the builder's choice about its door.
     pub(super) fn door_choice(mut self, choice: DoorChoice) -> Self {

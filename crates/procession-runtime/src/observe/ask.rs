@@ -26,9 +26,10 @@ pub(crate) const SUSPENSION: Duration = Duration::from_secs(5);
 const SUSPENSION_MAX: Duration = Duration::from_secs(60);
 
 /// The error of a request to a process.
+///
+/// Available with the crate feature `look`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub enum AskError {
     /// The process has ended, or does not belong to the scheduler.
     Ended,
@@ -70,7 +71,7 @@ impl fmt::Display for AskError {
 
 impl Error for AskError {}
 
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
+/// Available with the crate feature `look`.
 impl Scheduler {
     /// Asks a process what it shows of itself:
     /// [`Process::inspect`](crate::machine::Process::inspect) of a state machine, or the closures

@@ -17,7 +17,7 @@ pub(crate) const TRACED_MAX: usize = 1000;
 /// The maximum length of a trace.
 const TRACE_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
+/// Available with the crate feature `look`.
 impl Scheduler {
     /// Traces the headers of the messages that a process receives and sends: when, which type, from
     /// or to which process. Never the messages themselves.

@@ -8,7 +8,7 @@ use crate::observe::section::{DoorSection, Sections};
 use crate::process::slot::SlotRef;
 use crate::process::unwind::drop_guarded;
 
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
+/// Available with the crate feature `look`.
 impl<M: Send + 'static> Context<M> {
     /// Adds a section to the [door](crate::Builder::observe) of the scheduler, until the returned
     /// guard is dropped. It is for libraries with a state of their own, such as connections.
@@ -48,8 +48,9 @@ impl<M: Send + 'static> Context<M> {
 }
 
 /// The guard of a [section](crate::Context::show_section). Dropping it removes the section.
+///
+/// Available with the crate feature `look`.
 #[must_use = "the section is removed when this is dropped"]
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub struct ShownSection {
     slot: SlotRef,
     name: &'static str,

@@ -33,9 +33,10 @@ const SAMPLE_LOOK_EVERY: Duration = Duration::from_millis(1);
 const SAMPLE_LOOKS: u32 = 200;
 
 /// Where the stacks of a process come from.
+///
+/// Available with the crate feature `observe`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 pub enum StackSource {
     /// The process waits. There is one stack for each waker that it has left.
     Wait,
@@ -47,8 +48,9 @@ pub enum StackSource {
 ///
 /// It holds addresses. Their symbols are read when they are asked for, from the debug information
 /// of the program, which takes up to some seconds for the first time.
+///
+/// Available with the crate feature `observe`.
 #[derive(Clone, Debug)]
-#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
 pub struct ProcessStack {
     pid: Pid,
     source: StackSource,
@@ -117,7 +119,7 @@ impl Drop for StackPermit {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "observe")))]
+/// Available with the crate feature `observe`.
 impl Scheduler {
     /// Returns the stacks of a process, within a second. See
     /// [`stack_timeout`](Self::stack_timeout).

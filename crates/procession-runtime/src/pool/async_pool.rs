@@ -18,7 +18,8 @@ use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
 use crate::spawn::reservation::Reservation;
 
 /// A job of a pool of async processes. If it is dropped before its end, it is cancelled.
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct FutureJob(Box<dyn AsyncJob>);
 
 // It takes room in the box of each job.
@@ -57,7 +58,8 @@ impl<F> Succeed<FutureJob, OwnOr<F, Nested>> for Nest {
 type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
 
 /// A future, boxed as a job.
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct PreparedJob<F: Future>(Box<AsyncBody<Work<FutureJob, Nest, OwnOrNested<F>>>>);
 
 impl<F> AsyncJob for AsyncBody<Work<FutureJob, Nest, OwnOr<F, Nested>>>
@@ -191,7 +193,7 @@ opaque! {
 /// a circle wait forever.
 pub type AsyncPool = Pool<AsyncCalls, FutureJob>;
 
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+/// Available with the crate feature `pool`.
 impl Builder {
     /// Builds a pool of async processes. The pool does not keep their scheduler from being dropped.
     ///

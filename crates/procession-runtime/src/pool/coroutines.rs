@@ -46,7 +46,7 @@ use super::source::{ClosureJob, JobStack};
 /// unwound.
 pub type CoPool = Pool<AsyncCalls, ClosureJob>;
 
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+/// Available with the crate feature `pool`.
 impl Builder {
     /// Builds a pool of coroutines. The pool does not keep their scheduler from being dropped.
     ///

@@ -83,7 +83,7 @@ pub type FnPool<A, T> = Pool<BlockingCalls, Call<A, T>>;
 /// Otherwise it behaves like an [`AsyncPool`](super::AsyncPool), also when the scheduler ends.
 pub type AsyncFnPool<A, T> = Pool<AsyncCalls, Call<A, T>>;
 
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+/// Available with the crate feature `pool`.
 impl Builder {
     /// Builds a pool of threads that run `function`.
     ///

@@ -24,8 +24,9 @@ use crate::util::out_of_range::OutOfRange;
 const MEMBERS_MAX: usize = 1024;
 
 /// The choice of the member that gets the next job.
+///
+/// Available with the crate feature `pool`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub enum Balance {
     /// The members take turns.
     #[default]
@@ -59,7 +60,8 @@ fn load(stats: &PoolStats) -> usize {
 /// assert_eq!(sum, 6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct MultiPool<P = Pool> {
     members: Arc<[P]>,
     balance: Balance,
@@ -79,7 +81,7 @@ impl<P> Clone for MultiPool<P> {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+/// Available with the crate feature `pool`.
 impl Builder {
     /// Builds `count` such pools of threads, 1 to 1024, as one.
     ///

@@ -68,8 +68,9 @@ struct ObjectTiers<T> {
 }
 
 /// Describes an [`ObjectPool`], and builds it.
+///
+/// Available with the crate feature `pool`.
 #[must_use]
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub struct ObjectPoolBuilder<T> {
     make: Box<dyn Fn() -> T + Send + Sync>,
     reset: Reset<T>,
@@ -174,7 +175,8 @@ fn thread_number() -> usize {
 /// let again = buffers.get(); // and is used again,
 /// assert_eq!((again.as_ptr(), again.len()), (place, 0)); // cleared.
 /// ```
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct ObjectPool<T: Send + 'static>(Arc<ObjectTiers<T>>);
 
 impl<T: Send + 'static> Clone for ObjectPool<T> {
@@ -317,7 +319,8 @@ impl<T: Send + 'static> fmt::Debug for ObjectPool<T> {
 
 /// An object of an [`ObjectPool`]. When it is dropped, the object is reset and goes back to the
 /// pool.
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct Pooled<'a, T: Send + 'static> {
     pool: &'a ObjectPool<T>,
     object: Option<T>,

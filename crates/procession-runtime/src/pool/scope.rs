@@ -77,7 +77,8 @@ impl Drop for CountedJob {
 }
 
 /// The source of the jobs of a scope.
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct Scoped<'scope> {
     latch: &'scope Arc<Latch>,
     /// Makes the source invariant, so that no caller can shorten or lengthen the lifetime.
@@ -85,7 +86,8 @@ pub struct Scoped<'scope> {
 }
 
 /// A closure of a scope. Its fields are dropped in their order, the guard last.
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct CountedCall<F, T> {
     call: Call<F, T>,
     guard: Option<CountedJob>,
@@ -193,7 +195,8 @@ opaque! {
 }
 
 /// Adds jobs to the scope of a pool, which may borrow from outside of it. `P` is the pool.
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+///
+/// Available with the crate feature `pool`.
 pub struct Scope<'scope, 'env: 'scope, P = Pool> {
     pool: &'env P,
     latch: Arc<Latch>,
@@ -202,7 +205,7 @@ pub struct Scope<'scope, 'env: 'scope, P = Pool> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+/// Available with the crate feature `pool`.
 impl<M> Pool<M, ClosureJob> {
     /// Runs `body`, which may add jobs that borrow from the caller, and waits until all of them
     /// have ended. It also waits if `body` panics.
@@ -292,7 +295,7 @@ impl<M> Pool<M, ClosureJob> {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
+/// Available with the crate feature `pool`.
 impl AsyncPool {
     /// Runs `body` on this thread. It may add futures to the pool that borrow from the caller, and
     /// the scope waits until all of them have ended. It also waits if `body` panics.
@@ -516,8 +519,9 @@ impl<P> fmt::Debug for Scope<'_, '_, P> {
 ///
 /// It is a future of the result; plain threads [`join`](Self::join) it. Dropping the handle
 /// detaches the job, but the scope still waits for it.
+///
+/// Available with the crate feature `pool`.
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
-#[cfg_attr(docsrs, doc(cfg(feature = "pool")))]
 pub struct ScopedHandle<'scope, T> {
     handle: JobHandle<T>,
     scope: PhantomData<&'scope ()>,

@@ -22,7 +22,7 @@ const BYTES_MAX: u64 = 64 << 20;
 const SUFFIX: &str = ".procession.pftrace";
 /// The name of a scheduler is cut at this many characters in the name of a file.
 const NAME_MAX: usize = 64;
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
+/// Available with the crate feature `look`.
 impl Builder {
     /// Sets the directory to which the [flight recorder](crate::recorder#files) is written when
     /// something has gone wrong. Default: none, and no file is written.

@@ -24,8 +24,9 @@ const COLLECT_EVERY: u64 = 1_000_000;
 pub(crate) const TRACKS_MAX: usize = 200;
 
 /// The events that the flight recorder of a scheduler has kept. See the [module](super).
+///
+/// Available with the crate feature `look`.
 #[derive(Clone, Debug)]
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub struct Trace {
     recording: Recording,
     /// The processes with tracks of their own.
@@ -33,9 +34,10 @@ pub struct Trace {
 }
 
 /// An event of a [`Trace`].
+///
+/// Available with the crate feature `look`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub struct TraceEvent {
     /// The number of the worker that recorded it, or `None` if that was the watchdog.
     pub worker: Option<u32>,
@@ -48,9 +50,10 @@ pub struct TraceEvent {
 }
 
 /// What happened at a [`TraceEvent`].
+///
+/// Available with the crate feature `look`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub enum TraceEventKind {
     /// A step of this process began. It lasted until the next event of the worker that is a step, a
     /// search or a park.
@@ -94,9 +97,10 @@ pub enum TraceEventKind {
 }
 
 /// The error of [`Scheduler::trace`].
+///
+/// Available with the crate feature `look`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
 pub enum TraceError {
     /// The scheduler was built [without a recorder](crate::Builder::recorder_events).
     Off,
@@ -210,7 +214,7 @@ impl Trace {
     }
 }
 
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
+/// Available with the crate feature `look`.
 impl Scheduler {
     /// Returns what the flight recorder of this scheduler holds now: the latest events of each
     /// worker, with times that are interpolated. Without a

@@ -14,7 +14,7 @@ use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 
-#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
+/// Available with the crate feature `signal`.
 impl Scheduler {
     /// Writes the [flight recorder](crate::recorder#files) to a file whenever the program gets this
     /// signal, for example [SIGUSR2](SignalKind::user_defined2), from now on. This works while all
@@ -22,7 +22,8 @@ impl Scheduler {
     ///
     /// # Errors
     /// `InvalidInput`, if the scheduler has no [directory](crate::Builder::dump_directory) or no
-    /// [recorder](crate::Builder::recorder_events). Otherwise those of
+    /// [recorder](crate::Builder::recorder_events), or the crate feature `look` is off. Otherwise
+    /// the errors of
     /// [`signal`](crate::signal::signal()).
     ///
     /// ```

@@ -15,7 +15,7 @@ use crate::observe::unfinished::Unfinished;
 use crate::scheduler::owner::Scheduler;
 use crate::time::sleep_on;
 
-#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
+/// Available with the crate feature `signal`.
 impl Scheduler {
     /// Runs `future` on this thread until it is complete or the program is asked to end, and then
     /// ends the scheduler in order. This is the `main` of a service:
@@ -162,8 +162,9 @@ impl Scheduler {
 /// 4. The requests that have begun are answered, until the deadline.
 ///
 /// A second signal ends the program at once, in each of these steps.
+///
+/// Available with the crate feature `signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
 pub struct ShutdownOptions {
     deadline: Duration,
     delay: Duration,
@@ -212,9 +213,10 @@ impl From<Duration> for ShutdownOptions {
 ///
 /// What is lost, what a [`Stop`](crate::supervisor::Stop) of a child cut short, and where the
 /// dropped processes were spawned, is printed on standard error.
+///
+/// Available with the crate feature `signal`.
 #[derive(Debug)]
 #[must_use = "return it from `main`, where it decides the exit code"]
-#[cfg_attr(docsrs, doc(cfg(feature = "signal")))]
 pub struct Stopped<T> {
     output: Option<T>,
     signal: Option<SignalKind>,

@@ -8,7 +8,7 @@ use crate::observe::look::tree::{self, SupervisorRow};
 use crate::observe::look::view::View;
 use crate::scheduler::owner::Scheduler;
 
-#[cfg_attr(docsrs, doc(cfg(feature = "look")))]
+/// Available with the crate feature `look`.
 impl Scheduler {
     /// Returns the processes that `query` asks for.
     ///
