@@ -35,13 +35,6 @@ pub mod inner;
 pub mod io;
 pub mod machine;
 pub mod mailbox;
-#[cfg(not(all(
-    feature = "look",
-    feature = "pool",
-    feature = "signal",
-    feature = "tokio",
-    feature = "observe"
-)))]
 mod missing_features;
 #[cfg(feature = "io")]
 pub mod net;

@@ -6,7 +6,10 @@
 //! names the feature.
 
 /// Defines the methods of a type that need a feature. The generics of a method stand in brackets.
-macro_rules! need {
+/// No promise: it is for the other crates of Procession.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! needs_feature {
     (
         $bound:ident: $message:literal, $note:literal;
         impl $of:ty {
@@ -36,7 +39,7 @@ macro_rules! need {
 }
 
 #[cfg(not(feature = "look"))]
-need! {
+needs_feature! {
     NeedsLook: "this method needs the feature `look` of procession",
     "to enable it, run `cargo add procession --features look`";
     impl crate::Scheduler {
@@ -53,7 +56,7 @@ need! {
 }
 
 #[cfg(not(feature = "look"))]
-need! {
+needs_feature! {
     NeedsLookFiles: "this method needs the feature `look` of procession",
     "to enable it, run `cargo add procession --features look`";
     impl crate::Builder {
@@ -62,7 +65,7 @@ need! {
 }
 
 #[cfg(not(feature = "pool"))]
-need! {
+needs_feature! {
     NeedsPool: "this method needs the feature `pool` of procession",
     "to enable it, run `cargo add procession --features pool`";
     impl crate::pool::Builder {
@@ -77,7 +80,7 @@ need! {
 }
 
 #[cfg(not(feature = "pool"))]
-need! {
+needs_feature! {
     NeedsPoolScope: "this method needs the feature `pool` of procession",
     "to enable it, run `cargo add procession --features pool`";
     impl crate::pool::Pool {
@@ -86,7 +89,7 @@ need! {
 }
 
 #[cfg(not(feature = "signal"))]
-need! {
+needs_feature! {
     NeedsSignal: "this method needs the feature `signal` of procession",
     "to enable it, run `cargo add procession --features signal`";
     impl crate::Scheduler {
@@ -95,7 +98,7 @@ need! {
 }
 
 #[cfg(not(feature = "tokio"))]
-need! {
+needs_feature! {
     NeedsTokio: "this method needs the feature `tokio` of procession",
     "to enable it, run `cargo add procession --features tokio`";
     impl crate::Builder {
@@ -105,7 +108,7 @@ need! {
 }
 
 #[cfg(not(feature = "observe"))]
-need! {
+needs_feature! {
     NeedsObserve: "this method needs the feature `observe` of procession",
     "to enable it, run `cargo add procession --features observe`";
     impl crate::Builder {
