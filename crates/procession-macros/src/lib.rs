@@ -22,7 +22,8 @@ use crate::options::Options;
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
     expand_main(options, function).unwrap_or_else(|misuse| {
-        // Without a main function, the compiler would report that one is missing, too.
+        // Without a main function, the compiler would also report that the main function is
+        // missing.
         let mut tokens = misuse.into_tokens();
         tokens.extend(code("fn main() {}"));
         tokens
@@ -74,7 +75,7 @@ fn expand_main(options: TokenStream, function: TokenStream) -> Result<TokenStrea
 }
 
 fn expand_test(options: TokenStream, function: TokenStream) -> Result<TokenStream, Misuse> {
-    // With `use procession::testing::test`, this attribute replaces that of the language.
+    // With `use procession::testing::test`, this attribute replaces the language's own attribute.
     if options.is_empty() && function::is_plain(function.clone()) {
         let mut tokens = code("#[::core::prelude::v1::test]");
         tokens.extend(function);

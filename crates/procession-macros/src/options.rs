@@ -11,14 +11,14 @@ pub(crate) struct AttributeOption {
     name: Ident,
     /// Empty if there is none.
     value: TokenStream,
-    /// The keyword, if the option is one that is unsafe.
+    /// The keyword `unsafe`, if the option has it.
     unsafe_word: Option<Ident>,
 }
 
 /// The options of an attribute.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// The path of the crate `procession`, if the option `crate` gives it.
+    /// The path of the crate `procession`, if the option `crate` states it.
     root: Option<TokenStream>,
     /// The options that the attribute itself has.
     own: Vec<AttributeOption>,
@@ -27,7 +27,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Parses the options of an attribute that itself has those in `own`.
+    /// Parses the options of an attribute. `own` lists the options of the attribute itself, which
+    /// are not methods of the builder.
     pub(crate) fn parse(tokens: TokenStream, own: &[&str]) -> Result<Self, Misuse> {
         let mut options = Self::default();
         let mut seen = Vec::new();
