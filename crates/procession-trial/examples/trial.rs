@@ -1,5 +1,5 @@
-//! The trial with its default options, for a reader who has just cloned the repository: it builds
-//! neither Lua nor the cluster. `procession trial` is the same, and has options.
+//! The trial with its default options, for a reader of a fresh clone: it builds neither Lua nor the
+//! cluster. `procession trial` is the same, and has options.
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;

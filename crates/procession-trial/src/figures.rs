@@ -5,7 +5,8 @@ use std::time::Duration;
 use procession_sync::Mutex;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Number of buckets for each doubling. A percentile is read at most a sixteenth too high.
+/// Number of buckets for each doubling. The percentile that is reported exceeds the exact
+/// percentile by at most a sixteenth.
 const FINE: u64 = 16;
 /// Number of buckets for all 64-bit numbers of nanoseconds.
 const BUCKETS: usize = (64 * FINE) as usize;
@@ -63,7 +64,7 @@ fn upper(bucket: usize) -> u64 {
     ((bucket - doublings * FINE) << doublings) + ((1 << doublings) - 1)
 }
 
-/// The sums of all stages. Once the clients have ended, `asked` is the sum of the others.
+/// The sums of all stages. Once the clients have ended, `asked` is the sum of the other counts.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     /// Number of requests that were sent to their last byte.

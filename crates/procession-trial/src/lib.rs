@@ -41,19 +41,19 @@ pub use crate::error::TrialError;
 /// first look at the repository.
 const SECONDS: u64 = 20;
 const DEADLINE_SECONDS: u64 = 5;
-/// Number of descriptors for everything except connections: standard streams, those of the
-/// schedulers, the listener, a pipe, the door and its connections, and files that are read
-/// meanwhile.
+/// Number of descriptors for everything except connections: standard streams, the descriptors of
+/// the schedulers, the listener, a pipe, the door and its connections, and files that are read
+/// during the trial.
 const DESCRIPTORS_KEPT: u64 = 44;
 /// Each client and each slow client has one descriptor at either end.
 const DESCRIPTORS_EACH: u64 = 4;
-/// Number of threads beyond those that the stages may block.
+/// Number of threads beyond the threads that the stages may block.
 const THREADS_SPARE: usize = 64;
 const THREADS_MAX: usize = 4096;
 /// The time between two looks at the figures, at the terminal, and at the flag of the signals.
 const TICK: Duration = Duration::from_millis(100);
 /// The time that clients get beyond the end of a stage and the timeout of each. If they need more,
-/// one of them was forgotten.
+/// the service has forgotten a client.
 const CLIENTS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a trial may be asked for.
@@ -227,8 +227,8 @@ impl Trial {
             }
             let is_due = stage == Stage::Shutdown && line.took >= self.stage_time / 2;
             if shutdown.is_none() && (is_due || self.end.signal().is_some()) {
-                // The processes that block or compute here do so until they are told to stop.
-                // Without that, the shutdown would wait for them.
+                // The processes that block or compute here run until the fault ends. If it did not
+                // end now, the shutdown would wait for them.
                 fault.take().map(|fault| fault.end()).transpose()?;
                 shutdown = Some(self.shut_down(!is_due));
             }

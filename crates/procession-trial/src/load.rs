@@ -112,7 +112,7 @@ impl Client {
             Ok(stream) => Some(stream),
             Err(_) if self.sums.is_ending() => None,
             Err(error) => {
-                // Counted as asked, too, so that the sums agree.
+                // Also counted as asked, so that the sums agree.
                 self.sums.asked.fetch_add(1, Relaxed);
                 self.sums.lose(|| format!("cannot connect: {error}"));
                 None

@@ -28,15 +28,15 @@ use crate::door::build_with_door;
 use crate::error::TrialError;
 use crate::faults;
 
-/// The request that the clients send, and the one that was not foreseen.
+/// The request that the clients send, and the request that the service does not foresee.
 pub(crate) const WORK: &str = "/work";
 pub(crate) const FAULT: &str = "/fault";
 
 const COUNTER: &str = "counter";
 const CONNECTIONS: &str = "connections";
 
-/// The time that a request waits for its number, before the client is told that the service is not
-/// available. The answer takes microseconds.
+/// The time that a request waits for its number, before the client receives the answer that the
+/// service is not available. The answer takes microseconds.
 const NUMBER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time that a client may take to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -75,7 +75,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts the service, on a scheduler of its own.
+    /// Starts the service, on its own scheduler.
     pub(crate) fn start(
         listen: &str,
         max_threads: usize,
@@ -103,8 +103,8 @@ impl Service {
     }
 }
 
-/// Reports a process that fails, unless the trial intends it. Those are thousands, and are in the
-/// ledger.
+/// Reports a process that fails, unless the trial intends the failure. There are thousands of
+/// intended failures, and the ledger counts them.
 fn report_unexpected(report: &ExitReport) {
     if !matches!(&report.exit, Exit::Panicked(text) if text.starts_with(faults::FAILURE)) {
         // Ignored: the exit code must do if standard error is closed.
@@ -132,7 +132,7 @@ async fn count(mut cx: Context<Visit>, tells: Sender<Begun>) {
         }
         reply.send(begun.all());
     }
-    // Ignored: if the receiver is gone, the trial is gone, too.
+    // Ignored: if the receiver is gone, the trial has ended.
     let _ = tells.send(begun);
 }
 
@@ -159,7 +159,7 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, timeout: Du
         let _ = stream.set_nodelay(true);
         match connections.start_another(&template, stream).await {
             Ok(_) => {}
-            // A connection that could not be started is closed, which tells its client.
+            // A connection without a process is closed, so its client sees the refusal.
             Err(refused) if matches!(refused.cause(), ChildError::Start(_)) => {}
             Err(_) => return,
         }
