@@ -11,10 +11,10 @@ const LAST: u32 = 256;
 /// Locks a mutex that several threads want again and again, for short critical sections.
 ///
 /// A thread that finds the mutex locked backs off: it does not look at the lock for a while, and
-/// twice as long each time the mutex is still locked. Meanwhile the thread that holds the lock can
-/// take it several more times from its own cache. [`Mutex::lock`] watches the lock instead. Two
-/// threads then take turns, and each turn moves the lock and its data from one processor to
-/// another.
+/// twice as long each time the mutex is still locked. During that time, the thread that holds the
+/// lock can take it several more times from its own cache. [`Mutex::lock`] watches the lock
+/// instead. Two threads then take turns, and each turn moves the lock and its data from one
+/// processor to another.
 ///
 /// If the mutex is still locked after five rounds, the thread that holds it may have been
 /// interrupted. The caller then waits as in `Mutex::lock`.

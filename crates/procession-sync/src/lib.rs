@@ -17,14 +17,13 @@
 //! dependent crate are built, `cfg(test)` is off for this crate, so such a test would leave std's
 //! primitives in place and make every model vacuous. The canaries in the model files detect that.
 //!
-//! Under the private cfg `procession_sim` they are those of the module `simulated`, and each of
-//! their operations is a place where a simulation of the whole scheduler can let another thread
-//! run. On threads outside of a simulation they behave as std's. The simulation itself uses
-//! [`host`].
+//! Under the private cfg `procession_sim`, the types come from the module `simulated`, and each
+//! operation is a place where a simulation of the whole scheduler can let another thread run. On
+//! threads outside of a simulation, the types behave as std's. The simulation itself uses [`host`].
 //!
-//! This crate contains almost no logic. Most of it is aliases. [`cell::UnsafeCell`] gives std's
-//! cell the interface of loom's, [`Mutex`], [`RwLock`] and [`Condvar`] know no poison,
-//! [`lock_with_backoff`] is a plain lock under loom, and `explore` runs a model.
+//! This crate is mostly aliases, with almost no logic. [`cell::UnsafeCell`] wraps std's cell in the
+//! interface of loom's. [`Mutex`], [`RwLock`] and [`Condvar`] know no poison. [`lock_with_backoff`]
+//! is a plain lock under loom, and `explore` runs a model.
 #![forbid(unsafe_code)]
 
 #[cfg(all(procession_loom, not(feature = "__loom")))]
@@ -145,10 +144,10 @@ pub use std::sync::MutexGuard;
 #[cfg(not(procession_loom))]
 pub use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-/// Declares values that each thread has of its own.
+/// Declares thread-local values.
 #[cfg(procession_loom)]
 pub use loom::thread_local;
-/// Declares values that each thread has of its own.
+/// Declares thread-local values.
 #[cfg(not(procession_loom))]
 pub use std::thread_local;
 

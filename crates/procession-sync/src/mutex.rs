@@ -13,8 +13,9 @@ use std::sync as home;
 
 /// A mutex that is not poisoned by a panic of the thread that holds it.
 ///
-/// Nothing that can panic runs under a lock of this project: code of users runs outside of it. So
-/// the state behind a lock is never left half changed, and poison would tell nothing.
+/// Nothing that can panic runs under a lock of this project, because code of users runs only after
+/// the lock is released. So the state behind a lock is never left half changed, and poison would
+/// carry no information.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(home::Mutex<T>);
 
@@ -102,7 +103,7 @@ impl Condvar {
         (guard, result.timed_out())
     }
 
-    /// Like [`wait_timeout`](Self::wait_timeout), but goes on waiting while `condition` holds.
+    /// Like [`wait_timeout`](Self::wait_timeout), but continues to wait while `condition` holds.
     #[cfg(not(procession_loom))]
     pub fn wait_timeout_while<'a, T>(
         &self,

@@ -2,9 +2,9 @@
 //!
 //! On a thread that has [entered](enter) a [`Machine`], each operation of an atomic, a lock, a
 //! condition variable, a cell or a fence asks that machine first. The machine can let another
-//! thread run there, and answers for stores that other threads do not see yet. On all other threads
-//! the operations are those of std. The types have the size of std's, so a scheduler is the same in
-//! this build as in any other.
+//! thread run there, and answers for stores that other threads do not see yet. On all other
+//! threads, the operations are std's. The types have the size of std's types, so a scheduler is the
+//! same in this build as in any other.
 //!
 //! # Stores
 //! An atomic always contains the value that was stored last, also while the machine keeps the store
@@ -40,7 +40,7 @@ pub trait Machine: Send + Sync {
     /// Another thread may run here, before the operation at `at`.
     fn point(&self, at: &'static Location<'static>);
 
-    /// Lets other threads run: the calling thread waits for one of them.
+    /// Lets other threads run: the calling thread waits for another thread.
     fn pause(&self);
 
     /// Returns the time since some moment before the run.
@@ -80,8 +80,8 @@ pub trait Machine: Send + Sync {
     /// Releases a lock.
     fn unlock(&self, address: usize);
 
-    /// Releases a lock and waits for a notification, which nothing comes between. Returns `true` if
-    /// the timeout is over. Does not take the lock again.
+    /// Atomically releases a lock and waits for a notification: no other operation runs in between.
+    /// Returns `true` if the timeout is over. Does not take the lock again.
     fn wait(&self, condvar: usize, lock: usize, timeout: Option<Duration>) -> bool;
 
     /// Wakes one or all threads that wait for a notification.
@@ -154,8 +154,8 @@ pub fn heavy_fence() -> bool {
     machine(|machine| machine.heavy_fence()).is_some()
 }
 
-/// Calls the closure with the machine of the calling thread, if there is one. A thread whose
-/// thread-locals are gone has none.
+/// Calls the closure with the machine of the calling thread, if there is a machine. A thread has no
+/// machine once its thread-locals are gone.
 fn machine<R>(call: impl FnOnce(&dyn Machine) -> R) -> Option<R> {
     MACHINE.try_with(|machine| machine.borrow().as_deref().map(call)).ok().flatten()
 }

@@ -21,7 +21,7 @@ pub fn fence(order: Ordering) {
 /// Defines an atomic. `$word` and `$value` convert its values to words and back.
 macro_rules! atomic {
     ($name:ident $(<$t:ident>)?, $inner:ty, $type:ty, $word:expr, $value:expr) => {
-        /// An atomic like that of std.
+        /// An atomic with the interface of std's.
         #[repr(transparent)]
         pub struct $name $(<$t>)? ($inner);
 
@@ -49,7 +49,8 @@ macro_rules! atomic {
                 }
             }
 
-            /// Runs an operation that no other comes between, and that leaves no store behind.
+            /// Runs an operation atomically: no other operation runs in between. The operation
+            /// leaves no store behind.
             fn modify<R>(&self, operation: impl FnOnce(&$inner) -> R) -> R {
                 let before = machine(|machine| machine.settle(self.address())).flatten();
                 if let Some(word) = before {
@@ -125,7 +126,8 @@ macro_rules! atomic {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by the result of a function, until no other thread comes between.
+            /// Replaces the value by the result of a function. Tries again as long as another
+            /// thread changes the value in between.
             #[track_caller]
             #[expect(clippy::missing_errors_doc, reason = "as in std")]
             pub fn fetch_update(

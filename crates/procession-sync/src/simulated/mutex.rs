@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::{has_points, machine, point};
 use crate::mutex as plain;
 
-/// A mutex without poison. A thread of a simulation that waits for it gives its turn away.
+/// A mutex without poison. A thread of a simulation that waits for the mutex lets other threads
+/// run.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct Mutex<T: ?Sized>(plain::Mutex<T>);
@@ -79,13 +80,13 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
-    /// Set if the machine knows of it.
+    /// Set if the machine counts this guard.
     is_counted: bool,
     guard: Option<home::MutexGuard<'a, T>>,
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// Unlocks the mutex, of which the machine is told by the caller.
+    /// Unlocks the mutex. The caller reports the unlock to the machine.
     fn open(&mut self) -> &'a Mutex<T> {
         drop(self.guard.take());
         self.is_counted = false;
@@ -183,7 +184,7 @@ impl Condvar {
         (MutexGuard { mutex, is_counted, guard: Some(again) }, is_over)
     }
 
-    /// Like [`wait_timeout`](Self::wait_timeout), but goes on waiting while `condition` holds.
+    /// Like [`wait_timeout`](Self::wait_timeout), but continues to wait while `condition` holds.
     #[track_caller]
     pub fn wait_timeout_while<'a, T>(
         &self,
