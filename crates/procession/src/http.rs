@@ -5,8 +5,9 @@
 //! such as an axum `Router`. The feature `client` adds `Connector`, with which the client of
 //! hyper-util runs on processes.
 
-// The module exists without its features, too: the compiler remembers the names that a feature
-// would have added to a module, and names the feature to whoever uses one of them.
+// The module exists even if its features are off, because the compiler remembers the names that a
+// feature would have added to a module. If a program uses such a name, the error message names the
+// feature.
 
 #[cfg(any(feature = "serve", feature = "client"))]
 #[doc(inline)]

@@ -58,8 +58,8 @@
 //! });
 //! ```
 //!
-//! The future passed to [`run`] or [`Scheduler::block_on`] stays on its thread, and need not be
-//! `Send`. Nor need that of a process that is started by [`spawn_local`].
+//! The future passed to [`run`] or [`Scheduler::block_on`] stays on its thread, so it need not be
+//! `Send`. The same holds for a process that is started by [`spawn_local`].
 //!
 //! # Features
 //!
@@ -74,7 +74,7 @@
 //! | `full` | all features of this table. For a first look, because it takes longest to build |
 //! | `io` | [`net`], [`fs`], [`io`] and [`os_process`]: sockets, files, standard streams and processes of the system. On by default |
 //! | `look` | [`look`] and the traces of the [`recorder`]: questions to a running scheduler and to its processes. On by default |
-//! | `pool` | the [pools](pool) of processes, coroutines, functions and objects, and those that borrow. A pool of threads needs no feature. On by default |
+//! | `pool` | the [pools](pool) of processes, coroutines, functions and objects, and scoped pools, which borrow. A pool of threads needs no feature. On by default |
 //! | `supervision` | [`supervisor`], [`behaviour`] and [`group`]: supervision trees, servers, scopes, process groups and registries. On by default |
 //! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams. Implies `io` |
 //! | `serve` | `http::Server` for tower services. Implies `hyper` |
@@ -88,18 +88,18 @@
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal`. On by default |
 //! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime. Implies `io` |
-//! | `tokio` | crates that need tokio run unchanged in processes, since each scheduler has a tokio runtime beside it (`Builder::tokio_threads`), which tests on the test clock can have, too; and `compat` for single futures. Implies `tokio-io` |
+//! | `tokio` | crates that need tokio run unchanged in processes, because each scheduler has a tokio runtime (`Builder::tokio_threads`), also on the test clock; and `compat` for single futures. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
 //!
 //! ## serde
-//! With the feature `serde`, [`Pid`] and [`Exit`] can be serialized and deserialized, and the types
-//! of [`snapshot`] and [`look`] can be serialized, except for those of supervisors. A new version
-//! may add fields, exits and names to these representations:
+//! With the feature `serde`, [`Pid`] and [`Exit`] can be serialized and deserialized. The types of
+//! [`snapshot`] and [`look`] can be serialized, except for the types that describe supervisors. A
+//! new version may add fields, exits and names to these representations:
 //!
 //! | type | representation |
 //! |---|---|
 //! | [`Pid`] | its text, as `"p1.42.7"` |
-//! | [`Exit`] | an enum with names such as `"no_process"`; four of them have a text, as `{"failed": "no disk"}` |
+//! | [`Exit`] | an enum with names such as `"no_process"`; four variants have a text, for example `{"failed": "no disk"}` |
 //! | structs | structs with all public fields, under their names |
 //! | [`ProcessState`](snapshot::ProcessState), [`WaitReason`](look::WaitReason) | the text that `name` returns |
 //! | [`Waiting`](snapshot::Waiting) | a sequence of wait reasons |
@@ -116,7 +116,7 @@
 //! spawner, and is never a child of another span.
 //!
 //! If the ids of [requests](request) travel with messages, each message of a request that a process
-//! receives has a span of its own inside the span of the process, at the level `INFO`.
+//! receives has its own span, inside the span of the process, at the level `INFO`.
 //!
 //! The span is entered for each step, and for jobs of [`spawn_blocking`] that the process submits.
 //! It is closed when both have ended. Each [report] of a process that fails, or of a supervisor, is
@@ -201,12 +201,13 @@ pub mod testing;
 /// }
 /// ```
 ///
-/// The function runs on the main thread, as in [`run`], beside the processes of the default
-/// scheduler. It is no process, so its future need not be `Send`. It may return what any main
-/// function may. What becomes of the processes when it returns is said at [`Scheduler::global`].
+/// The function runs on the main thread, as in [`run`], while the processes of the default
+/// scheduler run on its workers. The function is not a process, so its future need not be `Send`.
+/// It may return what any main function may. [`Scheduler::global`] says what happens to the
+/// processes when the function returns.
 ///
 /// # Options
-/// With options, the program has a scheduler of its own instead. The options are the methods of
+/// With options, the program has its own scheduler instead. The options are the methods of
 /// [`Builder`]: `name = value` calls a method with a value, and `name` one without. They are called
 /// in their order. The scheduler is dropped when the function returns, which terminates the
 /// processes that are left.

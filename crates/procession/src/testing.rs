@@ -18,19 +18,19 @@ pub use procession_runtime::testing::Test;
 /// }
 /// ```
 ///
-/// The test has a scheduler of its own, with one worker and a [test
-/// clock](crate::Builder::test_clock). The clock jumps to the next deadline when nothing can run,
-/// so the test takes no time, and it runs the same way each time. It fails if the function panics
-/// or returns an `Err`. It also fails if a process panics and nobody sees it: no code takes its
-/// result, and no monitor, link or supervisor learns of its end. Reports of failures are captured
-/// with the output of the test. Processes that are left when the function returns are terminated.
+/// The test has its own scheduler, with one worker and a [test clock](crate::Builder::test_clock).
+/// The clock jumps to the next deadline when nothing can run, so the test takes no time, and it
+/// runs the same way each time. It fails if the function panics or returns an `Err`. It also fails
+/// if a process panics and nobody sees it: no code takes its result, and no monitor, link or
+/// supervisor learns of its end. Reports of failures are captured with the output of the test.
+/// Processes that are left when the function returns are terminated.
 ///
 /// The attribute is not in the root of the crate, because `use procession::*` would make `#[test]`
 /// ambiguous. With `use procession::testing::test`, `#[test]` is this attribute. On a function that
 /// is not async, and without options, it does what the attribute of the language does.
 ///
 /// # Options
-/// Options have the forms of those of [`main`](macro@crate::main).
+/// Options have the same forms as the options of [`main`](macro@crate::main).
 ///
 /// | option | its effect | default |
 /// |---|---|---|
@@ -52,12 +52,12 @@ pub use procession_runtime::testing::Test;
 /// varies.
 ///
 /// # Deadlocks
-/// On the test clock, a test whose processes all wait for each other fails at once, since the clock
-/// jumps to the limit. The message lists each process, what it waits for and where, and the process
-/// that has the lock or the answer that it waits for. The clock stands still while the scheduler
-/// waits for a descriptor, a file or a job of [`spawn_blocking`](crate::spawn_blocking), so a test
-/// that waits for those forever hangs. It does not stand still for other threads: a test that waits
-/// for one needs `real_clock`.
+/// On the test clock, a test fails immediately if all its processes wait for one another, because
+/// the clock jumps to the limit. The message lists each process, what it waits for and where, and
+/// the process that has the lock or the answer that it waits for. The clock stands still while the
+/// scheduler waits for a descriptor, a file or a job of [`spawn_blocking`](crate::spawn_blocking),
+/// so a test that waits forever for a descriptor, a file or a job hangs. The clock does not stand
+/// still for other threads: a test that waits for another thread needs `real_clock`.
 ///
 /// ```
 /// use std::time::Duration;

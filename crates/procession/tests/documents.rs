@@ -27,7 +27,7 @@ fn add_documents(folder: &Path, documents: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the text without blocks of code, whose brackets are no links.
+/// Returns the text without blocks of code, because the brackets in code are no links.
 fn prose(text: &str) -> String {
     let mut inside = false;
     let lines = text.lines().filter(|line| {
@@ -109,8 +109,8 @@ fn the_lineage_names_tests_that_exist() {
     assert!(missing.is_empty(), "these tests are not there:\n{}", missing.join("\n"));
 }
 
-/// The registry shows `crates/procession/README.md`, whose links begin two folders deeper. With
-/// the variable `UPDATE_DOCUMENTS`, the test writes the page.
+/// The registry shows `crates/procession/README.md`. Its links begin two folders deeper. With the
+/// variable `UPDATE_DOCUMENTS`, the test writes the page.
 #[test]
 fn the_page_of_the_registry_is_the_readme() {
     let readme = read(&root().join("README.md"));

@@ -5,8 +5,8 @@
 //! programs are compiled with the library that was built for this test, so they cost no further
 //! build.
 //!
-//! A program whose block names a feature, as in `rust,without=serve`, is tried only if the library
-//! was built without it. `.ci/run features` tries these.
+//! If the block of a program names a feature, as in `rust,without=serve`, the program is tried only
+//! if the library was built without that feature. `.ci/run features` tries these programs.
 
 use std::env;
 use std::fs;

@@ -589,8 +589,8 @@ fn a_failure_is_an_event_in_the_span_of_its_process_which_is_closed() {
     assert_eq!(machine.join(), Err(Exit::failed("no disk")));
 }
 
-/// Goal: a failure whose handle is dropped later has an event that says whose it is, because its
-/// span is closed by then.
+/// Goal: if a process fails and its handle is dropped later, the event of the failure names the
+/// process, because the span of the process is closed by then.
 #[test]
 fn the_event_of_a_held_report_names_the_process() {
     let recorder = Recorder::shared();

@@ -15,7 +15,7 @@ use imports::{circles, forbidden, imports, modules, paths};
 /// The source of the runtime.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-runtime/src");
 
-/// The sources of the crates around the runtime, whose items are in the public face, too.
+/// The sources of the crates around the runtime. The public face has their items, too.
 const CRATES_AROUND: &[&str] = &[concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-http/src")];
 
 /// The state that refers to itself in a circle: a slot names its scheduler, the scheduler has the
@@ -212,7 +212,7 @@ fn crates_use_only_what_they_may() {
 }
 
 /// A crate around the runtime sees no more of it than its public items and the module `inner`. The
-/// face has no code: whoever reads it finds there which crate an item is in.
+/// face has no code: it only shows a reader which crate an item is in.
 #[test]
 fn the_public_face_has_no_code() {
     let face = modules(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));

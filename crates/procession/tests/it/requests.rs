@@ -125,8 +125,8 @@ fn an_async_process_shows_what_its_closures_add_while_their_guards_live() {
     assert_eq!(inspect(&scheduler, shows.pid()), Err(AskError::Ended));
 }
 
-/// Goal: a closure that panics, and whose captures panic when they are dropped, ends no program.
-/// Method: it removes itself, so that its caller is its last owner.
+/// Goal: if a closure panics, and its captures panic when they are dropped, the program does not
+/// end. Method: the closure removes itself, so that its caller is its last owner.
 #[test]
 fn a_closure_that_removes_itself_and_panics_is_dropped_after_its_panic() {
     struct Bomb;

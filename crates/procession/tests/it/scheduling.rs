@@ -1,4 +1,4 @@
-//! The scheduler: who runs when and where, and how it ends; coroutines.
+//! The scheduler: which process runs when and where, and how the scheduler ends; coroutines.
 #![expect(
     clippy::type_complexity,
     clippy::borrowed_box,

@@ -90,8 +90,9 @@ fn a_cancel_ends_each_wait_and_unwinds_nothing() {
     assert_conserved(&scheduler);
 }
 
-/// Goal: a cancelled coroutine whose step has spent its budget is told of the cancel in the next
-/// step. Method: it sends until the budget is spent, and then waits for what never comes.
+/// Goal: if a coroutine is cancelled in a step that has spent its budget, the next step reports the
+/// cancel. Method: the coroutine sends until the budget is spent, and then waits for a descriptor
+/// that never becomes ready.
 #[test]
 fn a_cancel_ends_the_wait_of_a_step_without_budget() {
     let scheduler = threaded(1);

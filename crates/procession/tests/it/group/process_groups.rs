@@ -157,7 +157,7 @@ fn monitors_of_a_process_receive_its_own_joins_and_end_with_it() {
         });
         assert_eq!(child.await, Ok(()));
         assert!(groups.groups().is_empty());
-        // A scope whose monitors have ended works on.
+        // A scope works on after its monitors have ended.
         let (own, _handle) = idle();
         groups.join("one", own).expect("it is alive");
         assert_eq!(groups.members("one"), [own]);

@@ -19,7 +19,7 @@ use crate::scene::{assert_conserved, driven, panic_quietly, soon_closed, threade
 
 type StepResult = Result<Status<u32>, Box<dyn Error + Send + Sync>>;
 
-/// A state machine whose steps are a closure.
+/// A state machine that runs a closure for each step.
 struct Steps<F>(F, Option<Successor<(), u32, u32>>);
 
 impl<F> Process for Steps<F>

@@ -42,8 +42,8 @@ macro_rules! blocking {
 blocking!(RealTcp);
 blocking!(RealUnix);
 
-/// A socket whose calls wait in virtual time, or in the kernel outside of a simulation. If it is
-/// not to block, they do not wait.
+/// A socket with calls that wait in virtual time, or in the kernel outside of a simulation. If the
+/// socket is not to block, its calls do not wait.
 #[derive(Debug)]
 pub(crate) struct Waits<S> {
     socket: S,

@@ -1,4 +1,5 @@
-//! What is woken together runs in the order in which it began to wait, whoever wakes it.
+//! Processes that are woken together run in the order in which they began to wait, no matter which
+//! thread wakes them.
 
 use crate::home::thread;
 use std::future::Future;

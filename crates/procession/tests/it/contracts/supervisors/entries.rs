@@ -197,7 +197,8 @@ fn a_restart_waits_until_its_key_is_free() {
     assert!(places.are_empty());
 }
 
-/// Whoever hears of an entry of a new process can send to it, although it has not begun.
+/// A process that hears of an entry can send to the entry's process, although the new process has
+/// not begun.
 #[test]
 fn a_listener_reaches_a_process_that_has_not_begun() {
     let scheduler = driven();
