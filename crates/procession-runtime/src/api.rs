@@ -121,9 +121,9 @@ pub(crate) mod entry {
 
     /// Adds the method `wait` to every future, for plain threads and coroutines.
     ///
-    /// The method is [`wait`](crate::coroutine::wait()): it parks a plain thread and suspends a
-    /// coroutine until the future completes. Both can then use async operations, such as those of
-    /// channels and locks.
+    /// The method is [`wait`](crate::coroutine::wait()). It parks a plain thread and suspends a
+    /// coroutine until the future completes. Threads and coroutines can therefore use async
+    /// operations, for example channels and locks.
     ///
     /// ```
     /// use procession::coroutine::Wait;
@@ -192,9 +192,9 @@ pub mod relay {
     //!
     //! A [`Relay`] carries [`Parcel`]s to the processes of other schedulers. [`InProcess`] reaches
     //! every scheduler of the program and is the default. [`FaultyRelay`] drops and delays parcels,
-    //! for tests. The processes of another program, or of another machine, are those of a
-    //! [`RemoteNode`]. A [`DeadLetter`] is a message that was accepted and that no process
-    //! received; see [`Builder::on_dead_letter`](crate::Builder::on_dead_letter).
+    //! for tests. A [`RemoteNode`] represents another program or another machine, and makes the
+    //! addresses of its processes. A [`DeadLetter`] is a message that was accepted and that no
+    //! process received; see [`Builder::on_dead_letter`](crate::Builder::on_dead_letter).
 
     pub use crate::mailbox::dead_letter::{DeadCause, DeadLetter};
     pub use crate::mailbox::parcel::{
@@ -211,8 +211,9 @@ pub mod relay {
 pub mod request {
     //! The requests that processes work for, which travel with messages.
     //!
-    //! A request enters a program at one place and passes through many processes. If each of them
-    //! knows its [`RequestId`], their log lines and spans can be put together.
+    //! A request enters a program at one place and passes through many processes. If each process
+    //! knows the [`RequestId`] that it works for, you can find all log lines and spans of the
+    //! request.
     //!
     //! ```
     //! use procession::request::{self, RequestId};
@@ -235,9 +236,9 @@ pub mod request {
     //! ```
     //!
     //! A process works for the request of the message that it received last, until it waits for
-    //! another message. Everything that it sends or spawns meanwhile belongs to that request, calls
-    //! and timed messages as well. [`with`] and [`scope`] set the request, as a server does that
-    //! reads the id from a header.
+    //! another message. Until then, everything that it sends or spawns belongs to that request,
+    //! including calls and timed messages. A server, for example, reads the id of a request from a
+    //! header, and sets it with [`with`] or [`scope`].
     //!
     //! With the feature `tracing`, each message of a request that a process receives has a span
     //! `request` inside the span of the process. It has the fields `request`, `pid` and `sender`,
@@ -270,12 +271,12 @@ pub mod snapshot {
     pub use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};
 }
 
-/// Runs `future` on this thread until it completes, beside the processes of the default scheduler.
-/// See [`Scheduler::block_on`].
+/// Runs `future` on this thread until it completes. The processes of the default scheduler run
+/// concurrently. See [`Scheduler::block_on`].
 ///
-/// It returns when `future` is complete, and waits neither for the processes of the default
-/// scheduler nor for anything but [writes](crate::fs#at-the-end), for which it waits at most 10 s.
-/// The processes go on. What becomes of them when `main` returns is said at [`Scheduler::global`].
+/// It returns when `future` is complete. It does not wait for the processes of the default
+/// scheduler, which continue. It waits, for at most 10 s, only for [writes](crate::fs#at-the-end).
+/// [`Scheduler::global`] says what happens to the processes when `main` returns.
 ///
 /// ```
 /// assert_eq!(procession::run(async { 1 + 1 }), 2);
@@ -405,14 +406,14 @@ where
     SpawnOptions::new().start(process)
 }
 
-/// Starts a local process: one whose future is not `Send`, because it holds an `Rc`, a `RefCell`
-/// guard or a handle of a library that stays on its thread.
+/// Starts a local process. The future of a local process need not be `Send`: it may hold an `Rc`, a
+/// `RefCell` guard, or a handle of a library that must stay on its thread.
 ///
 /// `make` is `Send`, and makes the future. It is called in the first step of the process, on the
 /// worker where the process begins. From then on the process stays on that worker's thread: its
-/// future is polled and dropped there, whatever its end. The output is `Send`, since the handle may
-/// be awaited elsewhere. Everything else is as for [`spawn`], which is cheaper and whose processes
-/// any worker can continue; prefer it.
+/// future is polled and dropped there, however the process ends. The output is `Send`, because the
+/// handle may be awaited on another thread. Everything else is as for [`spawn`]. Prefer [`spawn`],
+/// because it is cheaper and any worker can continue its processes.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -521,9 +522,9 @@ pub async fn yield_now() {
 /// everything ready runs before the process continues. An operation that cannot be undone, such as
 /// a send, is an exception: the first such operation still acts, and the step ends with the next.
 ///
-/// A computation that awaits nothing spends nothing. Call this function about once per microsecond
-/// there. If the watchdog has revoked the permit of the worker, because the step lasted too long,
-/// this function yields at once.
+/// A computation that awaits nothing never yields. Call this function in it about once per
+/// microsecond. If the watchdog has revoked the permit of the worker, because the step exceeded its
+/// time, this function yields immediately.
 ///
 /// ```
 /// let sum = procession::run(async {
@@ -556,15 +557,16 @@ pub async fn yield_if_due() {
 /// Runs `section`, which may block the thread: it waits in the kernel or for a lock, or computes
 /// for long. Returns its result.
 ///
-/// In a process, or in a future that is polled on a worker, the worker gives its permit back for as
-/// long as the section lasts. Another worker takes the permit at once if work is waiting, or as
-/// soon as work comes. Outside workers, this just runs `section`. Sections may be nested.
+/// In a process, or in a future that is polled on a worker, the worker releases its permit while
+/// the section lasts. If work is waiting, another worker takes the permit immediately; otherwise it
+/// takes the permit as soon as there is work. Outside workers, this just runs `section`. Sections
+/// may be nested.
 ///
 /// If no permit is free when the section returns, the step still runs to its end. The worker parks
 /// afterwards.
 ///
-/// Up to [`Builder::max_threads`] threads are started for this. Once all of them are blocked, ready
-/// processes wait until one returns. A section that returns always continues, so this alone never
+/// Up to [`Builder::max_threads`] threads are started for this. While all these threads are
+/// blocked, ready processes wait. A section that returns always continues, so this alone never
 /// deadlocks. There are two exceptions:
 /// - A scheduler that its callers drive, or that is on a test clock, has no such threads by
 ///   default. If its width is 1, nothing else runs during the section.

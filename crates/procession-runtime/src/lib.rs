@@ -160,8 +160,8 @@ pub mod sim {
             .is_some()
     }
 
-    /// Ends all processes of a scheduler between two steps, for good. From now on, each process
-    /// that is spawned there ends, too.
+    /// Ends all processes of a scheduler between two steps, permanently: a process that is spawned
+    /// later on that scheduler ends as well.
     pub fn terminate_all(scheduler: &crate::Scheduler) {
         scheduler.shared().terminate_all(None);
     }

@@ -33,9 +33,9 @@ use crate::scheduler::{current, nodes};
 /// Clones are addresses of the same process. An address does not keep its process alive. Addresses
 /// are compared, ordered and hashed by their PIDs.
 ///
-/// The process may be of another node: a [`RemoteNode`](crate::relay::RemoteNode) gives its
-/// address. It is used like one of this program, and what is sent through it goes to a relay, which
-/// may refuse it.
+/// The process may run on another node, if the address was made by a
+/// [`RemoteNode`](crate::relay::RemoteNode). Such an address is used like any other, but its
+/// messages go to a relay, which may refuse them.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -157,9 +157,9 @@ impl<M: Send + 'static> Address<M> {
         Self { route: Route::nobody() }
     }
 
-    /// Returns `true` if the process has not ended, as far as this thread can see. The end of a
-    /// process of another node is not seen: only a [monitor](crate::Context::monitor) of its
-    /// [PID](Self::pid) tells it.
+    /// Returns `true` if the process has not ended, as far as this thread can see. For a process of
+    /// another node, this does not notice the end of the process: use a
+    /// [monitor](crate::Context::monitor) of its [PID](Self::pid) instead.
     pub fn is_alive(&self) -> bool {
         match self.route.pin() {
             Some(slot) => !slot.state.see().is_complete(),
@@ -177,7 +177,7 @@ impl<M: Send + 'static> Address<M> {
     /// [`SendError`] returns the message if the process has ended, or its mailbox is full. If the
     /// process ends before it receives an accepted message, the message is discarded. For a process
     /// of another node, it also returns the message if the relay refuses it:
-    /// [`SendError::relay_cause`] tells why.
+    /// [`SendError::relay_cause`] returns the reason.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         let Some(slot) = self.route.pin() else {
@@ -217,12 +217,13 @@ impl<M: Send + 'static> Address<M> {
     /// Puts a message into the mailbox. If the mailbox is full and its policy is
     /// [`WhenFull::Wait`](crate::mailbox::WhenFull::Wait), waits for room, first come, first
     /// served. With any other policy it acts like [`send`](Self::send). For a process of another
-    /// node, it waits for room in the queue of the connection, if the relay tells of that.
+    /// node, it waits for room in the queue of the connection, if the relay reports when there is
+    /// room.
     ///
     /// # Errors
-    /// [`SendError`] returns the message if the process has ended or ends meanwhile. It also
-    /// returns the message if a process would wait for room in its own full mailbox, which would
-    /// never end.
+    /// [`SendError`] returns the message if the process has ended, or ends while the caller waits.
+    /// It also returns the message if a process would wait for room in its own full mailbox,
+    /// because that wait would never end.
     ///
     /// # Cancellation
     /// Dropping the future takes the message back, unless the mailbox has accepted it just before.
@@ -447,7 +448,7 @@ impl<M> fmt::Debug for Address<M> {
 ///
 /// # Errors
 /// [`SendError`] returns the message if the process has ended or receives another type, or if a
-/// relay refuses it: [`SendCause::relay_cause`] tells why.
+/// relay refuses it: [`SendCause::relay_cause`] returns the reason.
 ///
 /// ```
 /// procession::run(async {

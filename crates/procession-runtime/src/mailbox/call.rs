@@ -183,7 +183,7 @@ impl Error for CallCause {
     }
 }
 
-/// The side of a call that waits for the reply. Dropping it gives the call up.
+/// The side of a call that waits for the reply. Dropping it abandons the call.
 pub(crate) struct Caller<T>(Arc<Answer<T>>);
 
 /// Creates the right to reply, and the side that waits for the reply.
@@ -206,8 +206,8 @@ impl<T> Drop for Caller<T> {
 /// [`Relay`](crate::relay::Relay) carries the message, as with [`send`](crate::mailbox::send()).
 ///
 /// # Errors
-/// Returns [`CallError`] as [`Address::call`] does, and also if the process receives another type
-/// or the relay refuses the message.
+/// Returns [`CallError`] as [`Address::call`] does. It also returns [`CallError`] if the process
+/// receives messages of another type, or the relay refuses the message.
 ///
 /// # Cancellation
 /// See [`Address::call`].
@@ -323,11 +323,11 @@ impl<T> Caller<T> {
     }
 }
 
-/// Calls several processes at once, and waits for all replies, for at most `timeout`. Returns one
-/// result per address, in order.
+/// Calls several processes concurrently, and waits for all replies, for at most `timeout`. Returns
+/// one result per address, in the order of the addresses.
 ///
 /// # Cancellation
-/// See [`Address::call`], for each of them.
+/// Each call is like [`Address::call`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -359,8 +359,8 @@ pub fn call_all<M: Send + 'static, T: Send + 'static>(
         let mut calls: Vec<_> =
             addresses.iter().map(|address| PendingCall::new(address, &message)).collect();
         let all = async {
-            // Each message is sent or queued before any reply is awaited, so no full mailbox delays
-            // the others.
+            // Each message is sent or queued before any reply is awaited, so a full mailbox delays
+            // only its own call.
             for call in &mut calls {
                 call.begin().await;
             }
@@ -445,7 +445,7 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// # Cancellation
     /// If the future is dropped, the message may or may not have been sent. A later reply is
-    /// discarded, and never comes into a mailbox.
+    /// discarded, and never enters a mailbox.
     #[track_caller]
     pub fn call<T: Send + 'static>(
         &self,

@@ -132,7 +132,7 @@ impl<M: Send + 'static> Context<M> {
         polled
     }
 
-    /// Receives the next message if it comes within `timeout`.
+    /// Receives the next message if it arrives within `timeout`.
     ///
     /// # Errors
     /// [`Elapsed`](crate::time::Elapsed) if none came.
@@ -162,9 +162,9 @@ impl<M: Send + 'static> Context<M> {
     /// this process was cancelled, if the answer is not in the mailbox. A monitor that is not
     /// pending is never answered.
     ///
-    /// Messages that were in an unbounded mailbox when the monitor was made are not looked at, as
-    /// on the BEAM. If several monitors are pending, this holds for the messages that came before
-    /// the first of them.
+    /// Messages that were in an unbounded mailbox before the monitor was made are skipped, as on
+    /// the BEAM. If several monitors are pending, this holds for the messages that arrived before
+    /// the first monitor.
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, it has taken nothing.
@@ -200,9 +200,10 @@ impl<M: Send + 'static> Context<M> {
         None
     }
 
-    /// Receives the oldest message that `wanted` accepts. The others stay, in their order, for
-    /// later receives; each is looked at once. Returns `None` only after this process was
-    /// cancelled, once the mailbox holds no message that `wanted` accepts.
+    /// Receives the oldest message that `wanted` accepts. Messages that `wanted` refuses stay in
+    /// the mailbox, in their order, for later receives. One call of this method passes each message
+    /// to `wanted` once. Returns `None` only after this process was cancelled, once the mailbox
+    /// holds no message that `wanted` accepts.
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, it has taken no message.
@@ -247,10 +248,10 @@ impl<M: Send + 'static> Context<M> {
         self.take_message_aside().or_else(|| self.take_message())
     }
 
-    /// Monitors another process: when that process ends, for whatever reason, this one is notified
-    /// once ([`Event::Down`], [`down`](Self::down)). If the process has ended already, the notice
-    /// comes at once, with [`Exit::NoProcess`](crate::Exit::NoProcess). One process may have many
-    /// monitors. A monitor of this process itself is never answered.
+    /// Monitors another process: when that process ends, for whatever reason, this process is
+    /// notified once ([`Event::Down`], [`down`](Self::down)). If the process has ended already, the
+    /// notice arrives immediately, with [`Exit::NoProcess`](crate::Exit::NoProcess). One process
+    /// may have many monitors. A monitor of this process itself is never answered.
     ///
     /// ```
     /// use procession::{Context, Exit, start};
@@ -273,7 +274,7 @@ impl<M: Send + 'static> Context<M> {
         if !self.is_mailbox_long() {
             return crate::relations::monitors::monitor(&self.slot, pid);
         }
-        // Before the monitor is made, because its answer may come at once.
+        // Before the monitor is made, because its answer may arrive immediately.
         self.gather();
         let monitor = crate::relations::monitors::monitor(&self.slot, pid);
         self.set_mark(monitor);

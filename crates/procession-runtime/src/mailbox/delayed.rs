@@ -16,9 +16,9 @@ use crate::time::arm;
 impl<M: Send + 'static> Address<M> {
     /// Sends the message after `delay`, counted from now. If it is refused then, it becomes a [dead
     /// letter](crate::mailbox::dead_letter::DeadLetter). The timer belongs to the scheduler of the
-    /// receiver. For a process of another node it belongs to that of the caller, which is the
-    /// default scheduler in a thread outside of one, and the message carries no request id. The
-    /// timer is not cancelled when the calling process ends.
+    /// receiver. For a process of another node, the timer belongs to the scheduler of the caller,
+    /// or to the default scheduler if the calling thread belongs to none, and the message carries
+    /// no request id. The timer is not cancelled when the calling process ends.
     ///
     /// # Errors
     /// [`SendError`] returns the message if the process has ended, or the scheduler has reached its

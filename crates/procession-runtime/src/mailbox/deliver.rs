@@ -1,4 +1,4 @@
-//! Delivers messages into mailboxes. The invariants are those of `process/slot.rs`.
+//! Delivers messages into mailboxes. `process/slot.rs` lists the invariants.
 
 use std::any::type_name;
 use std::task::Waker;
@@ -102,7 +102,7 @@ pub(crate) fn finish_offer<M: Send + 'static>(
 /// called. If `make` makes none, the message is refused like one without room.
 ///
 /// If the process ends while the message is made, the message counts as accepted and discarded, as
-/// one that was accepted just before the end.
+/// if it had been accepted just before the end.
 pub(crate) fn deliver_made<M: Send + 'static>(
     slot: &Slot,
     mailbox: Mailbox<'_, M>,
@@ -147,7 +147,7 @@ pub(crate) fn deliver_made<M: Send + 'static>(
     Ok(())
 }
 
-/// The room of a message that is being made. Dropping it gives the room up.
+/// The room of a message that is being made. Dropping it releases the room.
 struct Room<'a, M> {
     slot: &'a Slot,
     ring: &'a BoundedMailbox<M>,
@@ -202,7 +202,8 @@ pub(crate) fn leave<M: Send + 'static>(
     refused.map_err(|message| dead_letter::bury_kept(observer, message)).is_err()
 }
 
-/// Gives a process, which does not run yet, the messages that the process before it has left.
+/// Puts the messages that the previous process has left into the mailbox of a process that does not
+/// run yet.
 #[cold]
 pub(crate) fn take_over(slot: &Slot) {
     let Some(kept) = slot.extra().and_then(|extra| extra.kept.as_ref()) else { return };

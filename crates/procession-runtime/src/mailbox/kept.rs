@@ -42,7 +42,7 @@ impl KeptMailbox {
         Ok(())
     }
 
-    /// Gives the mailbox to a new process, or to none. Returns the messages, the oldest first.
+    /// Assigns the mailbox to a new process, or to none. Returns the messages, the oldest first.
     pub(crate) fn hand_over(&self, to: Option<Pid>) -> Vec<KeptMessage> {
         let mut kept = self.0.lock();
         kept.owner = to;

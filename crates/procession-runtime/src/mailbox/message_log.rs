@@ -84,7 +84,7 @@ impl MessageLog {
         self.messages.lock().len() == self.max
     }
 
-    /// Tells the caller that nothing more will be recorded.
+    /// Notifies the caller that nothing more will be recorded.
     pub(crate) fn finish(&self) {
         let done = self.done.lock().take();
         if let Some(done) = done {

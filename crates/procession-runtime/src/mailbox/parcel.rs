@@ -75,7 +75,7 @@ impl fmt::Debug for Parcel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RelayCause {
-    /// The relay gives no reason.
+    /// The relay states no reason.
     Refused,
     /// The process has ended.
     Ended,
@@ -92,7 +92,7 @@ pub enum RelayCause {
     Full,
     /// A message of this type cannot leave the program.
     NotPortable,
-    /// The message is too long to leave the program.
+    /// The message is longer than a message that leaves the program may be.
     TooLong,
     /// The node, or this program, does not allow it.
     NotAllowed,

@@ -16,9 +16,9 @@ use crate::scheduler::current;
 
 /// An address that accepts messages of type `N`, and hides what the process receives.
 ///
-/// [`Address::map`] makes one, with a function that turns each `N` into a message of the process.
-/// A process can thus be given the right to send certain messages, without knowing the others.
-/// Any process with an `N` among its messages can be a recipient.
+/// [`Address::map`] makes one, with a function that turns each `N` into a message of the process. A
+/// process can thus be given the right to send certain messages, and need not know the other
+/// messages of the receiver. Any process with an `N` among its messages can be a recipient.
 ///
 /// Clones are recipients of the same process with the same function. Recipients are compared,
 /// ordered and hashed by the PIDs of their processes, as addresses are, and not by their functions.
@@ -133,8 +133,8 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Returns an address like [`map`](Self::map), with a function that may refuse a message, for
-    /// example because the process has a limit of its own. To refuse a message, the function
-    /// returns it. The sender then gets the error of a full mailbox
+    /// example because the process limits how many messages it accepts. To refuse a message, the
+    /// function returns it. The sender then gets the error of a full mailbox
     /// ([`SendError::is_full`](crate::SendError::is_full)), with the message.
     ///
     /// ```

@@ -52,10 +52,10 @@ impl Relay for InProcess {
 /// Drops a message that was accepted on behalf of a process and that the process cannot receive.
 /// The message is a [dead letter](crate::relay::DeadLetter) of the process's scheduler.
 ///
-/// A [`Relay`] or a connection uses this if it finds only after it has accepted a message that the
-/// process refuses the message, so that nobody is left to whom the message could be returned.
-/// Without a [hook](crate::Builder::on_dead_letter), the message is only dropped. For a process of
-/// another node, the hook is that of the current scheduler.
+/// A [`Relay`] or a connection uses this if it has accepted a message, and finds only later that
+/// the process refuses it. The message can then no longer be returned to its sender. Without a
+/// [hook](crate::Builder::on_dead_letter), the message is only dropped. For a process of another
+/// node, the hook of the current scheduler is called.
 pub fn discard<M: Send + 'static>(to: Pid, cause: DeadCause, message: M) {
     let own = if to.node() == 0 { reach(to.scheduler()) } else { None };
     let scheduler = own.or_else(current::here);
@@ -67,8 +67,8 @@ pub fn discard<M: Send + 'static>(to: Pid, cause: DeadCause, message: M) {
 /// relay.
 ///
 /// Delayed messages wait on the timers of the sending scheduler. On a test clock they take no real
-/// time, and with a seed they are the same in each run. Messages with different delays may overtake
-/// each other.
+/// time, and with a seed they are the same in each run. A message may overtake an earlier message
+/// that has a longer delay.
 ///
 /// ```
 /// use std::time::Duration;

@@ -10,8 +10,8 @@ use crate::process::unwind::guarded;
 
 /// The right to reply to a call once, from any process or thread, at any time.
 ///
-/// Dropping it tells the caller that there is no reply. If the process ends, the call therefore
-/// ends with it.
+/// If a `Reply` is dropped, the caller learns that there is no reply. The call therefore also ends
+/// if the process ends.
 pub struct Reply<T>(pub(crate) Option<Arc<Answer<T>>>);
 
 impl<T> Reply<T> {
@@ -19,8 +19,8 @@ impl<T> Reply<T> {
     /// is dropped.
     ///
     /// It is for replies that leave the program, as `procession-cluster` carries them. The function
-    /// runs in [`send`](Self::send), on the thread of the replier, and must not block. A panic of
-    /// it ends there.
+    /// runs in [`send`](Self::send), on the thread of the replier, and must not block. If the
+    /// function panics, the panic is caught there.
     ///
     /// ```
     /// use procession::Reply;
@@ -38,19 +38,19 @@ impl<T> Reply<T> {
         Self(Some(Arc::new(Answer::forwarded(Box::new(function)))))
     }
 
-    /// Creates a second right to the same reply. The first reply is the one that counts. The caller
-    /// learns that there is none when both rights were dropped, or one is
+    /// Creates a second right to the same reply. The first reply counts. The caller learns that
+    /// there is no reply if both rights were dropped, or if one right is
     /// [disconnected](Self::disconnected).
     ///
     /// It is for a message that is written for another node and then dropped here: the second right
-    /// waits for the reply of that node. Returns `None` if the caller has gone, there are two
-    /// already, or one of them was used.
+    /// waits for the reply of that node. Returns `None` if the caller has gone, if there are two
+    /// rights already, or if one right was used.
     pub fn share(&self) -> Option<Self> {
         let answer = self.0.as_ref()?;
         answer.share().then(|| Self(Some(Arc::clone(answer))))
     }
 
-    /// Tells the caller that the connection to the process has ended, so that there is no reply:
+    /// Notifies the caller that the connection to the process has ended, so that there is no reply:
     /// [`CallError::NoConnection`](crate::CallError::NoConnection).
     pub fn disconnected(mut self) {
         if let Some(answer) = self.0.take() {

@@ -56,7 +56,8 @@ pub fn with<R>(id: RequestId, run: impl FnOnce() -> R) -> R {
 /// ```
 ///
 /// # Cancellation
-/// If it is dropped, so is `future`, which then works for no request of its own.
+/// If this future is dropped, `future` is dropped as well, and its `Drop` does not work for the
+/// request `id`.
 pub async fn scope<F: Future>(id: RequestId, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|task| with(id, || future.as_mut().poll(task))).await

@@ -247,7 +247,7 @@ impl<M> SendError<M> {
         Self { message: Exclusive::new(message), cause }
     }
 
-    /// Marks the mailbox as that of the waiting process.
+    /// Records that the full mailbox belongs to the waiting process itself.
     pub(crate) fn in_own_mailbox(self) -> Self {
         Self { cause: SendCause { kind: SendErrorKind::OwnFull, ..self.cause }, ..self }
     }

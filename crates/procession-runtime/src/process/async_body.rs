@@ -157,7 +157,7 @@ impl<S, F> Beside<S, F> {
     }
 }
 
-/// A future that is stored here, or another one that takes its place.
+/// A future that is stored here, or another future that takes its place.
 pub(crate) enum OwnOr<F, O> {
     Own(F),
     Other(O),

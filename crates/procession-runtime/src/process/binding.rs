@@ -33,7 +33,7 @@ pub(crate) enum MailboxForm {
 }
 
 impl Binding {
-    /// Sets the word of a new process, whose slot is free.
+    /// Sets the word of a new process. Its slot is free.
     #[inline]
     pub(super) fn occupy(&self, affinity: Option<u32>, is_bounded: bool, is_headed: bool) {
         let worker = affinity.map_or(0, |seat| seat as u16 + 1);
@@ -68,7 +68,8 @@ impl Binding {
     /// Returns `true` if the process is a coroutine or a local process that has begun on this
     /// worker. Exact only for the thread that sits there.
     pub(crate) fn has_begun_on(&self, seat: SeatId) -> bool {
-        // Relaxed: the thread that asks is the one that wrote it, or asks for people only.
+        // Relaxed: the thread that asks has written the word itself, or asks only to show it to a
+        // person.
         self.0.load(Relaxed) & !(HAS_BOUNDED | HEADED) == HAS_BEGUN | (seat.0 as u16 + 1)
     }
 

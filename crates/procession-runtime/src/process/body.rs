@@ -8,8 +8,8 @@
 //! - The operation that calls it is complete before, or is completed by a `Drop`: a count, a state,
 //!   a place in a list.
 //! - A call goes through [`guarded`], unless the panic belongs to the caller.
-//! - A value is dropped by [`drop_guarded`], and several of them by [`drop_each`]. While one of two
-//!   values unwinds, a panic of the other would abort the program.
+//! - A value is dropped by [`drop_guarded`], and several values by [`drop_each`], because while one
+//!   of two values unwinds, a panic of the other would abort the program.
 //! - The `Drop` of a value that the user holds (a handle, a future) guards as well, since it may
 //!   run while a stack unwinds.
 //!
@@ -20,7 +20,7 @@
 //!   dropped there.
 //! - `[pinned within]` once a `Guarded`, a `Beside`, an `OwnOr` or an `AsyncBody` is pinned, its
 //!   future, the only part that is pinned structurally, is not moved out, and is dropped in place.
-//!   A function that takes one of them by value or by `&mut` and touches its future does so before
+//!   A function that takes such a value by value or by `&mut` and touches its future does so before
 //!   the first step or poll.
 
 use std::any::Any;
@@ -47,7 +47,7 @@ pub(crate) enum System {
     Slept { tag: u64, timer: Armed },
     /// Another process has ended, or has sent an exit signal.
     Signal(Signal),
-    /// The header of a message. It comes with that message, and never alone.
+    /// The header of a message. It is always followed by that message.
     Header(Header),
 }
 

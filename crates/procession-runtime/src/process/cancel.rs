@@ -68,7 +68,7 @@ pub fn cancelled() -> impl Future<Output = ()> {
 }
 
 /// Runs `future` until the running process is asked to end. Returns its output, or `None` if the
-/// cancel comes first.
+/// process is cancelled first.
 ///
 /// The cancel is looked at before each poll of `future`. If the process was asked to end already,
 /// `future` is not polled at all, even if it is ready.

@@ -32,18 +32,17 @@ pub enum Exit {
     /// of a message, or takes no more data. The text is the error.
     ///
     /// Links, monitors and supervisors treat this exit as a failure, because the process did not
-    /// finish. A [report](crate::report) of it has the level `DEBUG`, because clients leave every
-    /// day.
+    /// finish. Its [report](crate::report) has the level `DEBUG`, because clients leave every day.
     ///
     /// A process ends with this exit if it returns one of these errors:
     ///
     /// - An [`io::Error`] of the kind `ConnectionReset`, `ConnectionAborted`, `BrokenPipe` or
-    ///   `UnexpectedEof`. A file that ends too early has the kind `UnexpectedEof` as well, so give
-    ///   that error a text of its own, for example with [`Exit::failed`].
+    ///   `UnexpectedEof`. A file that ends before its format allows has the kind `UnexpectedEof` as
+    ///   well, so turn that error into another exit, for example with [`Exit::failed`].
     /// - The error of an [idle timeout](crate::io::CopyBidirectional::idle_timeout).
     /// - A boxed error that has an `io::Error` of one of the first three kinds among its
     ///   [sources](Error::source), as the errors of axum, hyper and tungstenite have. The error of
-    ///   a database client may have such a source too. A supervisor that restarts the process says
+    ///   a database client may also have such a source. A supervisor that restarts the process says
     ///   so at the level `WARN`. Without a supervisor, turn the error into a failure with
     ///   `Exit::failed`.
     Disconnected(Arc<str>),
@@ -58,8 +57,8 @@ pub enum Exit {
     NoProcess,
     /// Its node cannot be reached any more. The process itself may be alive.
     NoConnection,
-    /// It was a coroutine or a local process, and the thread on which it had begun has ended: that
-    /// of a caller that drove the scheduler
+    /// It was a coroutine or a local process, and the thread on which it had begun has ended. This
+    /// was the thread of a caller that drove the scheduler
     /// ([`Builder::callers_drive`](crate::Builder::callers_drive)).
     ThreadEnded,
     /// It never ran, because its scheduler has reached its limit of processes or is shutting down.
@@ -72,7 +71,8 @@ impl Exit {
         Self::Failed(reason.into())
     }
 
-    /// Creates the exit of a process whose peer has gone ([`Disconnected`](Self::Disconnected)).
+    /// Creates the exit for a process when its peer has gone
+    /// ([`Disconnected`](Self::Disconnected)).
     pub fn disconnected(reason: impl Into<Arc<str>>) -> Self {
         Self::Disconnected(reason.into())
     }
@@ -118,7 +118,8 @@ impl Exit {
     /// Creates a failure with a reason of at most 4096 bytes.
     pub(crate) fn failed_with(text: fmt::Arguments<'_>) -> Self {
         let mut reason = Reason(String::new());
-        // Ignored: an error means that the reason has no room left, or comes from the user's code.
+        // Ignored: an error means that the reason has no room left, or was returned by the user's
+        // code.
         let _ = reason.write_fmt(text);
         Self::failed(reason.0)
     }
@@ -174,9 +175,10 @@ impl fmt::Display for Exit {
 impl Error for Exit {}
 
 /// Returns `true` if the error says that the other side of a connection has gone, or that both
-/// sides were silent for too long.
+/// sides were silent for longer than allowed.
 fn is_disconnect(error: &(dyn Error + 'static)) -> bool {
-    // Only of the error itself: the reader of a format wraps this error when a file is too short.
+    // Only of the error itself, because the reader of a format wraps this error when a file is
+    // shorter than it should be.
     let ends_early = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
     error.downcast_ref().is_some_and(ends_early) || successors(error).any(is_lost_connection)
 }
@@ -229,8 +231,8 @@ impl fmt::Write for Reason {
 /// The panic payload of a process that ends itself.
 pub(crate) struct Exiting(pub(crate) Exit);
 
-/// Ends the running process at once, with `exit`, by unwinding its stack, which drops what it
-/// holds. Its handle returns `Err(exit)`.
+/// Ends the running process immediately, with `exit`, by unwinding its stack, which drops
+/// everything on it. Its handle returns `Err(exit)`.
 ///
 /// A process can also return an `Err` ([`Outcome`](crate::Outcome)), or an [`Exit`] as its output,
 /// which drops what it holds in the usual way. A state machine can return an [`Exit`] as the error
@@ -243,7 +245,7 @@ pub(crate) struct Exiting(pub(crate) Exit);
 /// only such calls are errors.
 ///
 /// In a job of a pool, and in [`spawn_blocking`](crate::spawn_blocking), it ends the job. The
-/// handle returns [`JobError::Exited`](crate::pool::JobError::Exited), and the worker goes on.
+/// handle returns [`JobError::Exited`](crate::pool::JobError::Exited), and the worker continues.
 ///
 /// # Panics
 /// Always unwinds. On a thread that runs no process, it unwinds the thread.

@@ -17,30 +17,30 @@
 //! ## Steps
 //! The end of the process:
 //! - `Hold` the report, if the process has a handle, a monitor or a link to a process that traps
-//!   exits. Otherwise it is told now, before anybody can learn of the end.
+//!   exits. Otherwise the report is emitted now, before anybody can learn of the end.
 //! - `Complete` and `Settle` of `relations/on_exit.rs`.
-//! - `Decide`: if a monitor or a link was told, drops the report. Otherwise, if the handle is gone,
-//!   tells it. Otherwise the report is `Settled`.
+//! - `Decide`: if a monitor or a link was notified, drops the report. Otherwise, if the handle is
+//!   gone, emits the report. Otherwise the report is `Settled`.
 //!
 //! The handle:
 //! - `Take` the result: drops the report.
 //! - `Leave`, if the handle is dropped after `Complete` and without the result: if the report is
-//!   `Settled`, tells it. If it is `Unsettled`, it is `HandleGone`.
+//!   `Settled`, emits the report. If it is `Unsettled`, it becomes `HandleGone`.
 //!
 //! The supervisor `Takes` what is owed when it learns of an end. Its own end takes the rest.
 //!
 //! ## Why it works
 //! `Hold` is before `Complete`, and `Take` and `Leave` of a complete process are after it. So the
 //! handle finds the report, unless `Decide` has taken it out. If the handle is dropped before
-//! `Complete`, `Complete` says so. All steps that tell the report take it out under the lock, so it
-//! is told once at most. A report that is left in the slot has a handle, and the handle takes it
+//! `Complete`, `Complete` says so. All steps that emit the report take it out under the lock, so it
+//! is emitted at most once. A report that is left in the slot has a handle, and the handle takes it
 //! out. A supervisor that ends refuses further reports under the lock under which it takes the
 //! rest.
 //!
 //! ## Allowed
-//! A monitor that is made between `Hold` and `Complete` is told, although the failure is reported.
-//! If the handle is dropped in the moment of the end, the end is counted before `Decide`, so a
-//! shutdown may return before the report is told.
+//! A monitor that is made between `Hold` and `Complete` is notified, although the failure is
+//! reported. If the handle is dropped at the moment of the end, the end is counted before `Decide`,
+//! so a shutdown may return before the report is emitted.
 //!
 //! ## Checked by
 //! `tests/it/reports/reached.rs`. Everything shared is plain data under one lock, so there is no
@@ -55,7 +55,7 @@ enum HeldPhase {
     Settled,
 }
 
-/// Tells a report about the process in the slot `S`.
+/// Emits a report about the process in the slot `S`.
 pub(crate) type TellReport<S> = Box<dyn FnOnce(&S) + Send>;
 
 /// The held report of the process in the slot `S`, if there is one.
@@ -67,7 +67,7 @@ impl<S> HeldReport<S> {
         *self.0.lock() = Some((tell, HeldPhase::Unsettled));
     }
 
-    /// `Decide`. The report is told if it is returned.
+    /// `Decide`. The caller emits the returned report.
     pub(crate) fn decide(&self, was_heard: bool, has_handle: bool) -> Option<TellReport<S>> {
         let mut held = self.0.lock();
         let phase = &mut held.as_mut()?.1;
@@ -86,7 +86,7 @@ impl<S> HeldReport<S> {
         drop(taken);
     }
 
-    /// `Leave`. The report is told if it is returned.
+    /// `Leave`. The caller emits the returned report.
     pub(crate) fn leave(&self) -> Option<TellReport<S>> {
         let mut held = self.0.lock();
         let phase = &mut held.as_mut()?.1;

@@ -1,4 +1,4 @@
-//! The start and the end of a process in its slot. The invariants are those of `process/slot.rs`.
+//! The start and the end of a process in its slot. `process/slot.rs` lists the invariants.
 
 use std::any::Any;
 use std::panic::Location;

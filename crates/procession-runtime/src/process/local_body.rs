@@ -112,7 +112,7 @@ where
         if let LocalStage::Runs(_) = self.stage {
             self.residence.assert_here();
         }
-        /// Releases the thread, also if the `Drop` of the future panics.
+        /// Releases the thread. A panic of the `Drop` of the future does not prevent this.
         struct Leaves<'a>(&'a mut Residence, &'a Slot);
 
         impl Drop for Leaves<'_> {

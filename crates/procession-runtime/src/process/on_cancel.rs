@@ -3,10 +3,10 @@
 /// The effect of a cancel on a process, chosen at the spawn
 /// ([`SpawnOptions::on_cancel`](crate::SpawnOptions::on_cancel)).
 ///
-/// A cancel comes from [`JoinHandle::cancel`](crate::JoinHandle::cancel),
+/// A cancel is caused by [`JoinHandle::cancel`](crate::JoinHandle::cancel),
 /// [`Scheduler::cancel`](crate::Scheduler::cancel), the end of a
 /// [scope](crate::SpawnOptions::scoped), a supervisor that stops a child, or a
-/// [shutdown](crate::Scheduler::shutdown). The effect is the same for all of them.
+/// [shutdown](crate::Scheduler::shutdown). The effect does not depend on the cause.
 ///
 /// | process | default | `Ask` | `Drop` | terminated ([`kill`](crate::relations::kill())) |
 /// |---|---|---|---|---|
@@ -22,10 +22,11 @@
 /// Where a program aborts on panics, stacks are not unwound but leaked.
 ///
 /// # Shutdown
-/// A shutdown asks every process of the first kind at once. A process of the second kind may be the
-/// helper of a process that cleans up. It is therefore dropped once its parent has ended. It is
-/// dropped at once if it has no parent on its scheduler, or if its parent is the process that shuts
-/// down. When the time that is reserved for terminating begins, it is terminated like all others.
+/// A shutdown asks all processes of the first kind at the same time. A process of the second kind
+/// may be the helper of a process that cleans up, so it is dropped only after its parent has ended.
+/// It is dropped immediately if it has no parent on its scheduler, or if its parent is the process
+/// that shuts down. When the time that is reserved for terminating begins, it is terminated like
+/// all other processes.
 ///
 /// A process of the second kind for which nobody has chosen `Drop` is counted when a shutdown drops
 /// it ([`Unfinished::dropped`](crate::snapshot::Unfinished::dropped)), because `spawn` says nothing

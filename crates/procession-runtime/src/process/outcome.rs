@@ -63,9 +63,9 @@ use crate::process::exit::Exit;
 ///
 /// # The text of an error
 ///
-/// An error that is an [`Exit`], such as that of a handle, stays as it is: the process ends with
-/// that exit. The text of any other error is its [`Display`](fmt::Display) form. The causes of the
-/// error follow, each after `": "`, if they can be found:
+/// An error that is an [`Exit`], for example the error of a handle, stays as it is: the process
+/// ends with that exit. The text of any other error is its [`Display`](fmt::Display) form. The
+/// causes of the error follow, each after `": "`, if they can be found:
 ///
 /// - A `Box` or `Arc` of `dyn Error`, and an [`io::Error`], have their
 ///   [sources](std::error::Error::source).
@@ -78,8 +78,8 @@ use crate::process::exit::Exit;
 ///
 /// If the error, or a cause that can be found, says that the other side of a connection has gone,
 /// the exit is [`Exit::Disconnected`], because clients that leave are no failure of the program.
-/// So a process that serves a WebSocket of axum, whose errors wrap those of the connection, returns
-/// a `Box<dyn Error + Send + Sync>`.
+/// For example, a process that serves a WebSocket of axum returns a `Box<dyn Error + Send + Sync>`,
+/// because axum's errors wrap the errors of the connection.
 ///
 /// # Types of yours
 ///

@@ -34,7 +34,7 @@ impl crate::Outcome for Pid {}
 impl Pid {
     /// The PID that no process ever has. A handle or an address of a refused process has it.
     ///
-    /// Sending to it fails as for an ended process. A monitor of it is answered at once with
+    /// Sending to it fails as for an ended process. A monitor is answered immediately with
     /// [`Exit::NoProcess`](crate::Exit::NoProcess).
     pub const NOBODY: Self = Self { node: 0, scheduler: 0, slot: 0, generation: NonZeroU32::MIN };
 
@@ -47,8 +47,8 @@ impl Pid {
         Self { node, scheduler: serial, slot: id, generation: NonZeroU32::MIN }
     }
 
-    /// Returns the node that the process runs on. 0 is this one. The others have the numbers of
-    /// their [`RemoteNode`](crate::relay::RemoteNode)s.
+    /// Returns the number of the node that the process runs on. This node has the number 0. Every
+    /// other node has the number of its [`RemoteNode`](crate::relay::RemoteNode).
     pub fn node(self) -> u32 {
         self.node
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Exit;
 
-/// The level of a report. The levels are those of the crate `tracing`.
+/// The level of a report. The names and their order are taken from the crate `tracing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReportLevel {
     /// Goes to hooks and to subscribers of `tracing`, and is not printed.

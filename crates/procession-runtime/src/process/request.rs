@@ -27,7 +27,7 @@ pub(crate) enum ProcessRequest {
     Trace(TraceRequest),
 }
 
-/// A request for the headers of messages. Its drop tells the caller that the trace is over.
+/// A request for the headers of messages. Its drop notifies the caller that the trace is over.
 pub(crate) struct TraceRequest {
     pub(crate) log: Arc<MessageLog>,
     /// Refers to something while the caller waits for the end of the trace.

@@ -1,4 +1,4 @@
-//! The thread on which a process begins and then stays, and the choice of it.
+//! The thread on which a process begins and then stays, and how that thread is chosen.
 
 use procession_protocols::scheduler::seat_id::SeatId;
 
@@ -12,8 +12,8 @@ use crate::scheduler::local::LocalWorker;
 const COROUTINES_APART: u32 = 8;
 
 /// Maximum number of times that a new process is put off in favour of workers with less to do. It
-/// is put off once for each round in which everything that is ready has had a turn. So it begins
-/// soon even if no worker comes, and other workers have time to wake up and take it.
+/// is put off once for each round in which everything that is ready has had a turn. Other workers
+/// therefore have time to wake up and take it, and it begins soon even if none does.
 const PUT_OFF_MAX: u8 = 16;
 
 /// The thread of a process that stays where it begins: of a coroutine, or of a local process.
@@ -59,7 +59,7 @@ impl Residence {
         }
         if let Some(other) = seat_for_coroutine(local) {
             slot.bound.bind(other);
-            // Counted at once. Otherwise more processes would be sent after it before it begins
+            // Counted now, because otherwise more processes would be sent after it before it begins
             // there.
             self.count(slot, other);
             return Begin::Later;
@@ -113,9 +113,10 @@ impl Residence {
     }
 }
 
-/// Returns another seat on which to begin a coroutine, if one has far fewer of them. It is drawn
-/// from the eligible seats, which is enough to keep all near the mean. A thread that takes the
-/// place of blocked ones will leave again, so it begins a coroutine only if all others block.
+/// Returns another seat on which to begin a coroutine, if one seat has far fewer coroutines than
+/// this one. It is drawn at random from the eligible seats, which is enough to keep all seats near
+/// the mean. A thread that replaces blocked threads will leave again, so it begins a coroutine only
+/// if all other threads block.
 fn seat_for_coroutine(local: &LocalWorker) -> Option<SeatId> {
     let shared = &*local.shared;
     let first = shared.seats.first();

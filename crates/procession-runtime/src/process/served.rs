@@ -11,7 +11,7 @@ use crate::process::waker::{is_of_process, wake_together};
 
 /// Waiters that were served, and are to be woken outside of all locks.
 pub(crate) trait WakeServed {
-    /// Wakes all of them. A waker may be code of the user, and its panic ends here.
+    /// Wakes all wakers. A waker may be code of the user, so its panic is caught here.
     fn wake(self);
 }
 

@@ -4,8 +4,8 @@
 //!
 //! ## Problem
 //! Addresses, wakers, PIDs and run queues refer to a process, which ends at its own time and must
-//! cost little. Reference counts of a heap block would do for all of them except PIDs, which are
-//! numbers.
+//! cost little. A heap block with a reference count would be enough for addresses, wakers and run
+//! queues, but not for PIDs, because a PID is a number.
 //!
 //! ## States
 //! A slot is free or *occupied*. An occupied slot is pinned (see `process/refcount.rs`) by the
@@ -25,9 +25,9 @@
 //! - `[pinned]` the fields marked *fixed* are written while the slot is free, and only read while
 //!   it is pinned.
 //! - `[running]` the body is touched only by the worker that took the process's entry. Once the
-//!   process is `COMPLETE`, it is touched by the one that the state protocol names: the worker if
-//!   the handle was gone, else the handle. The holder of the entry of a ready process may read
-//!   where the body is.
+//!   process is `COMPLETE`, it is touched only by the party that the state protocol names: the
+//!   worker if the handle was gone, else the handle. The holder of the entry of a ready process may
+//!   read where the body is.
 //! - `[place]` a `WaitPlace` is null or was made from a `&'static Location`.
 //! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind`
 //!   names.
@@ -126,7 +126,7 @@ impl<M> Clone for Mailbox<'_, M> {
 impl<M> Copy for Mailbox<'_, M> {}
 
 impl<M> Mailbox<'_, M> {
-    /// Returns `true` if the process is ending, so that nothing comes any more.
+    /// Returns `true` if the process is ending, so that nothing more arrives.
     #[cold]
     pub(crate) fn is_closed(self) -> bool {
         match self {
@@ -446,7 +446,7 @@ impl Slot {
         self.high_water.load(Relaxed).max(self.mailbox_length())
     }
 
-    /// Returns the process that this one waits for, if it waits for one that is known.
+    /// Returns the process that this process waits for, if that process is known.
     pub(crate) fn target(&self) -> Option<Pid> {
         if !self.waiting.get().has(Waiting::FOR_ANOTHER) {
             return None;

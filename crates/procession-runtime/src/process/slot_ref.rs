@@ -1,4 +1,4 @@
-//! References to slots. The invariants are those of `process/slot.rs`.
+//! References to slots. `process/slot.rs` lists the invariants.
 
 use std::ptr::NonNull;
 use std::{fmt, mem, ptr};
@@ -9,7 +9,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::process::slot::{Slot, SlotRef};
 use crate::scheduler::current;
 
-// SAFETY: a pin gives `&Slot`, which is Sync, and is counted atomically.
+// SAFETY: a pin allows access only to `&Slot`, which is Sync, and is counted atomically.
 unsafe impl Send for SlotRef {}
 // SAFETY: as above.
 unsafe impl Sync for SlotRef {}
@@ -23,7 +23,7 @@ impl SlotRef {
         Self(slot)
     }
 
-    /// Gives the pin away without dropping it. `from_raw` takes it back.
+    /// Turns the pin into a pointer without dropping the pin. `from_raw` takes the pointer back.
     pub(crate) fn into_raw(self) -> NonNull<Slot> {
         mem::ManuallyDrop::new(self).0
     }
@@ -75,12 +75,12 @@ impl fmt::Debug for SlotRef {
     }
 }
 
-/// Gives back a free slot that was not occupied.
+/// Returns a free slot that was not occupied.
 pub(crate) fn return_unused(slot: NonNull<Slot>) {
     recycle(slot, true);
 }
 
-/// Gives a slot that nothing can name any more back to the cache of the worker or to its table, or
+/// Returns a slot that nothing can name any more to the cache of the worker or to its table, or
 /// takes it out of use.
 pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
     // SAFETY: [type-stable]
@@ -88,7 +88,8 @@ pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
     let shared = fields.shared;
     // Relaxed: [free] the caller dropped the last pin, and so sees the writes of all others.
     if let Some(extra) = NonNull::new(fields.extra.load(Relaxed)) {
-        // `forget` drops the user's messages one by one, so that the box has none left to drop.
+        // `forget` drops the user's messages one by one, so that the box holds no message when it
+        // is dropped.
         (fields.kind().forget)(fields);
         fields.extra.store(ptr::null_mut(), Relaxed);
         // SAFETY: [free] made by a box, and nothing else refers to it any more.

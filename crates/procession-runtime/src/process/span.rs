@@ -3,16 +3,16 @@
 //! # Spans
 //!
 //! The span of a process is called `process`, with the target `procession` and the level `DEBUG`,
-//! because a log that shows it repeats it in each line of the process. It is a root span. As a
-//! child of the span of its spawner, or of the sender of a message, it would keep that span open
-//! for as long as anything that came of it lasts. Instead it *follows from* the span in which it
-//! was spawned. Its fields are `pid`; `label`, if there is one; and `exit`, once the process has
-//! ended. If a subscriber takes events of the level `TRACE` and the target `procession`, the fields
+//! because a log that shows it repeats it in each line of the process. It is a root span. If it
+//! were a child of the span of its spawner, or of the sender of a message, it would keep that span
+//! open until the last of its descendants ends. Instead it *follows from* the span in which it was
+//! spawned. Its fields are `pid`; `label`, if there is one; and `exit`, once the process has ended.
+//! If a subscriber takes events of the level `TRACE` and the target `procession`, the fields
 //! `spawned_at`, `kind` and `parent` are added.
 //!
 //! If the ids of requests travel with messages ([`crate::request`]), the span has the field
 //! `request` as well, if the process was spawned on behalf of a request. Each message of a request
-//! that the process receives has a span `request` of its own, inside the span of the process, with
+//! that the process receives has a separate span `request`, inside the span of the process, with
 //! the fields `request`, `pid` and `sender`, and the level `INFO`. A field of the process's span
 //! could not be used for these: subscribers keep each value that is recorded, so a server would
 //! collect them forever. The span of a request is entered when its message is received, and closed
@@ -22,14 +22,14 @@
 //! when the process ends, even if its handle is kept. If no subscriber wants the span, the process
 //! runs as without this feature, and its spawn costs one more load.
 //!
-//! A job of [`spawn_blocking`](crate::spawn_blocking()) is not a process and has no span of its
-//! own. It runs in the span in which it was submitted, because it does the submitter's work on
-//! another thread. A running job cannot be ended, so that span stays open until the job is over,
-//! even if the process ends before.
+//! A job of [`spawn_blocking`](crate::spawn_blocking()) is not a process and has no span. It runs
+//! in the span in which it was submitted, because it does the submitter's work on another thread. A
+//! running job cannot be ended, so that span stays open until the job is over, even if the process
+//! ends before.
 //!
-//! Jobs of other pools run in no span except those that they make themselves. The processes of
-//! async pools have no spans, because there is one process for each job: only asking whether a
-//! subscriber wants a span makes a job 3 to 5 % slower.
+//! Jobs of other pools run in no span, unless the job itself enters a span. The processes of async
+//! pools have no spans, because there is one process for each job: only asking whether a subscriber
+//! wants a span makes a job 3 to 5 % slower.
 //!
 //! A subscriber is user code. If it panics in a step, the process panics. Any other panic of a
 //! subscriber is dropped.
@@ -107,8 +107,8 @@ impl Traced {
     }
 }
 
-/// Begins the span of the request that the running process works for from now on, if it works for
-/// one. Ends that of the request before.
+/// Ends the span of the previous request, and begins the span of the request that the running
+/// process works for from now on, if it works for one.
 pub(crate) fn begin_request(slot: &Slot, header: Header) {
     end_request(slot);
     if !slot.extra_or_default().handling(|handling| handling.is_traced) {
@@ -145,7 +145,7 @@ fn exit(span: &Span) {
     drop(guarded(|| span.with_subscriber(|(id, dispatch)| dispatch.exit(id))));
 }
 
-/// The time of a step in the span of a request. The span may change meanwhile.
+/// The time of a step in the span of a request. The step may replace that span.
 struct InRequest<'a>(&'a Slot);
 
 impl<'a> InRequest<'a> {

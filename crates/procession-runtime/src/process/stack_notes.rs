@@ -1,8 +1,8 @@
 //! Stacks that a step notes where it leaves a waker.
 //!
-//! A future that waits has cloned the waker of its process, inside of its own `poll`. If a step is
-//! to note its stacks, its waker does so when it is cloned (`process/waker.rs`). This finds each
-//! place where the process waits, whatever the futures are.
+//! A future that waits has cloned the waker of its process, inside its own `poll`. If a step is to
+//! note its stacks, its waker does so when it is cloned (`process/waker.rs`). This finds each place
+//! where the process waits, whatever the futures are.
 
 use std::cell::RefCell;
 
@@ -57,8 +57,7 @@ pub(crate) fn note() {
     });
 }
 
-/// Returns the return addresses of the calling thread's stack, the innermost first, and at most
-/// `max` of them.
+/// Returns at most `max` return addresses of the calling thread's stack, the innermost first.
 pub(crate) fn addresses(max: usize) -> Vec<usize> {
     let mut stack = Vec::new();
     backtrace::trace(|frame| {

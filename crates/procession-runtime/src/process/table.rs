@@ -1,4 +1,4 @@
-//! The slot table of a scheduler. The invariants are those of `process/slot.rs`.
+//! The slot table of a scheduler. `process/slot.rs` lists the invariants.
 
 use std::ptr;
 use std::ptr::NonNull;
@@ -16,8 +16,8 @@ use crate::scheduler::shared::Shared;
 /// 281).
 const SEGMENT: usize = 511;
 
-/// The maximum number of free slots in the cache of a worker. Half as many are fetched and returned
-/// at once.
+/// The maximum number of free slots in the cache of a worker. One exchange with the table fetches
+/// or returns half as many.
 pub(crate) const CACHE: usize = 64;
 
 /// All slots of a scheduler.
@@ -35,14 +35,14 @@ pub(crate) struct Free {
     slots: Vec<NonNull<Slot>>,
     /// The number of slots made so far.
     made: u32,
-    /// The number of slots that were never handed out: the first ones of `slots`, and those with
-    /// the highest indices.
+    /// The number of slots that were never handed out. They are the first slots of `slots`, and
+    /// have the highest indices.
     fresh: u32,
     /// The number of slots that are neither free here nor retired: occupied, or in a worker's
     /// cache. While it is not 0, `keep` is set.
     out: u32,
-    /// The number of those slots that have too many references to be reused, although their
-    /// processes have ended.
+    /// The number of slots among `out` whose processes have ended, and which can never be reused,
+    /// because their reference counts have overflowed.
     lost: u32,
     keep: Option<Arc<Shared>>,
 }
@@ -79,7 +79,7 @@ impl Table {
         change(&mut self.free.lock())
     }
 
-    /// Takes at most `count` slots out of the free list. If the list is empty, makes new ones if
+    /// Takes at most `count` slots out of the free list. If the list is empty, makes new slots if
     /// the limit allows.
     pub(crate) fn take_free(
         &self,

@@ -11,8 +11,8 @@ use crate::util::caught;
 
 /// Runs user code. Returns a panic, or a process's wish to end, as an exit.
 ///
-/// The panic is printed if the panic hook of the program has left it to a report. A caller whose
-/// own report contains the panic uses [`guarded_for_report`].
+/// The panic is printed if the panic hook of the program has left it to a report. If the report of
+/// the caller contains the panic, use [`guarded_for_report`] instead.
 pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     guarded_for_report(user_code).inspect_err(print_panic)
 }
@@ -86,8 +86,8 @@ pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
     values.into_iter().for_each(drop_guarded);
 }
 
-/// Drops a user value. A panic of its `Drop` ends here, and so does a panic of that panic's
-/// payload. The first is printed like that of [`guarded`].
+/// Drops a user value. A panic of its `Drop` is caught here, and so is a panic of that panic's
+/// payload. The first panic is printed as [`guarded`] does.
 pub(crate) fn drop_guarded<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         print_caught(payload);

@@ -139,7 +139,7 @@ impl WaitWord {
     }
 }
 
-/// The reasons for which a process waits. There may be several at once.
+/// The reasons for which a process waits. A process may wait for several reasons at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Waiting(u16);
 
@@ -163,7 +163,7 @@ impl Waiting {
     pub(crate) const JOB: Self = Self(1 << 14);
     pub(crate) const STACK: Self = Self(1 << 15);
 
-    /// The reasons for which a process waits for another one that may be known.
+    /// The reasons for which a process waits for another process that may be known.
     pub(crate) const FOR_ANOTHER: Self =
         Self(Self::PROCESS.0 | Self::REPLY.0 | Self::LOCK.0 | Self::ROOM.0);
 
@@ -196,7 +196,7 @@ impl Waiting {
         self.0 & other.0 != 0
     }
 
-    /// Returns the reasons with those that end a wait in vain.
+    /// Returns the reasons, and adds the reasons that end a wait in vain.
     pub(crate) fn or_end(self) -> Self {
         Self(self.0 | Self::TIMER.0 | Self::CANCEL.0)
     }

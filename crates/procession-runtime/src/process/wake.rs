@@ -46,8 +46,8 @@ fn release_to_end(slot: &Slot) {
     }
 }
 
-/// Ends the suspension of a process, and queues the process. `number` is that of the suspension, or
-/// `None` for any. Returns `false` if there is none.
+/// Ends the suspension of a process, and queues the process. `number` is the number of the
+/// suspension, or `None` for any suspension. Returns `false` if the process has no such suspension.
 pub(crate) fn release(slot: &Slot, number: Option<u64>) -> bool {
     let shared = slot.shared();
     let generation = slot.pins.generation();
@@ -66,7 +66,7 @@ pub(crate) fn release(slot: &Slot, number: Option<u64>) -> bool {
 /// Leaves a request with a process, and wakes it. Returns `false` if the process has ended.
 ///
 /// # Errors
-/// Returns the request if too many wait.
+/// Returns the request if the maximum number of requests waits already.
 pub(crate) fn request(slot: &Slot, request: ProcessRequest) -> Result<bool, ProcessRequest> {
     let shared = slot.shared();
     // As in `bring`.
@@ -138,10 +138,11 @@ fn entry_after(slot: &Slot, event: impl FnOnce(&State) -> Duty) -> Option<Ready>
     Some(ready)
 }
 
-/// Wakes processes of one scheduler, and queues those that become ready together.
+/// Wakes processes of one scheduler, and queues the processes that become ready together.
 ///
-/// To queue them one by one costs more than to wake them: for each of them this thread looks for an
-/// idle worker, and if the ring of its worker is full, takes the lock of the global queue.
+/// Queueing the processes one by one would cost more than waking them, because for each process
+/// this thread would look for an idle worker, and would take the lock of the global queue if the
+/// ring of its worker is full.
 ///
 /// Between its wake-up and the drop of the batch, a process is ready and in no queue. No code of
 /// the user may run there, since it could wait for that process.

@@ -43,7 +43,7 @@ unsafe fn clone_pinned(data: *const ()) -> RawWaker {
 }
 
 /// # Safety
-/// `[waker data]`, and the waker gives its pin up.
+/// `[waker data]`, and the waker surrenders its pin.
 unsafe fn wake_pinned(data: *const ()) {
     // SAFETY: [waker data], by the caller.
     let pin = unsafe { pin(data) };
@@ -58,7 +58,7 @@ unsafe fn wake_by_ref_pinned(data: *const ()) {
 }
 
 /// # Safety
-/// `[waker data]`, and the waker gives its pin up.
+/// `[waker data]`, and the waker surrenders its pin.
 unsafe fn drop_pinned(data: *const ()) {
     // SAFETY: [waker data], by the caller.
     drop(unsafe { pin(data) });
@@ -136,7 +136,7 @@ fn into_pin(waker: Waker) -> Result<SlotRef, Waker> {
         return Err(waker);
     }
     let waker = ManuallyDrop::new(waker);
-    // SAFETY: [waker data]; the waker gives its pin up, since it is not dropped.
+    // SAFETY: [waker data]; the waker surrenders its pin, since it is not dropped.
     Ok(unsafe { pin(waker.data()) })
 }
 
@@ -184,13 +184,13 @@ pub(crate) fn slot_of(waker: &TimerWaker) -> Option<*const Slot> {
     is_slot.then(|| waker.data().cast())
 }
 
-/// Identifies a waker, as long as it or a clone of it lives.
+/// Identifies a waker. The result is valid while the waker or one of its clones lives.
 pub(crate) fn identity(waker: &Waker) -> (usize, usize) {
     (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
 }
 
-/// Returns the [`identity`] of the clones of a waker. It is another one than that of the waker if
-/// the step notes its stacks, so that each such step makes a clone.
+/// Returns the [`identity`] that the clones of a waker have. It differs from the identity of the
+/// waker itself if the step notes its stacks, so that each such step makes a clone.
 pub(crate) fn identity_of_clones(waker: &Waker) -> (usize, usize) {
     let (data, vtable) = identity(waker);
     #[cfg(feature = "observe")]
@@ -200,12 +200,13 @@ pub(crate) fn identity_of_clones(waker: &Waker) -> (usize, usize) {
     (data, vtable)
 }
 
-/// Returns `true` if this is the waker of a process itself, not one that wraps it.
+/// Returns `true` if this is the waker of a process itself, and not a waker that wraps it.
 pub(crate) fn is_of_process(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &VTABLE)
 }
 
-/// Returns `true` if this is the waker of the process in `slot` itself, not one that wraps it.
+/// Returns `true` if this is the waker of the process in `slot` itself, and not a waker that wraps
+/// it.
 #[inline]
 pub(crate) fn is_of(waker: &Waker, slot: NonNull<Slot>) -> bool {
     waker.data() == slot.as_ptr().cast_const().cast() && std::ptr::eq(waker.vtable(), &VTABLE)

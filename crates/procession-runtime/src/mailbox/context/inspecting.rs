@@ -12,9 +12,10 @@ impl<M: Send + 'static> Context<M> {
     /// Adds a closure that shows this process to callers of
     /// [`Scheduler::inspect`](crate::Scheduler::inspect), until the returned guard is dropped.
     ///
-    /// It is called between two steps, ahead of all messages, and must be quick: the process does
-    /// nothing else meanwhile. Several closures are called in the order in which they were added. A
-    /// panic of one is returned to the caller of `inspect`, and does not end the process.
+    /// It is called between two steps, ahead of all messages, and must be quick, because the
+    /// process does nothing else until it returns. Several closures are called in the order in
+    /// which they were added. If a closure panics, the panic is returned to the caller of
+    /// `inspect`, and the process continues.
     ///
     /// The program decides what it shows. Leave out secrets: all that can reach the door of the
     /// program can read it.

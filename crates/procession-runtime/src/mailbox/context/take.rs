@@ -1,4 +1,4 @@
-//! The taking of events out of a mailbox, and out of those that were put aside.
+//! Takes events out of a mailbox, and out of the events that were put aside.
 
 use procession_queue::{Batch, Entry, EventQueue};
 
@@ -17,8 +17,8 @@ use crate::relations::links;
 use crate::relations::signal::Signal;
 use crate::scheduler::current;
 
-/// A message that a filter looks at. If it is dropped, the message is put aside, also if the filter
-/// panics.
+/// A message that a filter looks at. If it is dropped, for example because the filter panics, the
+/// message is put aside.
 struct LookedAt<'a, M: Send + 'static> {
     context: &'a mut Context<M>,
     message: Option<M>,
@@ -101,7 +101,7 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// Takes the next message from the mailbox, after those that were put aside.
+    /// Takes the next message: first the messages that were put aside, then the mailbox.
     #[inline]
     pub(super) fn take_message(&mut self) -> Option<M> {
         loop {
@@ -148,7 +148,7 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
-    /// Takes the next event from the mailbox, after those that were put aside.
+    /// Takes the next event: first the events that were put aside, then the mailbox.
     #[inline]
     pub(super) fn take_event(&mut self) -> Option<Event<M>> {
         self.take_event_with(|context, header| request::accept(&context.slot, header))
@@ -243,7 +243,8 @@ impl<M: Send + 'static> Context<M> {
         let mut discarded = 0;
         for event in events {
             match request::message_of(event) {
-                // Each by itself: a `Drop` that panics must not keep the others from being dropped.
+                // Each message is dropped by itself, because a `Drop` that panics must not keep the
+                // remaining messages from being dropped.
                 Ok((request, message)) => {
                     discarded += u64::from(leave(&self.slot, request, message));
                 }
@@ -266,8 +267,8 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Drops messages that the process has not handled. A message with `true` counts as received
-    /// before, and as discarded afterwards. The process has made the others itself, and they were
-    /// never counted.
+    /// before, and as discarded afterwards. A message with `false` was made by the process itself,
+    /// and was never counted.
     pub(crate) fn discard_received(&self, messages: impl IntoIterator<Item = (M, bool)>) {
         let shared = self.slot.shared();
         // Only the process itself may change its count.
@@ -291,7 +292,7 @@ impl<M: Send + 'static> Context<M> {
     pub(super) fn accept(&self, entry: Entry<System>) -> Option<Signal> {
         match entry.into_inner() {
             System::Signal(signal) => links::accept(&self.slot, signal),
-            // An async process yields no commands, and a header comes with its message.
+            // An async process yields no commands, and a header never arrives without its message.
             System::Completion { .. } | System::Slept { .. } | System::Header(_) => None,
         }
     }
