@@ -8,7 +8,7 @@ fn place() -> *mut c_int {
 }
 
 pub(crate) fn get() -> c_int {
-    // SAFETY: the address is that of the thread's own number.
+    // SAFETY: this is the address of the thread's own error number.
     unsafe { place().read() }
 }
 

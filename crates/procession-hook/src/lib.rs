@@ -2,9 +2,9 @@
 //! as they are.
 //!
 //! A client library such as hiredis or libpq calls `connect`, `send`, `recv` and `poll`, and each
-//! of them may block the thread. In a program that links this crate, the same calls suspend the
-//! coroutine that makes them, and its worker runs other processes meanwhile. Nothing in the library
-//! changes.
+//! call may block the thread. In a program that links this crate, the same calls suspend the
+//! coroutine that makes them, and its worker runs other processes during the wait. Nothing in the
+//! library changes.
 //!
 //! ```
 //! use procession_hook as _;
@@ -49,18 +49,18 @@
 //! Besides, the forms with checked sizes that compilers call (`__read_chk` and others) and the
 //! aliases that the C library exports (`__read` and others).
 //!
-//! Functions that call the kernel from inside the C library reach no hook. Among them are those of
-//! `stdio` (`fread`, `fgets`), locks of `pthread`, and `getnameinfo`. Others are not hooked:
-//! `flock`, `sendfile`, `splice`, `waitpid`. They block the thread, and the
+//! Functions that call the kernel from inside the C library reach no hook. Among them are the
+//! functions of `stdio` (`fread`, `fgets`), locks of `pthread`, and `getnameinfo`. Other functions
+//! are not hooked: `flock`, `sendfile`, `splice`, `waitpid`. Such calls block the thread, and the
 //! [watchdog](procession::scheduler) reports it as a stall.
 //!
 //! # The descriptor is not changed
 //!
 //! Descriptors stay in the mode in which the library has put them. A call on a descriptor in
-//! non-blocking mode never waits. `SO_RCVTIMEO` and `SO_SNDTIMEO` limit the waits, as always.
-//! Results, error numbers and partial counts are those of the system. There is one exception:
-//! `connect` puts a socket into non-blocking mode while it runs the call, which is visible to other
-//! threads that use the same socket at that moment.
+//! non-blocking mode never waits. `SO_RCVTIMEO` and `SO_SNDTIMEO` limit the waits, as always. The
+//! system determines results, error numbers and partial counts. There is one exception: `connect`
+//! puts a socket into non-blocking mode while it runs the call, which is visible to other threads
+//! that use the same socket at that moment.
 //!
 //! # Where the plain call is made
 //!
@@ -73,12 +73,12 @@
 //! - in signal handlers, and where the thread blocks other signals than when its first coroutine
 //!   began. Clients that block `SIGPIPE` around a call do so.
 //!
-//! A plain call in a coroutine that may not be suspended blocks its thread. The scheduler starts
-//! another one, at once where the runtime knows of it, and otherwise as soon as the
-//! [watchdog](procession::scheduler) sees it.
+//! A plain call in a coroutine that may not be suspended blocks its thread. The scheduler then
+//! starts another thread: immediately if the runtime knows that the call blocks, and otherwise as
+//! soon as the [watchdog](procession::scheduler) sees it.
 //!
-//! Writes to the standard output and error are plain calls, too: Rust's library holds a lock of the
-//! thread meanwhile.
+//! Writes to the standard output and error are plain calls, because Rust's library holds a lock of
+//! the thread during the write.
 //!
 //! # Ends
 //!
@@ -87,8 +87,8 @@
 //! unwound below the library's frames. After a hundred such calls the coroutine is given up: its
 //! stack is leaked, and [`Snapshot::stuck_coroutines`](procession::snapshot::Snapshot) lists it.
 //!
-//! Some waits end for nothing but their event: those of regular files, of names, of `recvmsg` with
-//! `MSG_WAITALL`, and of `accept` after another thread has taken the connection first.
+//! Some waits end only with their event: a wait for a regular file, for a name, in `recvmsg` with
+//! `MSG_WAITALL`, or in `accept` after another thread has taken the connection first.
 //!
 //! # Limits
 //!
@@ -96,11 +96,11 @@
 //!   tries again. Like any wait, it may be over later than its time limit says.
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
-//! - A call that waits holds a duplicate of the descriptor, so it goes on with its own file if
-//!   another thread closes the descriptor and the number is used again. `poll` and `select` of
-//!   several descriptors register and ask again by the numbers, so they are not protected. Such a
-//!   call has two descriptors more, and any other call one. Duplicates have numbers from 1024 on,
-//!   if the limit of the program allows that.
+//! - A call that waits holds a duplicate of the descriptor. If another thread closes the descriptor
+//!   and the number is used again, the call continues with its own file. `poll` and `select` of
+//!   several descriptors are not protected, because they register and ask again by the numbers.
+//!   Such a call needs two more descriptors, and any other call needs one. Duplicates have numbers
+//!   from 1024 on, if the limit of the program allows that.
 //! - To close the duplicate releases the `fcntl` locks that the process has on the file, such as a
 //!   terminal or a FIFO. Regular files, directories and block devices are never duplicated.
 //! - Linux with glibc, dynamically linked. A library that is preloaded (`LD_PRELOAD`) and contains
@@ -110,8 +110,9 @@
 //!   with `static` buffers. Wrap such calls in
 //!   [`coroutine::blocking`](procession::coroutine::blocking()), which runs them on a helper
 //!   thread.
-//! - A stack that is too small overflows. The report names the coroutine and the size.
-//!   `getaddrinfo` runs on a helper thread and needs none, except for numeric addresses.
+//! - A stack overflows if its size is less than the library needs. The report names the coroutine
+//!   and the size. `getaddrinfo` runs on a helper thread and needs no stack, except for numeric
+//!   addresses.
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
 compile_error!(

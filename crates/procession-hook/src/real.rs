@@ -1,8 +1,8 @@
 //! The system's own functions, behind the hooks.
 //!
 //! ## Invariants
-//! - `[real]` An address in [`Real`] is that of the function of its name in the library that comes
-//!   after this program, which has the type that is stated here.
+//! - `[real]` [`Real`] holds the address of the function of its name in the next library after this
+//!   program. That function has the type that is stated here.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;

@@ -25,7 +25,8 @@ enum Way {
     Plain,
 }
 
-/// Returns `true` for a terminal on which a read returns at once, or after a time of its own.
+/// Returns `true` for a terminal on which a read returns immediately, or after the terminal's own
+/// timeout.
 fn reads_at_once(fd: c_int) -> bool {
     let mut mode = std::mem::MaybeUninit::<libc::termios>::zeroed();
     // SAFETY: there is room for the answer.
@@ -57,8 +58,8 @@ fn way_of(fd: c_int, side: Side) -> Way {
     }
 }
 
-/// The three forms of one call. They get the descriptor to make it with, which is not that of the
-/// caller once the call has let others run.
+/// The three forms of one call. Each gets the descriptor to make the call with. Once the call has
+/// let others run, this is the held duplicate, and not the caller's descriptor.
 pub(crate) struct Forms<S, N, P> {
     /// As a call for sockets that does not block.
     pub(crate) socket: S,

@@ -93,9 +93,9 @@ impl Side {
 }
 
 /// The waits of one call. Before the first wait, the call lets other processes that are ready run,
-/// and tries again. From then on, it holds the open file, as the kernel does
-/// during a call that blocks: if another thread closes the descriptor, and even if its number is
-/// used again, the call goes on with its own file.
+/// and tries again. From then on, it holds the open file, as the kernel does during a call that
+/// blocks: if another thread closes the descriptor, and even if its number is used again, the call
+/// continues with its own file.
 pub(crate) struct Waits {
     number: c_int,
     held: HeldFd,
@@ -206,7 +206,7 @@ fn descriptor(fd: c_int) -> Option<BorrowedFd<'static>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Lets other processes that are ready run, and holds the file of the descriptor meanwhile.
+/// Lets other processes that are ready run, and holds the file of the descriptor while they run.
 pub(crate) fn pass(held: &mut HeldFd, fd: c_int) -> Result<(), Refused> {
     descriptor(fd).map_or(Ok(()), |fd| held.pass(fd)).map_err(|_| Refused)
 }

@@ -19,7 +19,7 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: sockle
     }
     let entry = errno::get();
     let mut result = number_of(without_blocking(fd, || plain(fd)));
-    // Also if an attempt goes on that was begun before.
+    // This includes an attempt that was begun before this call and has not ended.
     if matches!(result, libc::EINPROGRESS | libc::EALREADY) {
         let waits = match settled(fd) {
             Ok(waits) => waits,
@@ -72,7 +72,7 @@ fn settled(fd: c_int) -> Result<Waits, c_int> {
     while !waits.is_ready_now() {
         match waits.again() {
             Waited::Again => {}
-            // As the system: the attempt goes on.
+            // As in the system, the attempt continues after the timeout.
             Waited::Fails(libc::EAGAIN) => return Err(libc::EINPROGRESS),
             Waited::Fails(number) => return Err(number),
             Waited::Plain => {

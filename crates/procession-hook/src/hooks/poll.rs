@@ -1,8 +1,9 @@
 //! Waits for several descriptors: `poll` and `epoll_wait`.
 //!
 //! A coroutine that has to wait makes an `epoll` descriptor, adds the descriptors that it asks
-//! about, and waits until that one is readable. A single descriptor in one direction, about which
-//! most libraries ask, is waited for as it is. The answer is then that of the system's own call.
+//! about, and waits until the `epoll` descriptor is readable. Most libraries ask about a single
+//! descriptor in one direction. The coroutine waits for such a descriptor directly. The system's
+//! own call then produces the answer.
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
@@ -17,8 +18,8 @@ use super::{deadline_in, duration_of};
 use crate::wait::{self, Refused, block, is_possible, may_wait};
 use crate::{errno, real};
 
-/// Calls `ask`, which does not wait, until it has an answer. Waits for `fd` between the calls,
-/// which get a descriptor of the same file. At the deadline, the answer is that of the last call.
+/// Calls `ask`, which does not wait, until it has an answer, and waits for `fd` between the calls.
+/// `ask` gets a descriptor of the same file. At the deadline, returns the answer of the last call.
 ///
 /// Before the first wait, other processes that are ready run.
 fn ask_when_ready(
@@ -37,7 +38,7 @@ fn ask_when_ready(
     }
 }
 
-/// Like [`ask_when_ready`], but waits at once.
+/// Like [`ask_when_ready`], but waits before the first call of `ask`.
 fn ask_after_waits(
     mut held: HeldFd,
     fd: c_int,

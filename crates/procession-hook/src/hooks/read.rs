@@ -126,7 +126,7 @@ unsafe extern "C" fn recvfrom(
     }
     let at_once = flags | MSG_DONTWAIT;
     if waits_for_all(flags) && count > 0 && is_stream(fd) {
-        // The address comes with the first part.
+        // Only the first part returns the address.
         let receive = |fd, done: size_t, flags: c_int| {
             let rest = buffer.wrapping_byte_add(done);
             let none = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -167,7 +167,8 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
         return plain(fd);
     }
     if waits_for_all(flags) {
-        // The rest would have to go to the rest of the vectors, behind what comes with the data.
+        // Parts are not possible, because the rest would have to be written to the rest of the
+        // vectors, and after the control data.
         return block(|| plain(fd));
     }
     once(

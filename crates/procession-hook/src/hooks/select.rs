@@ -50,7 +50,7 @@ impl Asked {
     /// Writes the sets back.
     ///
     /// # Safety
-    /// The sets are those of the call.
+    /// `sets` are the sets that `self` was copied from.
     unsafe fn restore(&self, sets: Sets) {
         let words = (self.count as usize).div_ceil(WORD_BITS);
         for (to, from) in [sets.read, sets.write, sets.except].into_iter().zip(&self.sets) {
@@ -65,7 +65,7 @@ impl Asked {
     /// Writes the sets back, and asks the system without waiting.
     ///
     /// # Safety
-    /// The sets are those of the call.
+    /// `sets` are the sets that `self` was copied from.
     unsafe fn ask(&self, sets: Sets) -> c_int {
         // SAFETY: by the caller.
         unsafe { self.restore(sets) };
@@ -87,7 +87,7 @@ impl Asked {
     /// Waits. `None`: the plain call has to do it.
     ///
     /// # Safety
-    /// The sets are those of the call.
+    /// `sets` are the sets that `self` was copied from.
     unsafe fn wait(&self, sets: Sets, deadline: Option<Instant>) -> Option<c_int> {
         let events = |fd| (fd, self.events(fd));
         let mut asked = (0..self.count).map(events).filter(|&(_, events)| events != 0).peekable();

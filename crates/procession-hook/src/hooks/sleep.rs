@@ -10,7 +10,8 @@ use super::{deadline_in, duration_of, to_timespec};
 use crate::wait::{self, Refused, block, is_possible, may_wait};
 use crate::{errno, real};
 
-/// Sleeps until `deadline`. Returns the time that is left if the coroutine is told to end.
+/// Sleeps until `deadline`. If the coroutine is cancelled or terminated, returns the time that is
+/// left.
 fn until(deadline: Option<Instant>) -> Result<(), Duration> {
     let entry = errno::get();
     let slept = wait::sleep_until(deadline);
@@ -83,7 +84,7 @@ unsafe extern "C" fn clock_nanosleep(
         // SAFETY: by the caller.
         return unsafe { relative(time, rest) };
     }
-    // Asked again after each sleep, since the clock may have been set meanwhile.
+    // Computed again after each sleep, because the clock may have been set during the sleep.
     while let Some(left) = time_until(clock, time) {
         let begun = time_of(CLOCK_MONOTONIC);
         if until(deadline_in(left)).is_err() {

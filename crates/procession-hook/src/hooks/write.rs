@@ -10,7 +10,7 @@ use crate::transfer::{Forms, rest_of, total_of, whole};
 use crate::wait::{Side, block, is_possible};
 
 /// Returns `true` for the standard output and error. Rust's library holds a lock of the thread
-/// while it writes there, so another coroutine of the thread must not run meanwhile.
+/// while it writes there, so another coroutine of the thread must not run during the write.
 fn is_standard(fd: c_int) -> bool {
     matches!(fd, libc::STDOUT_FILENO | libc::STDERR_FILENO)
 }
@@ -205,7 +205,7 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
                     return unsafe { real::sendmsg(fd, message, flags | MSG_DONTWAIT) };
                 }
                 let rest = rest(done);
-                // SAFETY: by the caller. What comes with the data went with its first byte.
+                // SAFETY: by the caller. The control data was sent with the first byte.
                 unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags | MSG_DONTWAIT) }
             },
             no_wait: |fd, _| plain(fd),
