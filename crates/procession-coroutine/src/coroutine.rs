@@ -27,8 +27,8 @@ use crate::stacks::Stack;
 use crate::{overflow, thread_exit};
 
 /// The number of times that a suspended coroutine is unwound if it keeps catching that and
-/// suspending again. Each attempt costs a few microseconds. Code that catches more panics than that
-/// catches all of them.
+/// suspending again. Each attempt costs a few microseconds. Code that catches even more panics is
+/// taken to catch every panic.
 pub const UNWINDINGS: u32 = 100;
 
 /// The size in bytes of the largest closure that is written to the top of a stack. A larger closure
@@ -133,7 +133,8 @@ impl<I, Y> Suspender<'_, I, Y> {
     /// Returns `true` if the coroutine may be suspended now.
     ///
     /// It may not while a panic unwinds its stack. The panic is counted for the whole thread, so
-    /// all code that runs on the thread meanwhile would be treated as part of the panic.
+    /// all other code that runs on the thread during the suspension would be treated as part of the
+    /// panic.
     #[inline]
     pub fn may_suspend(&self) -> bool {
         !thread::panicking()
@@ -154,7 +155,7 @@ impl<I, Y> fmt::Debug for Suspender<'_, I, Y> {
 
 type Inner<I, Y, R> = corosensei::Coroutine<Input<I>, Y, R, Stack>;
 
-/// A function with a stack of its own, which can suspend itself in the middle.
+/// A function with its own stack, which can suspend itself in the middle.
 ///
 /// A coroutine stays on the thread that made it:
 ///
@@ -210,8 +211,8 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     /// At each suspension, all frames on the coroutine's stack keep the three parts of the
     /// [residual rule](crate#the-residual-rule):
     ///
-    /// 1. No thread-local and no other stackful coroutine holds a pointer to one of them that is
-    ///    taken to be scoped to the frame.
+    /// 1. No thread-local and no other stackful coroutine holds a pointer to a frame that is taken
+    ///    to be scoped to the frame.
     /// 2. No frame refers to a thread-local value, unless the coroutine ends before its thread
     ///    does.
     /// 3. Each frame can be unwound by a panic, unless the coroutine leaves the frame before it is
@@ -256,7 +257,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         let end = stack.end();
         let held = Held(Some(function));
         let inner = Inner::with_stack(stack, move |yielder, input| {
-            // The closure captures all of `held`, so that its `Drop` comes along.
+            // The closure captures all of `held`, and so also its `Drop`.
             let mut held = held;
             let function = held.0.take().expect("the function is taken only here");
             match input {
@@ -301,8 +302,8 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     /// # Safety
     /// The coroutine must not have been entered yet. Code that moves it to another thread is
     /// responsible for everything that lives on its stack at a suspension. Nothing there may be
-    /// bound to a thread: neither by its type, nor by the address of a thread-local (even one that
-    /// the compiler keeps across a call), nor by a foreign library.
+    /// bound to a thread: neither by its type, nor by the address of a thread-local (even an
+    /// address that the compiler keeps across a call), nor by a foreign library.
     pub unsafe fn let_migrate(&mut self) {
         self.stays = false;
     }
@@ -350,7 +351,8 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
     /// returns.
     ///
     /// # Errors
-    /// Returns an [`UnwindError`] if the coroutine panicked meanwhile, or if it cannot be unwound.
+    /// Returns an [`UnwindError`] if the coroutine panicked during the unwinding, or if it cannot
+    /// be unwound.
     pub fn unwind(&mut self) -> Result<Option<R>, UnwindError> {
         if self.inner.done() {
             return Ok(None);
@@ -373,7 +375,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         Err(UnwindError::Stuck)
     }
 
-    /// Gives up a coroutine that cannot be unwound. This does the same as dropping it, but without
+    /// Abandons a coroutine that cannot be unwound. This does the same as dropping it, but without
     /// trying to unwind again: its stack is leaked, and its thread never ends.
     pub fn leak(self) {
         let this = ManuallyDrop::new(self);

@@ -3,10 +3,10 @@
 //! `MADV_GUARD_INSTALL` (Linux 6.13) puts guards into the page tables. These guards split no
 //! mapping, so every stack can have one.
 //!
-//! If a probe finds that the kernel does not support that, each guard is a mapping of its own, made
-//! by `mprotect`. It costs two of the mappings that a process may have (`vm.max_map_count`, 65530
-//! by default). When all of them are used up, `malloc` fails, too. These guards therefore have a
-//! budget, and a stack beyond it is refused.
+//! If a probe finds that the kernel does not support that, each guard is a mapping made by
+//! `mprotect`. It costs two of the mappings that a process may have (`vm.max_map_count`, 65530 by
+//! default). When a process has used up its mappings, even `malloc` fails. These guards therefore
+//! have a budget, and a stack beyond the budget is refused.
 //!
 //! ## Rejected
 //! - Stacks without guards beyond the budget: an overflow would silently corrupt another stack.
@@ -163,8 +163,8 @@ pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
     let _ = unsafe { libc::munmap(start.as_ptr().cast(), length) };
 }
 
-/// Gives the memory of a range back to the system. When it is next touched, it reads as zeros. If
-/// it is released `lazily`, it may also read as before.
+/// Releases the memory of a range to the system. When the memory is next touched, it reads as
+/// zeros. If it is released `lazily`, it may also read as before.
 ///
 /// # Safety
 /// `[mapped]`, and nothing in the range is used any more.

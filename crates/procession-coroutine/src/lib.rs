@@ -1,7 +1,7 @@
 //! Coroutines on stacks that are guarded, reused, and never freed without being unwound.
 //!
-//! A [`Coroutine`] is a function with a stack of its own. It can suspend itself in the middle, and
-//! be resumed there later. [corosensei](https://docs.rs/corosensei) provides the switch between
+//! A [`Coroutine`] is a function with its own stack. It can suspend itself in the middle, and be
+//! resumed there later. [corosensei](https://docs.rs/corosensei) provides the switch between
 //! stacks. This crate adds the stacks ([`Stacks`]), and rules for coroutines that do not end
 //! normally.
 //!
@@ -30,7 +30,8 @@
 //! A coroutine stays on its thread: it is not `Send`. Thread-local addresses, `errno`, lock guards
 //! and values that are not `Send` therefore stay valid. A lock stays locked while its holder is
 //! suspended, so another coroutine that asks for it blocks the thread that alone can resume the
-//! holder. The frames of a coroutine still differ from those of an ordinary stack in three ways:
+//! holder. The frames of a coroutine still differ from the frames of an ordinary stack in three
+//! ways:
 //!
 //! - They do not always end in the reverse order of their beginnings.
 //! - The locals of the thread may be destroyed before they end.
@@ -42,7 +43,7 @@
 //! on the stack at that time.
 //!
 //! The caller of `Coroutine::new` is responsible even for code of other authors. If some code may
-//! break the rule, do not suspend inside of it.
+//! break the rule, do not suspend inside that code.
 //!
 //! ## 1. No thread-local points to a frame
 //!
@@ -80,12 +81,12 @@
 //! ```
 //!
 //! So either no such reference is held across a suspension, or the coroutine ends before its thread
-//! does. A coroutine ends by returning, by a panic, or by being dropped. One that is forgotten,
-//! leaked or stuck has not ended. The destructors of the thread's locals are part of the thread's
-//! end.
+//! does. A coroutine ends by returning, by a panic, or by being dropped. A coroutine that is
+//! forgotten, leaked or stuck has not ended. The destructors of the thread's locals are part of the
+//! thread's end.
 //!
 //! This crate helps, but only to a degree. If a thread has coroutines that have not ended, the
-//! thread waits when it comes to destroy a local of this crate. Locals that were first used after
+//! thread waits in the destructor of one of this crate's locals. Locals that were first used after
 //! the thread's first coroutine began are destroyed before that, and the main thread does not wait.
 //!
 //! ## 3. All frames can be unwound

@@ -34,8 +34,8 @@ use crate::header::Header;
 /// sixteen million stacks of the smallest size.
 const RANGES_MAX: usize = 4096;
 
-/// The size in bytes of the signal stack for a thread that has none. It has room for this handler,
-/// and for one that the signal is passed on to.
+/// The size in bytes of the signal stack for a thread without a signal stack. There is room for
+/// this handler, and for the handler that the signal is passed on to.
 const SIGNAL_STACK: usize = 64 << 10;
 
 /// The length in bytes of the longest report.
@@ -232,8 +232,8 @@ thread_local! {
     static PREPARED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes sure that this thread has a stack for signal handlers. std gives one to its threads; a
-/// thread that another language started may have none.
+/// Makes sure that this thread has a stack for signal handlers. std provides its own threads with a
+/// signal stack, but a thread that another language started may have none.
 #[inline]
 pub(crate) fn prepare_thread() {
     if !PREPARED.try_with(|prepared| prepared.replace(true)).unwrap_or(true) {

@@ -4,9 +4,10 @@
 //! below it. A stack is prepared, which means guarded, when it is first handed out, and stays
 //! prepared.
 //!
-//! A stack that comes back goes on top of a list. The next stack is taken from there, because that
-//! one is in the caches. Stacks that stay at the bottom of the list for a whole period were not
-//! needed in it; [`Stacks::expire`] gives their memory back to the system.
+//! A stack that is returned is pushed on top of a list. The next stack is taken from the top,
+//! because the stack used last is still in the caches. Stacks that stay at the bottom of the list
+//! for a whole period were not needed in that period, so [`Stacks::expire`] returns their memory to
+//! the system.
 //!
 //! ## Invariants
 //! - `[slab]` a slab is mapped until its `SizeClass` is dropped, and every [`Stack`] keeps its size
@@ -15,13 +16,13 @@
 //!   `free`, or one `Stack`.
 //!
 //! ## Rejected
-//! - A mapping for each stack: 8.6 us for a stack that is used once, instead of 8 ns for one that
-//!   is reused. It also costs two of the 65530 mappings that a process has.
-//! - Tops at the same place in each page: all of them fall into the same sets of the first-level
+//! - A mapping for each stack: 8.6 us for a stack that is used once, instead of 8 ns for a stack
+//!   that is reused. A mapping also costs two of the 65530 mappings that a process has.
+//! - Tops at the same place in each page: all tops fall into the same sets of the first-level
 //!   cache. Switching through a thousand coroutines takes 7.5 ns per switch instead of 2 ns.
-//! - A check of a word some pages below the top when a stack comes back, to find out if the stack
+//! - A check of a word some pages below the top when a stack is returned, to find out if the stack
 //!   was used deeply: a frame may skip any word, and the check itself creates the page table for
-//!   it. A deep stack that is used again and again is one of the few on top of the list.
+//!   it. A deep stack that is used again and again is among the few stacks on top of the list.
 
 use std::error::Error;
 use std::fmt;
@@ -102,14 +103,14 @@ impl StackError {
         Self { wanted: bytes, kind: StackErrorKind::System(error) }
     }
 
-    /// Returns `true` if the slab's own limit is reached. A stack is available again when one comes
-    /// back.
+    /// Returns `true` if the slab's own limit is reached. A stack is available again when another
+    /// stack is returned.
     pub fn is_limit(&self) -> bool {
         matches!(self.kind, StackErrorKind::Limit(_))
     }
 
-    /// Returns `true` if the program has too many guards or slabs, of this slab and others
-    /// together.
+    /// Returns `true` if all slabs of the program together have reached a limit of guards or of
+    /// slabs.
     pub fn is_exhausted(&self) -> bool {
         matches!(self.kind, StackErrorKind::Guards(_) | StackErrorKind::Mappings)
     }
@@ -155,7 +156,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets the number of stacks that may exist at once, including free ones. The default is 2^21.
+    /// Sets the number of stacks that may exist at the same time, including free stacks. The
+    /// default is 2^21.
     pub fn limit(mut self, stacks: usize) -> Self {
         self.limit = stacks;
         self
@@ -164,8 +166,8 @@ impl Builder {
     /// Sets how stacks are guarded.
     ///
     /// By default, a probe finds out if the kernel can put guards into the page tables. If it can,
-    /// stacks are guarded that way, otherwise by `mprotect`. Requesting a way that the kernel does
-    /// not support selects `mprotect`, too.
+    /// stacks are guarded that way, otherwise by `mprotect`. If you request a way that the kernel
+    /// does not support, `mprotect` is used.
     pub fn guards(mut self, guards: Guards) -> Self {
         self.guards = Some(guards);
         self
@@ -256,7 +258,7 @@ pub struct StackStats {
     pub out: usize,
     /// The largest value that `out` has had.
     pub out_max: usize,
-    /// The number of stacks in the lists of free ones.
+    /// The number of stacks in the free lists.
     pub free: usize,
     /// The number of times that a stack was reused.
     pub reused: usize,
@@ -264,7 +266,7 @@ pub struct StackStats {
     pub released: usize,
     /// The number of times that no stack was available.
     pub refused: usize,
-    /// The reserved address space in bytes. Only the part of it that was touched takes memory.
+    /// The reserved address space in bytes. Only pages that were touched take memory.
     pub reserved_bytes: usize,
 }
 
@@ -307,8 +309,8 @@ impl Stacks {
     /// is usable. Only touched memory counts as used.
     ///
     /// # Errors
-    /// Returns a [`StackError`] if the stack would be too large, a limit is reached, or the system
-    /// refuses memory.
+    /// Returns a [`StackError`] if the stack would exceed the largest size, a limit is reached, or
+    /// the system refuses memory.
     pub fn take(&self, bytes: usize) -> Result<Stack, StackError> {
         let taken = match span_bits_for(bytes) {
             Some(span_bits) => self.size(span_bits).take(),
@@ -332,8 +334,8 @@ impl Stacks {
         })
     }
 
-    /// Gives back the memory of free stacks that were not needed since the last call, for at most
-    /// 1024 stacks of each size.
+    /// Releases to the system the memory of free stacks that were not needed since the last call of
+    /// this method, for at most 1024 stacks of each size.
     ///
     /// Call this once in a period of some seconds, which should be long compared to the program's
     /// bursts. Returns `true` if a later call may find more memory to give back.
@@ -404,7 +406,7 @@ struct Slot {
     clean: bool,
 }
 
-// SAFETY: [slot] the owner of the slot is the only one that has the memory.
+// SAFETY: [slot] only the owner of the slot has the memory.
 unsafe impl Send for Slot {}
 // SAFETY: a slab is a range that stays mapped as long as its size class exists.
 unsafe impl Send for Slab {}
@@ -553,9 +555,9 @@ pub struct Stack {
     colour: u32,
 }
 
-// SAFETY: [slot] the owner of the stack is the only one that has the memory.
+// SAFETY: [slot] only the owner of the stack has the memory.
 unsafe impl Send for Stack {}
-// SAFETY: a shared reference gives only addresses.
+// SAFETY: a shared reference provides only addresses.
 unsafe impl Sync for Stack {}
 
 impl Stack {
@@ -580,7 +582,7 @@ impl Stack {
         StackPointer::new(top).expect("a stack is never at address 0")
     }
 
-    /// Returns the lowest address, which is that of the guard.
+    /// Returns the lowest address of the stack, which is the address of its guard.
     pub(crate) fn limit(&self) -> StackPointer {
         self.bottom.addr()
     }
@@ -650,7 +652,7 @@ impl StackCache {
         }
     }
 
-    /// Gives all stacks back to the slab.
+    /// Returns all stacks to the slab.
     pub fn clear(&mut self) {
         self.kept.clear();
     }
