@@ -20,8 +20,8 @@ use crate::tls::{self, TlsStream};
 
 /// Connects the client of hyper-util by the sockets of this crate.
 ///
-/// Give the client the [`Executor`](super::Executor) and the [`Timer`](super::Timer) of this
-/// module, too. Each connection is then a process. The client keeps connections to use them again.
+/// Also pass the [`Executor`](super::Executor) and the [`Timer`](super::Timer) of this module to
+/// the client. Each connection is then a process. The client keeps connections to use them again.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -72,7 +72,7 @@ impl Connector {
         Self::default()
     }
 
-    /// Connects to `https`, too, by TLS with `config`.
+    /// Also connects to `https`, by TLS with `config`.
     ///
     /// The client uses HTTP/2 on a connection if `config` names the protocol `h2` (ALPN) and the
     /// server chooses it.

@@ -26,8 +26,8 @@ use tower_service::Service;
 /// the second the path of a `readinessProbe`.
 ///
 /// [`around`](Self::around) puts the checks before the service of a [`Server`](super::Server), such
-/// as an axum `Router`. [`new`](Self::new) answers nothing else, for a port of its own, or as
-/// `route_service` of an axum `Router` that another server serves.
+/// as an axum `Router`. [`new`](Self::new) answers only the checks: use it on a separate port, or
+/// as `route_service` of an axum `Router` that another server serves.
 ///
 /// ```
 /// use procession::http::{HealthChecks, Server};

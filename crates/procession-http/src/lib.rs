@@ -1,8 +1,8 @@
 //! HTTP with [hyper](https://docs.rs/hyper), for processes.
 //!
 //! This is an inner crate of `procession`, and makes no promise of stability: any version may
-//! change or remove any item. Depend on `procession` instead, whose module `http` has the same
-//! items.
+//! change or remove any item. Depend on `procession` instead, because its module `http` has the
+//! same items.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

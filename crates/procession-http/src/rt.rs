@@ -31,7 +31,7 @@ where
 }
 
 /// Time for hyper, on the clock of the scheduler of the calling process or thread. On the test
-/// clock, the timeouts of hyper are in test time, too.
+/// clock, the timeouts of hyper are also in test time.
 ///
 /// ```
 /// use std::time::Duration;

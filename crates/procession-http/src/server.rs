@@ -121,7 +121,7 @@ impl<L: Listener + Send> Listener for Arc<L> {
 pub struct Peer(Option<SocketAddr>);
 
 impl Peer {
-    /// A client on this machine without an address, such as that of a Unix socket.
+    /// The address of a client on this machine without an address, for example at a Unix socket.
     pub const LOCAL: Self = Self(None);
 
     /// Returns the address of the client, if it has one.
@@ -228,28 +228,31 @@ struct Settings {
 /// | [`half_close_timeout`](Self::half_close_timeout) | 5 s | the request is dropped, and the connection is closed |
 /// | `handshake_timeout`, with TLS | 10 s | the connection is closed |
 ///
-/// The system limits the number of connections, too. Without a file descriptor, a connection waits
+/// The system also limits the number of connections. Without a file descriptor, a connection waits
 /// in the backlog. If the scheduler takes no more processes, the connection is closed. A service
 /// may take as long as it likes for a response; limit that in the service.
 ///
 /// # Clients that go away
 ///
-/// If the client of an HTTP/1.1 connection resets it, the server drops the future of the service,
-/// or the body of the response, at once. If the client ends its direction of the connection, the
-/// system does not say whether the client has closed the connection or waits for the response with
-/// its half closed. Such a client is answered as long as the
-/// [`half_close_timeout`](Self::half_close_timeout) permits. If a client has sent more than 16 KiB
-/// that the service does not read, the server notices a reset and the end of the client a second
-/// later, because it asks the system for them once a second. It does so for TCP and Unix streams,
-/// with and without TLS. Behind another [`Stream`](Listener::Stream), the request keeps its place
-/// until the service has answered it. With HTTP/2, the server drops the requests of a connection
-/// that has ended, and those that the client cancels.
+/// If the client of an HTTP/1.1 connection resets it, the server immediately drops the future of
+/// the service, or the body of the response. If the client ends its direction of the connection,
+/// the system does not say whether the client has closed the connection or waits for the response
+/// with its half closed. Such a client is answered as long as the
+/// [`half_close_timeout`](Self::half_close_timeout) permits.
+///
+/// If a client has sent more than 16 KiB that the service does not read, the server notices a reset
+/// and the end of the client up to a second later, because it asks the system once a second. The
+/// server does so for TCP and Unix streams, with and without TLS. Behind another
+/// [`Stream`](Listener::Stream), the request keeps its place until the service has answered it.
+///
+/// With HTTP/2, the server drops the requests of a connection that has ended, and each request that
+/// the client cancels.
 ///
 /// # Requests that are not valid
 ///
-/// The server itself answers a request that hyper cannot read, and a request whose number of `Host`
-/// fields is not valid: HTTP/1.1 demands one, and no version permits two. The response is 400, and
-/// the service sees no such request.
+/// The server itself answers a request that hyper cannot read, and a request without a valid number
+/// of `Host` fields: HTTP/1.1 demands one, and no version permits two. The response is 400, and the
+/// service sees no such request.
 ///
 /// # Closing
 ///
@@ -269,12 +272,12 @@ struct Settings {
 ///    unless something else has it ([`Arc`]). In a shutdown of the scheduler, a shared listener
 ///    [refuses](Listener::refuse) connections as well.
 /// 2. It cancels the process of each connection. Such a connection answers the requests that have
-///    begun, including one that has arrived in its socket, and closes. The response of HTTP/1.1
-///    says `connection: close`. If an HTTP/1.1 connection has no request, its client may send one
-///    within 1 s, because a request may be on its way; otherwise the connection closes then. An
-///    HTTP/2 connection says so by GOAWAY, and closes without a grace. This second, and the times
-///    of a closing connection, are shorter if a shutdown of the scheduler leaves less than four
-///    times as much.
+///    begun, including a request that has arrived in its socket, and closes. The response of
+///    HTTP/1.1 says `connection: close`. If an HTTP/1.1 connection has no request, its client may
+///    send one within 1 s, because a request may be on its way; otherwise the connection closes
+///    then. An HTTP/2 connection announces its end by GOAWAY, and closes without a grace. This
+///    second, and the times of a closing connection, are shorter if a shutdown of the scheduler
+///    leaves less than four times as much.
 /// 3. It returns once all connections have ended.
 ///
 /// So a child of a supervisor that serves ends after its last response. In a tree of *rest for
@@ -285,10 +288,10 @@ struct Settings {
 /// deadline cuts off is counted in
 /// [`Unfinished::requests`](procession_runtime::snapshot::Unfinished::requests).
 ///
-/// A client that *pipelines* sends further HTTP/1.1 requests before it has the first response. Of
-/// those, the server answers the one that is under way, and says `connection: close` unless the
-/// head of that response was sent before. The client must send the others again, over a new
-/// connection, as RFC 9112 (section 9.3.2) asks of it.
+/// A client that *pipelines* sends further HTTP/1.1 requests before it has the first response. The
+/// server answers only the request that is under way, and says `connection: close` unless the head
+/// of that response was sent before. The client must send its further requests again, over a new
+/// connection, as RFC 9112 (section 9.3.2) requires.
 ///
 /// Only a process that is [asked](procession_runtime::OnCancel::Ask) to end can drain: a child of a
 /// supervisor, a process of [`start`](procession_runtime::start()), or one of
@@ -296,16 +299,17 @@ struct Settings {
 /// [`spawn`](procession_runtime::spawn()) is dropped by a cancel.
 ///
 /// If the server is terminated or dropped while it drains, it terminates the connections that are
-/// left. If it is dropped before that, or the listener fails, the connections are told to end as in
-/// a drain, and nobody waits for them.
+/// left. If it is dropped before that, or the listener fails, the connections end as in a drain,
+/// but nobody waits for them.
 ///
 /// For example, `Scheduler::run_until_signal` drops its future. If that future serves, the shutdown
-/// waits for the connections, but the system resets those that wait in the backlog. So let a
-/// process serve, for example by [`start`](procession_runtime::start()), and await that process.
+/// waits for the connections, but the system resets the connections that still wait in the backlog.
+/// So let a process serve, for example by [`start`](procession_runtime::start()), and await that
+/// process.
 ///
-/// A connection that fails, or runs a service that panics, ends without an effect on others. The
-/// process of a connection is labelled with its peer, such as `http 127.0.0.1:4711`. With HTTP/2,
-/// each request has a process of its own.
+/// A connection that fails, or runs a service that panics, ends without an effect on other
+/// connections. The process of a connection is labelled with its peer, such as `http
+/// 127.0.0.1:4711`. With HTTP/2, each request has its own process.
 #[derive(Clone, Default)]
 #[must_use = "a server does nothing unless it serves"]
 pub struct Server {
@@ -322,13 +326,13 @@ impl Server {
         &mut self.settings.limits
     }
 
-    /// Sets how many connections there may be at once, at least 1. Further ones wait in the backlog
-    /// of the listener. `None` is no limit.
+    /// Sets how many connections may be open at the same time, at least 1. Further connections wait
+    /// in the backlog of the listener. `None` is no limit.
     ///
     /// Default: three quarters of the descriptors that the program may open (`ulimit -n`) when the
-    /// server begins to serve, so that services can open files and connections of their own however
-    /// many clients there are. If the system sets no limit, there is none. Servers of one program
-    /// do not know of each other.
+    /// server begins to serve, so that services can open their own files and connections however
+    /// many clients there are. If the system sets no limit, there is none. Each server counts only
+    /// its own connections, even if a program has several servers.
     ///
     /// A stream that was [upgraded](Self::upgrades) does not count.
     ///
@@ -381,11 +385,11 @@ impl Server {
     }
 
     /// Sets how long a client may take to make room for a part of a response. Each byte that it
-    /// takes begins the time anew. `None` is no limit. Default: 30 s.
+    /// takes restarts the time. `None` is no limit. Default: 30 s.
     ///
     /// The client of an HTTP/2 connection has up to twice the time to read a part of a response,
-    /// and must read 512 bytes per second on the whole. A response whose last part is handed over
-    /// counts as complete, so what is left of it is subject to the
+    /// and must read 512 bytes per second on the whole. A response counts as complete once its last
+    /// part is handed over. What is left to send is then subject to the
     /// [`idle_timeout`](Self::idle_timeout): a client that reads on gets the rest.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().write = timeout.into();
@@ -393,10 +397,10 @@ impl Server {
     }
 
     /// Sets how long a request of HTTP/1.1 may take if its client has ended its direction of the
-    /// connection. Each byte of the response that the client's system takes begins the time anew.
+    /// connection. Each byte of the response that the client's system takes restarts the time.
     /// `None` is no limit. Default: 5 s.
     ///
-    /// A client that has closed the connection, for example a browser whose page was reloaded,
+    /// A client that has closed the connection, for example a browser after a reload of its page,
     /// looks the same as a client that has closed its half and waits. So this limits both: how long
     /// an abandoned request keeps its place, and how long a half-closed client may wait. When the
     /// time is over, the future of the service is dropped.
@@ -441,7 +445,7 @@ impl Server {
         self
     }
 
-    /// Serves HTTP/2, too. Default: off.
+    /// Also serves HTTP/2. Default: off.
     ///
     /// A client chooses HTTP/2 by its first bytes ("prior knowledge"), or by ALPN with TLS.
     #[cfg(feature = "http2")]
@@ -452,8 +456,9 @@ impl Server {
 
     /// Serves over TLS. Default: off.
     ///
-    /// The handshake runs in the process of its connection, so a slow one delays no other. If
-    /// `config` names no protocols (ALPN), the server offers those that it speaks.
+    /// The handshake runs in the process of its connection, so a slow handshake delays no other
+    /// connection. If `config` names no protocols (ALPN), the server offers the protocols that it
+    /// speaks.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.settings.tls = Some(config);
@@ -524,7 +529,7 @@ impl Server {
     /// server is reached.
     ///
     /// # Cancellation
-    /// If the future is dropped before it completes, the connection is closed at once.
+    /// If the future is dropped before it completes, the connection is closed immediately.
     pub async fn serve_connection<I, S, B>(self, stream: I, service: S) -> Result<(), Error>
     where
         I: Read + Write + Send + Unpin + 'static,

@@ -92,7 +92,8 @@ impl<I: Read + Write + Unpin> TlsStream<I> {
         let mut io = Blocking { io: &mut self.io, task };
         let count = ready!(or_pending(self.tls.read_tls(&mut io)))?;
         if let Err(error) = self.tls.process_new_packets() {
-            // The alert that tells the peer. If there is no room for it, the peer does not get it.
+            // This sends the alert that reports the error to the peer. If there is no room for it,
+            // the peer does not get it.
             let _ = self.poll_send(task);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }

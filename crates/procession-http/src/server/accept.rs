@@ -24,7 +24,7 @@ use super::{BoxError, Listener, Peer, Settings, is_told};
 /// not longer (`net::accept::BACKLOG`).
 const BACKLOG_MAX: usize = 4096;
 
-/// The connections that are open. Dropping this tells them to end.
+/// The connections that are open. Dropping this asks them to end.
 struct Connections {
     open: Arc<Open>,
     /// Where the program has called `serve`. It is the place of the spawn for people.
@@ -113,7 +113,7 @@ impl Connections {
         }
     }
 
-    /// Tells all connections to end, and waits until they have.
+    /// Asks all connections to end, and waits until all have ended.
     async fn drain(&mut self) {
         self.is_draining = true;
         self.cancel();

@@ -53,7 +53,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns `true` if the wait for the next part has lasted too long.
+    /// Returns `true` if the wait for the next part has exceeded its limit.
     fn is_late(&mut self, task: &mut Context<'_>) -> bool {
         if self.stall.is_none() && self.whole.is_none() {
             return false;

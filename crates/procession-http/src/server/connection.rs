@@ -3,12 +3,12 @@
 //! # Rejected
 //! `server::conn::auto` and `GracefulShutdown` of hyper-util, instead of `Protocol` and
 //! `preface`:
-//! - A connection of `auto` that is told to end while it waits for the first bytes fails, so a
-//!   request that is in its socket is lost. Here it is answered.
+//! - If a connection of `auto` is asked to end while it waits for the first bytes, it fails, so a
+//!   request that is in its socket is lost. Here the request is answered.
 //! - `auto` does not tell which protocol it has found. The time limits differ for the two, and so
 //!   does what a response says at the end.
 //! - `GracefulShutdown` is a `watch` of tokio, in every program that serves. A cancel of the
-//!   process of a connection says the same, and tells a service that runs for long, too.
+//!   process of a connection has the same effect, and also reaches a service that runs for long.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -162,7 +162,7 @@ where
     ended.map(drop)
 }
 
-/// Tells a shutdown of the requests that are lost if the process of a connection is ended.
+/// Reports to a shutdown which requests are lost if the process of a connection is ended.
 struct CutOff<'a> {
     /// `None` once the connection has ended in its own way.
     own: Option<OwnProcess>,
@@ -172,7 +172,7 @@ struct CutOff<'a> {
 impl Drop for CutOff<'_> {
     fn drop(&mut self) {
         let unanswered = self.watch.unanswered();
-        // A panic of the service is a failure of its own, and has its report.
+        // A panic of the service is a separate failure, with its own report.
         if let Some(own) = &self.own
             && unanswered > 0
             && !std::thread::panicking()
@@ -237,7 +237,7 @@ enum Phase {
     HalfClosed,
 }
 
-/// The progress of a connection towards its end, once it was told to end or was idle for too long.
+/// The progress of a connection towards its end, once it was asked to end or its idle time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,
@@ -304,7 +304,7 @@ impl PhaseClock<'_> {
         }
     }
 
-    /// Begins the time limit of a new phase, or that of the next request.
+    /// Begins the time limit of a new phase or of the next request.
     fn look(&mut self, sleep: Pin<&mut Sleep>) {
         let (phase, begun) = (self.phase(), self.watch.requests().begun);
         if self.phase == Some(phase) && self.begun == begun {
@@ -367,10 +367,10 @@ impl PhaseClock<'_> {
         self.limit = None;
     }
 
-    /// Begins the end of a connection whose process was asked to end.
+    /// Begins the end of a connection after its process was asked to end.
     fn ask(&mut self) {
         if self.watch.is_multiplexed || self.watch.requests().active > 0 {
-            // The protocol tells the client.
+            // The protocol announces the end to the client.
             return self.try_last();
         }
         self.watch.end();
@@ -416,7 +416,7 @@ async fn run<I: Read + Unpin + 'static>(
                     return end(ended, ConnectionEnd::Open);
                 }
                 clock.ending = Ending::Head;
-                // From here on, the limits are those of an end.
+                // From here on, the limits of a connection that ends hold.
                 clock.phase = None;
             }
             let waits_for_head = watch.is_heard() && clock.phase() == Phase::Head;

@@ -20,7 +20,7 @@ pub(super) struct ServerLimits {
     pub(super) handshake: Option<Duration>,
 }
 
-/// The number of connections that there may be at once.
+/// The number of connections that may be open at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Most {
     /// Three quarters of the descriptors of the program. The rest is for what services open.
@@ -51,7 +51,7 @@ fn share(descriptors: Option<u64>) -> usize {
 /// minutes.
 pub(super) const TIME_PER_BYTE: Duration = Duration::from_nanos(1_000_000_000 / BYTES_PER_SECOND);
 
-/// Slowest rate of a client that still counts as one that reads or writes.
+/// Slowest rate at which a client still counts as a client that reads or writes.
 pub(super) const BYTES_PER_SECOND: u64 = 512;
 
 /// How long a client that keeps its connection may take to send one more request, once the server
@@ -64,8 +64,8 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(super) const AHEAD_MAX: usize = 16 * 1024;
 
 /// How often a connection asks the system for its client, if more than [`AHEAD_MAX`] bytes of the
-/// client lie before its end, and the service reads none of them. A service that computes for so
-/// long hardly notices a system call, and the place of a client that has gone is soon free.
+/// client lie before its end, and the service reads no byte. A service that computes for so long
+/// hardly notices a system call, and the place of a client that has gone is soon free.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the closing of a connection waits for the next bytes of the client, or for its end. It

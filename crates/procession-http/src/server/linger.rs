@@ -2,9 +2,9 @@
 //!
 //! If a connection is closed while bytes of its client are unread, or more bytes arrive later, the
 //! system resets the connection. A client that is reset loses the part of the answer that it has
-//! not read yet. So the server first shuts down its write direction, which tells the client that
-//! the answer is complete, and then reads and discards what the client sends until the client
-//! closes the connection, too. Bytes and time are bounded.
+//! not read yet. So the server first shuts down its write direction, which says that the answer is
+//! complete. It then reads and discards what the client sends until the client also closes the
+//! connection. Bytes and time are bounded.
 
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
@@ -36,7 +36,7 @@ pub(super) async fn linger<I: Read + Write + Unpin>(mut stream: I) {
         loop {
             match discard(&mut stream, task) {
                 Poll::Ready(count) if (1..left).contains(&count) => left -= count,
-                // The end, an error, or too many bytes.
+                // The end, an error, or more bytes than the limit.
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => break,
             }

@@ -16,8 +16,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Reads until the protocol is known. Returns the bytes that were read, and `true` if they are the
 /// beginning of HTTP/2.
 ///
-/// Once the running process is cancelled, returns what has arrived. If that is too little to tell,
-/// it is treated as HTTP/1.1.
+/// Once the running process is cancelled, returns what has arrived. If the bytes do not yet show
+/// the version, the connection is treated as HTTP/1.1.
 pub(super) async fn read<I: Read + Unpin>(stream: &mut I) -> Result<(Vec<u8>, bool), Error> {
     let own = OwnProcess::get();
     let mut bytes = Vec::new();

@@ -19,8 +19,8 @@ use procession_sync::Mutex;
 use super::limits::{AHEAD_MAX, LOOK_EVERY};
 use super::watch::ConnectionWatch;
 
-/// A stream that ends with an error if the peer does not read for too long. It also notes what
-/// arrives.
+/// A stream that ends with an error if the peer does not read for longer than the limit. It also
+/// notes what arrives.
 struct WatchedStream<I> {
     io: I,
     /// Bytes that were read before the protocol asked for them.
@@ -64,7 +64,7 @@ impl<I> SharedStream<I> {
         Self(Arc::clone(&self.0))
     }
 
-    /// Returns the stream, unless something else has a handle of it.
+    /// Returns the stream, unless another handle exists.
     pub(super) fn into_inner(self) -> Option<I> {
         Arc::into_inner(self.0).map(|watched| watched.into_inner().io)
     }
@@ -246,7 +246,8 @@ impl<I: Read + Unpin> Read for WatchedStream<I> {
         let polled = Pin::new(&mut self.io).poll_read(task, buffer);
         self.is_read = polled.is_pending();
         if polled.is_ready() {
-            // The end of the stream ends the connection, so it may count, too.
+            // The end of the stream may count as bytes that arrived, because it ends the
+            // connection.
             self.hear();
         }
         polled

@@ -1,10 +1,10 @@
-//! What the parts of one connection know of each other.
+//! What the parts of one connection know about the other parts.
 //!
 //! The parts are the stream, the service, the bodies of responses, and the process that runs the
-//! connection and watches its time limits. In HTTP/1.1 all of them run in that process. In HTTP/2
-//! each request is a process, so the values are atomic. They only decide when a time limit begins
-//! and whether it was reached: each is looked at again when a timer fires, so nothing is ordered by
-//! them, and all accesses are relaxed.
+//! connection and watches its time limits. In HTTP/1.1 all parts run in that process. In HTTP/2
+//! each request is a process, so the values are atomic. The values only decide when a time limit
+//! begins and whether it was reached: each is looked at again when a timer fires, so nothing is
+//! ordered by them, and all accesses are relaxed.
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ impl ConnectionWatch {
         }
     }
 
-    /// Returns the number of requests whose clients do not have the whole answer. Of an answer that
-    /// is complete and waits for the stream, only the last one is known.
+    /// Returns the number of requests that are not completely answered at the client. If complete
+    /// answers wait for the stream, only the last answer is known.
     pub(super) fn unanswered(&self) -> u64 {
         u64::from(self.requests().active).max(u64::from(self.held_up.load(Relaxed)))
     }
@@ -169,8 +169,8 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         self.hold(false);
-        // What was read belongs to this request, or to a later one that came with it. In the second
-        // case the time of the later one counts from its next bytes.
+        // What was read belongs to this request, or to a later request that arrived with it. In the
+        // second case, the time of the later request counts from its next bytes.
         self.watch.heard.store(false, Relaxed);
         self.watch.requests.fetch_sub(1, Relaxed);
     }
