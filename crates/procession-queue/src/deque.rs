@@ -88,7 +88,7 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
     }
 
     /// Pops the oldest item. A scheduler does this once in a while, so that new items do not starve
-    /// old ones.
+    /// old items.
     #[inline]
     pub fn pop_oldest(&self) -> Option<T> {
         self.0.pop_oldest()
@@ -102,7 +102,7 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.steal_half(&victim.0, Arrange::OldestLast)
     }
 
-    /// Returns the number of queued items. Thieves may take some of them at any time.
+    /// Returns the number of queued items. Thieves may take items at any time.
     pub fn len(&self) -> usize {
         self.0.len()
     }

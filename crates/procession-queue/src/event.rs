@@ -39,9 +39,10 @@
 //! ## Why it works
 //! `Publish` succeeds only on the word that was loaded, which was not `CLOSED`. In the order of the
 //! word's changes, a push is therefore either before `Close` or after it. If it is before, its node
-//! is among those that `Close` or an earlier `Detach` took. If it is after, the push sees `CLOSED`.
+//! is among the nodes that `Close` or an earlier `Detach` took. If it is after, the push sees
+//! `CLOSED`.
 //!
-//! Nodes leave only all at once. If the word still equals the loaded word, it still heads the same
+//! All nodes leave together. If the word still equals the loaded word, it still heads the same
 //! list, even if the first node was freed and allocated again in between. So there is no ABA
 //! problem.
 //!
@@ -55,9 +56,9 @@
 //! ## Allowed
 //! Take may miss a push that is not visible to this thread yet (crate documentation, *Parking*).
 //!
-//! Between `Publish` and `Carry`, the count is 65536 too small. `len` corrects this, with two
-//! exceptions: more than 65536 messages are queued, or two pushers that are 65536 pushes apart are
-//! both delayed there.
+//! Between `Publish` and `Carry`, the count is 65536 below the number of messages. `len` corrects
+//! this, with two exceptions: more than 65536 messages are queued, or two pushers that are 65536
+//! pushes apart are both delayed there.
 //!
 //! ## Rejected
 //! - A linked queue with one swap per push (Vyukov's). A sender that is preempted between its two
@@ -65,7 +66,7 @@
 //! - Backing off after a failed push, by up to 8, 64 or 512 pauses: no difference in `bench fanin`.
 //!   The same holds for a write to the word's cache line before the load, so that the line moves to
 //!   this processor once and not twice.
-//! - A count in a word of its own for all pushes, which is a second read-modify-write: `fanin` took
+//! - A count in a separate word for all pushes, which is a second read-modify-write: `fanin` took
 //!   23 % more time, `pingpong` 6 %.
 //! - A `Detach` that leaves `ARMED` after a single node, which spares the next wait its `Arm`. It
 //!   saved 6 % of `ring` and `pingpong`, but a push while the consumer works on that item then
@@ -78,9 +79,9 @@
 //! - `[detached]` nodes that a successful `Detach` or `Close` took can be reached from nowhere
 //!   else.
 //! - `[unpublished]` a node belongs to its pusher alone before its `Publish`.
-//! - `[kind]` the kind of a link tells what its node is: `SYSTEM` for a `Node<S>`, `HEADED` for a
-//!   `Node<(S, M)>`, `IN_BLOCK` for a `Node<M>` in a block, and 0 for another `Node<M>`. All but
-//!   those in blocks were allocated as boxes.
+//! - `[kind]` the kind of a link determines what its node is: `SYSTEM` for a `Node<S>`, `HEADED`
+//!   for a `Node<(S, M)>`, `IN_BLOCK` for a `Node<M>` in a block, and 0 for another `Node<M>`. All
+//!   nodes except the nodes in blocks were allocated as boxes.
 //! - `[exposed]` a link is a number, and leads to the node that is at that address now. Between
 //!   `Load` and `Publish`, a node may be taken and freed, and another node be allocated and pushed
 //!   at the same address. `Publish` then succeeds, and the new node leads to the second one. A
@@ -179,8 +180,8 @@ const ARMED: usize = 2;
 const CLOSED: usize = 3;
 
 /// The number of bits of the word that hold the count. On x86-64, addresses leave 16 bits free
-/// unless a program asks for larger ones (5-level paging). On other targets these bits may hold
-/// tags, or do not exist.
+/// unless a program asks for larger addresses (5-level paging). On other targets these bits may
+/// hold tags, or do not exist.
 const COUNT_BITS: u32 =
     if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) { 16 } else { 0 };
 
@@ -319,7 +320,8 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
 
     #[inline]
     fn swap_if(&self, seen: Word, new: Word, success: Ordering) -> Result<(), Word> {
-        // Relaxed on failure: the caller either retries with the new value or gives up.
+        // Relaxed on failure: the caller either retries with the new value or returns without a
+        // push.
         self.newest.compare_exchange_weak(seen.0, new.0, success, Relaxed).map(drop).map_err(Word)
     }
 
@@ -402,8 +404,8 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     /// `CLOSED`; the node must already link to its list. Returns `None` if the queue is closed.
     ///
     /// # Safety
-    /// `[unpublished]` and `[kind]`: the node belongs to the caller, who gives it away if this
-    /// returns `Some`. Its address is at most `LINK`.
+    /// `[unpublished]` and `[kind]`: the node belongs to the caller. If this returns `Some`, the
+    /// caller has passed it to the queue. Its address is at most `LINK`.
     #[inline]
     unsafe fn publish<T>(&self, node: *mut Node<T>, kind: usize, mut seen: Word) -> Option<Pushed> {
         // [exposed]
@@ -431,8 +433,8 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
                         word
                     };
                     if is_counted && carry_of.count() == 0 {
-                        // Ordering: Release pairs with the Acquire of `len`, which then sees
-                        // `Publish`, too.
+                        // Ordering: Release pairs with the Acquire of `len`, which then also sees
+                        // `Publish`.
                         self.carried.fetch_add(1, Release);
                     }
                     return Some(if seen.is(ARMED) { Pushed::Wake } else { Pushed::Queued });
@@ -506,9 +508,9 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
     }
 
     pub(crate) fn len(&self, taken: u32) -> u32 {
-        // Ordering: Acquire pairs with the Release of `Carry`. Each carry that is seen here comes
-        // with its `Publish`, so no message is counted twice. A carry that is not seen yet makes
-        // the length too small, as before `Carry`.
+        // Ordering: Acquire pairs with the Release of `Carry`. If a carry is seen here, its
+        // `Publish` is also seen, so no message is counted twice. If a carry is not seen yet, the
+        // length is below the number of messages, as before `Carry`.
         let carried = self.carried.load(Acquire);
         let seen = self.see();
         if seen.is(CLOSED) {
@@ -540,8 +542,8 @@ impl<M, S, const MUTATION: u8> Drop for Stack<M, S, MUTATION> {
     }
 }
 
-/// A queue from many producers to one consumer, which takes everything queued at once. It can be
-/// closed.
+/// A queue from many producers to one consumer. The consumer takes everything queued in one step.
+/// The queue can be closed.
 ///
 /// If a consumer finds nothing, it [arms](EventQueue::arm) the queue before it sleeps. The first
 /// push after that asks its caller to wake the consumer; all other pushes ask for nothing.
@@ -554,8 +556,9 @@ impl<M, S, const MUTATION: u8> Drop for Stack<M, S, MUTATION> {
 /// itself is a pointer and a count, whatever it carries. Each queued item takes its own size and a
 /// pointer.
 ///
-/// A queue can carry items of a second type beside messages, in one common order. A runtime uses
-/// them to send its own notices to a process. They make messages no larger and no slower.
+/// A queue can carry messages and items of a second type, in one common order. For example, a
+/// runtime uses such items to send its own notices to a process. They make messages no larger and
+/// no slower.
 ///
 /// ```
 /// use procession_queue::{Closed, Entry, Event, EventQueue, Pushed};
@@ -699,8 +702,8 @@ impl<M, S> EventQueue<M, S> {
     /// 0 if the queue is closed.
     ///
     /// The consumer must count the messages that it takes. Its count wraps after 2^32. While others
-    /// push, the answer may be slightly too small or too large. If more than 65536 messages are
-    /// queued, it may be too small by 65536 for a moment.
+    /// push, the answer may be slightly below or above the number of messages. If more than 65536
+    /// messages are queued, the answer may be 65536 below the number for a moment.
     ///
     /// ```
     /// let queue = procession_queue::EventQueue::new();
@@ -753,7 +756,7 @@ pub struct Batch<M, S = Infallible> {
 
 // SAFETY: [detached], the batch owns its nodes and their items.
 unsafe impl<M: Send, S: Send> Send for Batch<M, S> {}
-// SAFETY: a shared reference gives no access to an item.
+// SAFETY: a shared reference provides no access to an item.
 unsafe impl<M: Send, S: Send> Sync for Batch<M, S> {}
 
 impl<M, S> Batch<M, S> {
@@ -768,7 +771,7 @@ impl<M, S> Batch<M, S> {
     /// `[detached]`: `newest` is `NONE`, or heads a list of nodes that no other thread can reach.
     #[inline]
     unsafe fn from_newest(newest: Link) -> Self {
-        // The batch is written to memory only when it is complete. Loading two fields at once that
+        // The batch is written to memory only when it is complete. A wide load of two fields that
         // were just stored one by one would wait for both stores.
         let (mut oldest, mut link, mut length) = (NONE, newest, 0);
         while link != NONE {
@@ -854,7 +857,7 @@ impl<M, S> Batch<M, S> {
         if oldest == NONE {
             return false;
         }
-        // SAFETY: [detached], the node belongs to this batch alone, and then to the other one.
+        // SAFETY: [detached], the node belongs to this batch alone, and then to `other`.
         self.oldest = unsafe { std::mem::replace(&mut (*node(oldest)).next, NONE) };
         self.length -= 1;
         other.append(Self { oldest, newest: oldest, length: 1, items: PhantomData });

@@ -93,7 +93,7 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
         self.0.room(CAPACITY)
     }
 
-    /// Returns the number of queued items. Thieves may take some of them at any time.
+    /// Returns the number of queued items. Thieves may take items at any time.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,8 +1,9 @@
 //! # Global queue protocol
 //!
 //! ## Problem
-//! Any worker must be able to find the work that comes from outside the workers or overflows their
-//! deques, oldest first. Workers look here often, so finding nothing must cost next to nothing.
+//! Work that was submitted from outside the workers, or that overflows their deques, must be
+//! available to any worker, oldest first. Workers look here often, so finding nothing must cost
+//! next to nothing.
 //!
 //! ## States
 //! `items` is protected by the lock. `length` is the number of items; it is written only under the
@@ -18,8 +19,8 @@
 //! fence (crate documentation, *Parking*).
 //!
 //! ## Rejected
-//! A lock-free queue, and a queue in shards. Workers come here once in 61 dispatches and take
-//! batches of up to 17 items; an overflowing deque pushes up to 129 items at once. The lock is
+//! A lock-free queue, and a queue in shards. Workers look here once in 61 dispatches and take
+//! batches of up to 17 items; an overflowing deque pushes up to 129 items in one call. The lock is
 //! therefore rarely contended, see the benchmark `push/contended`. This needs to be measured again
 //! on more than two cores.
 //!
@@ -37,12 +38,13 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use procession_sync::{Mutex, lock_with_backoff};
 
-/// The number of items that a worker takes at most, in addition to the one that it runs. It is
-/// large enough that workers come here rarely, and small enough to leave something to the others.
+/// The number of items that a worker takes at most, in addition to the item that it runs. It is
+/// large enough that workers look here rarely, and small enough to leave something to other
+/// workers.
 const BATCH_MAX: usize = 16;
 
-/// A buffer with a larger capacity than this is halved when less than a quarter of it is in use.
-/// Smaller buffers are kept.
+/// A buffer with a larger capacity than this is halved when less than a quarter is in use. Smaller
+/// buffers are kept.
 const SHRINK_MIN: usize = 1024;
 
 /// A FIFO queue for work that no worker owns.

@@ -7,11 +7,11 @@
 //! Work that must wait its turn goes into the worker's **FIFO ring** ([`fifo`]) instead. Thieves
 //! can halve it in the same way.
 //!
-//! The **global queue** ([`Global`]) holds work that comes from outside the workers, and work that
-//! overflows their deques.
+//! The **global queue** ([`Global`]) holds work that was submitted from outside the workers, and
+//! work that overflows their deques.
 //!
 //! An **event queue** ([`EventQueue`]) carries messages from many producers to one consumer, which
-//! takes everything queued at once. A queue that was closed returns each later message to its
+//! takes everything queued in one step. A queue that was closed returns each later message to its
 //! producer, so a message is either delivered or handed back.
 //!
 //! Every queued item can be stolen at any time, whatever its owner is doing. A worker that is stuck
@@ -20,8 +20,8 @@
 //! # The search for work
 //!
 //! A worker without work asks its own deque first, then its FIFO ring, then the global queue, and
-//! then the other workers. Each search of the others starts at a random one, so that thieves
-//! spread.
+//! then the other workers. It starts each search of the other workers at a random worker, so that
+//! thieves spread.
 //!
 //! ```
 //! use procession_queue::{Global, Steal, deque, fifo};
@@ -97,14 +97,15 @@
 //! 3. It looks at every queue once more.
 //!
 //! A pusher executes `fence(SeqCst)` after its push, and looks for announcements after that. One of
-//! the two fences comes first, so either the worker finds the item or the pusher finds the worker.
-//! The operations of this crate do not contain that fence, since most pushes need none.
+//! the two fences is first in the total order, so either the worker finds the item or the pusher
+//! finds the worker. The operations of this crate do not contain that fence, because most pushes do
+//! not need it.
 //!
 //! # Blocking and reclamation
 //!
 //! The deque, the ring and the event queue are lock-free. [`Global`] holds a lock while it moves a
 //! few items. Except for the `Drop` of items in a queue that is dropped, no code of the caller runs
-//! inside any of them.
+//! inside a queue.
 #![deny(clippy::unwrap_used)]
 
 pub mod deque;

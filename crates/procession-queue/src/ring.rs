@@ -5,9 +5,9 @@
 //! ## Problem
 //! A thief should take half of a queue with one compare-and-swap, while the owner works at the
 //! newest end. With a Chase-Lev owner that is impossible. Its thief reads `top` and `bottom`,
-//! copies k items, and moves `top` by k. The CAS proves only that `top` did not move. Meanwhile the
-//! owner pops below `bottom` without a CAS, and may have taken some of the k items. One item then
-//! runs twice, and `top` overtakes `bottom`, so the next push is lost.
+//! copies k items, and moves `top` by k. The CAS proves only that `top` did not move. In between,
+//! the owner pops below `bottom` without a CAS, and may have taken some of the k items. One item
+//! then runs twice, and `top` overtakes `bottom`, so the next push is lost.
 //! (`models::chase_lev_half_steal_doubles_an_item` exhibits this interleaving.)
 //!
 //! ## States
@@ -34,19 +34,19 @@
 //!
 //! Owner, oldest: `OldClaim` CAS `head + 1`, then `taken + 1`; the item at head is the owner's.
 //!
-//! Thief: `Look` load `claims`, then `pushes`; a length over the capacity comes from a stale pair
-//! of reads, so retry · `Claim` CAS `head + k` · `Copy` the k slots · `Done` add k to `done`.
+//! Thief: `Look` load `claims`, then `pushes`; a length over the capacity is from a stale pair of
+//! reads, so retry · `Claim` CAS `head + k` · `Copy` the k slots · `Done` add k to `done`.
 //!
 //! ## Why it works
 //! - *Nothing is claimed twice.* Every claim, at either end, is a successful CAS on the one word
 //!   that holds both ends. Claims are therefore totally ordered, and each was made against the ends
 //!   that its predecessor left.
-//! - *Nothing unwritten is claimed.* A successful `Claim` proves that no pop came between `Look`
-//!   and it. Every push since then only added to the end, so an index that was below
-//!   `pushes - pops` is still in the queue. The value of `pushes` is at least as new as that of
-//!   `pops`, because every claim releases it. If `pushes` is read after further pushes and pops,
-//!   the length may be too great, but then the `Claim` fails. A length over the capacity is not
-//!   tried at all.
+//! - *Nothing unwritten is claimed.* A successful `Claim` proves that no pop happened between
+//!   `Look` and `Claim`. Every push since then only added to the end, so an index that was below
+//!   `pushes - pops` is still in the queue. The value of `pushes` is at least as new as the value
+//!   of `pops`, because every claim releases it. If `pushes` is read after further pushes and pops,
+//!   the length may exceed the number of items, but then the `Claim` fails. A length over the
+//!   capacity is not tried at all.
 //! - *Nothing is read before it is written.* `Publish` releases the slot, and `Look` acquires it.
 //! - *Nothing is overwritten while it is copied.* `done + taken <= head` always holds. If `done` is
 //!   read first and `head` then equals the sum, no thief was copying at the moment of the first
@@ -63,7 +63,7 @@
 //! - A thief is fooled if it sleeps between `Look` and `Claim` through an exact multiple of 2^32
 //!   pops while no other thief claims. At 5 ns per pop that is a sleep of at least 21 s, and a
 //!   chance of one in 2^32 to wake at the wrong pop. The same holds if the owner makes an exact
-//!   multiple of 2^32 pushes without one pop while thieves take all of them.
+//!   multiple of 2^32 pushes without one pop while thieves take all the items.
 //!
 //! ## Rejected
 //! - A private part of the deque that only its owner sees (a split deque): 1.3 ns per push and pop
@@ -81,8 +81,8 @@
 //! ## Invariants
 //! - `[owner]` exactly one [`Owned`] exists for each ring, and it is not `Sync`: its methods never
 //!   run concurrently.
-//! - `[claimed]` the thread that moved `claims` over an index is the only one that reads the slot,
-//!   and reads it once.
+//! - `[claimed]` only the thread that moved `claims` over an index reads the slot, and reads it
+//!   once.
 //! - `[free]` a slot at an index in `[tail, floor + CAPACITY)` holds nothing, and only the owner
 //!   accesses it.
 //!
@@ -109,7 +109,7 @@ pub(crate) mod mutation {
     pub(crate) const PUBLISH_RELAXED: u8 = 1;
     /// `Done` does not release the copies.
     pub(crate) const DONE_RELAXED: u8 = 2;
-    /// `Done` comes before `Copy`.
+    /// `Done` is before `Copy`.
     pub(crate) const DONE_BEFORE_COPY: u8 = 3;
     /// `Reclaim` reads `head` before `done`.
     pub(crate) const HEAD_BEFORE_DONE: u8 = 4;
@@ -170,7 +170,7 @@ unsafe impl<T: Send, const CAPACITY: usize, const MUTATION: u8> Send
     for Ring<T, CAPACITY, MUTATION>
 {
 }
-// SAFETY: as above; a shared reference gives no shared access to an item.
+// SAFETY: as above; a shared reference provides no shared access to an item.
 unsafe impl<T: Send, const CAPACITY: usize, const MUTATION: u8> Sync
     for Ring<T, CAPACITY, MUTATION>
 {
@@ -335,7 +335,7 @@ pub(crate) enum Arrange {
     OldestLast,
 }
 
-/// The owner's side of a ring. It has cache lines of its own, since every push writes to it.
+/// The owner's side of a ring. It has separate cache lines, because every push writes to it.
 #[repr(align(128))]
 pub(crate) struct Owned<T, const CAPACITY: usize, const MUTATION: u8> {
     ring: Arc<Ring<T, CAPACITY, MUTATION>>,
@@ -416,8 +416,8 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
             (self.ring.done.0.load(Acquire), head)
         } else {
             // Ordering: Acquire pairs with the Release of `Done`. The copies are complete, and the
-            // `head` that is read next is at least the one that their claims left. For why `done`
-            // comes first, see `Reclaim` in the module documentation.
+            // `head` that is read next is at least the `head` that their claims left. For why
+            // `done` is read first, see `Reclaim` in the module documentation.
             let done = self.ring.done.0.load(Acquire);
             (done, Claims(self.ring.claims.0.load(Relaxed)).head())
         };
@@ -568,7 +568,7 @@ impl<T, const CAPACITY: usize, const MUTATION: u8> Owned<T, CAPACITY, MUTATION> 
     }
 
     /// Takes half of `victim`, rounded up, or as much as there is room for. Returns the oldest item
-    /// and adds the others to this ring.
+    /// and adds the rest to this ring.
     pub(crate) fn steal_half<const VICTIM: usize>(
         &self,
         victim: &Ring<T, VICTIM, MUTATION>,

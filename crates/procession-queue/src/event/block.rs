@@ -7,14 +7,14 @@
 //!
 //! ## States
 //! A *block* is one allocation with room for the nodes of many messages. Its head counts the nodes
-//! that are *live*: those in queues, and those that are not used yet.
+//! that are *live*: the nodes in queues, and the nodes that are not used yet.
 //!
 //! ## Steps
 //! - Fill: the sender writes a node of its block and pushes it (`Publish` in `event.rs`). If the
 //!   queue is closed, the next message has that node.
-//! - Take: the taker moves the message out of its node, and adds the node to those that its thread
-//!   has taken of this block. If the thread has taken nodes of another block before, it `Leave`s
-//!   with these. It also does so when it ends.
+//! - Take: the taker moves the message out of its node, and counts the node among the nodes that
+//!   its thread has taken of this block. If the thread has taken nodes of another block before, it
+//!   `Leave`s with these. It also does so when it ends.
 //! - Give up: the sender `Leave`s with the nodes that it has not used.
 //! - `Leave`: lower the count. If it is zero then, `Free` the block.
 //!
@@ -22,16 +22,16 @@
 //!
 //! ## Why it works
 //! Each node leaves once: with the thread that took it, or with the sender if it was never in a
-//! queue. So the count is zero when the last of them leaves, and no other thread touches the block
+//! queue. So the count is zero when the last node leaves, and no other thread touches the block
 //! afterwards. Until then the count is not zero, so a block that a thread remembers exists. The
-//! leaves are read-modify-writes of one word, so the last one acquires what was released by all
-//! others, and frees the block after them.
+//! leaves are read-modify-writes of one word, so the last leave acquires what was released by all
+//! other leaves, and frees the block after them.
 //!
 //! ## Allowed
 //! One message that is not taken keeps the memory of its block. This is why a block is small, and
-//! why messages that would share it with few others have nodes of their own. A block has no owner:
-//! it may outlive its sender and all queues. A thread may keep one block whose messages it has
-//! taken until it takes a message of another one.
+//! why messages that would share it with few others have separate nodes. A block has no owner: it
+//! may outlive its sender and all queues. A thread that has taken messages of a block may keep the
+//! block until the thread takes a message of another block.
 //!
 //! ## Rejected
 //! A `Leave` for each message: `bench group_broadcast` took 113 ns for each message instead of 104.
@@ -66,12 +66,12 @@ use super::{LINK, Node};
 /// The size of a block, and its alignment.
 const BYTES: usize = 512;
 
-/// The distance of the first node from the head, at least. The count has a cache line of its own,
+/// The distance of the first node from the head, at least. The count has its own cache line,
 /// because takers write it while the sender writes nodes.
 const FIRST: usize = 64;
 
-/// The minimum number of messages that share a block. A guess: fewer save little, and each of them
-/// may keep the whole block.
+/// The minimum number of messages that share a block. This is a guess: fewer messages save little,
+/// and each message may keep the whole block.
 pub(crate) const SHARERS: usize = 8;
 
 const LAYOUT: Layout = match Layout::from_size_align(BYTES, BYTES) {
@@ -84,8 +84,8 @@ const _: () = assert!(size_of::<BlockHead>() <= FIRST && align_of::<BlockHead>()
 struct BlockHead {
     /// The number of live nodes.
     live: AtomicU32,
-    /// Stands for the memory of the block, so that loom sees who uses it, who frees it, and
-    /// that it is freed.
+    /// Stands for the memory of the block, so that loom sees which thread uses it, which thread
+    /// frees it, and that it is freed.
     #[cfg(procession_loom)]
     memory: procession_sync::Arc<procession_sync::cell::UnsafeCell<()>>,
     /// The planted defect.
@@ -240,7 +240,7 @@ impl<M> SharedNodes<M> {
     /// The number of nodes of a block.
     const CAPACITY: usize = BYTES.saturating_sub(Self::FIRST) / size_of::<Node<M>>();
 
-    /// Creates memory for about `count` messages. It allocates nothing before the first of them.
+    /// Creates memory for about `count` messages. It allocates nothing before the first message.
     pub fn for_messages(count: usize) -> Self {
         Self { next: ptr::null_mut(), unused: 0, expected: count, messages: PhantomData }
     }
