@@ -1,5 +1,5 @@
-//! Groups of processes: sets whose results are collected, scopes that wait for their processes,
-//! and tables through which processes find each other.
+//! Groups of processes: sets that collect the results of their processes, scopes that wait for
+//! their processes, and tables in which processes find other processes.
 //!
 //! | to | use |
 //! |---|---|

@@ -3,7 +3,7 @@
 //!
 //! A process that fails loses its state. Most failures are transient, so a fresh process from a
 //! known state is a good remedy, if another process notices the end and starts it. That is the task
-//! of a supervisor. The semantics are those of Erlang/OTP's `supervisor`; [the last
+//! of a supervisor. The semantics are taken from Erlang/OTP's `supervisor`; [the last
 //! section](#differences-from-otp) lists the differences.
 //!
 //! A [`Supervisor`] is a value that describes a tree: a [`Strategy`], limits, and a [`ChildSpec`]
@@ -53,8 +53,8 @@
 //!
 //! # Children at run time
 //!
-//! A [dynamic](Supervisor::dynamic) supervisor begins without children, or with few, and gets more
-//! while it runs. A server that gives each connection a process is the usual case:
+//! A [dynamic](Supervisor::dynamic) supervisor begins without children, or with few, and more
+//! children are added while it runs. For example, a server starts a process for each connection:
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -98,8 +98,9 @@
 //! A value that has moved into a process does not come back. This happens if the `init` of a
 //! behaviour fails.
 //!
-//! Each of them gives the [`Address`](crate::Address) of the child. Other supervisors accept
-//! children at run time, too, but each child needs an id there, so they take no templates.
+//! Each of these methods returns the [`Address`](crate::Address) of the child. Other supervisors
+//! also accept children at run time. They take no templates, because each of their children needs
+//! an id.
 //!
 //! # Defaults
 //!
@@ -146,9 +147,9 @@
 //! [`Named`](crate::relations::named::Named).
 //!
 //! Each restart counts, even if the start fails. If there are more than `intensity` restarts within
-//! the last `period`, the supervisor gives up. It stops its children and ends with
-//! [`Exit::GaveUp`], and its own supervisor decides what to do. The window slides with the
-//! scheduler's clock: a restart counts until exactly `period` after it.
+//! the last `period`, the supervisor stops its children and ends with [`Exit::GaveUp`], and its own
+//! supervisor decides what to do. The window slides with the scheduler's clock: a restart counts
+//! until exactly `period` after it.
 //!
 //! # Order
 //!
@@ -173,8 +174,8 @@
 //!
 //! If a start fails in [`Supervisor::start`], the children before it are stopped in reverse, and
 //! the error names the child. If a restart fails, that counts as one more restart, and is tried
-//! again after the [back-off](Supervisor::back_off). The supervisor answers requests meanwhile: it
-//! never blocks on a child, a deadline or the next attempt, but waits for their events.
+//! again after the [back-off](Supervisor::back_off). Until then, the supervisor answers requests,
+//! because it never blocks on a child, a deadline or the next attempt: it waits for their events.
 //!
 //! # Stopping
 //!
@@ -189,8 +190,8 @@
 //! | [`Wait`](Stop::Wait) | until the deadline of the shutdown | any time |
 //! | [`Kill`](Stop::Kill) | none | none |
 //!
-//! A child that never looks whether it is cancelled uses all of its time. [`Stop::Signal`] ends
-//! such a child at once, as OTP does.
+//! A child that never checks whether it is cancelled uses all of this time. [`Stop::Signal`] ends
+//! such a child immediately, as OTP does.
 //!
 //! [`Scheduler::shutdown`](crate::Scheduler::shutdown) works through the trees: it cancels the
 //! supervisors and leaves their children to them. A child that the deadline ends is
@@ -225,20 +226,20 @@
 //!   minutes never escalates. A child with ten failures at midnight escalates at the next one. A
 //!   small number in a few seconds is closer to the rate that is usually meant.
 //! - *Nested limits multiply.* A tree of three levels with intensity 2 tries (2 + 1)³ times before
-//!   the root gives up.
+//!   the root ends with [`Exit::GaveUp`].
 //! - *Permanent or transient children that are started on demand under a name or a key.* From the
 //!   end of such a child until its restart, the name is free. If your program starts another child
-//!   under the name in that moment, for example because a client asks for it, the restart fails
-//!   until the supervisor gives up. Start such children on demand only, and leave them
-//!   [`Temporary`](Restart::Temporary), as those of a [`Template`] are by default.
+//!   under the name in that moment, for example because a client asks for it, each restart fails,
+//!   and in the end the supervisor fails as well. Start such children on demand only, and leave
+//!   them [`Temporary`](Restart::Temporary), which is the default of a [`Template`].
 //! - *A back-off longer than the period.* If fewer than `intensity` retries fit into a period, a
-//!   child that never starts is tried forever, and no supervisor above learns of it. If the child
+//!   child that never starts is tried forever, and no supervisor above notices. If the child
 //!   depends on something remote, that may be intended. Watch for [`ChildStatus::Waiting`] then.
 //! - *[`Stop::Wait`] for a worker.* One worker that does not end holds up the whole tree, up to the
 //!   deadline of the scheduler's shutdown. For a supervisor, any other policy than `Wait` cuts the
 //!   orderly end of its children short: their links kill them.
-//! - *Permanent children that end normally.* They are restarted until the supervisor gives up. Use
-//!   [`Restart::Transient`].
+//! - *Permanent children that end normally.* They are restarted until the limit of restarts ends
+//!   the supervisor. Use [`Restart::Transient`].
 //!
 //! # Differences from OTP
 //!
@@ -246,12 +247,12 @@
 //! - A [`Template`] is a value of the program and not a part of the supervisor, so that the
 //!   compiler checks its argument.
 //! - A stop begins with a cancel. [`Stop::Signal`] is OTP's way.
-//! - The default time of a stop is that of the shutdown, because a program knows how long it may
+//! - By default, a stop waits as long as the shutdown does, because a program knows how long it may
 //!   take to end, and its children do not.
 //! - The window of the intensity is exact. OTP's is coarse.
-//! - A supervisor that gives up ends with [`Exit::GaveUp`] and says why. One of OTP ends with
-//!   `shutdown`, as if it had been asked to. A transient supervisor that gives up is not restarted,
-//!   as in OTP.
+//! - A supervisor that exceeds its restart limit ends with [`Exit::GaveUp`] and states the reason.
+//!   In OTP it ends with `shutdown`, as if it had been asked to end. If such a supervisor is itself
+//!   a transient child, it is not restarted, as in OTP.
 //! - A supervisor answers requests while a child starts or stops.
 //! - Back-off is an addition, and so is a mailbox that survives a restart.
 //! - Code cannot be changed at run time.

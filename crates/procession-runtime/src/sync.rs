@@ -26,7 +26,7 @@
 //! });
 //! ```
 //!
-//! All kinds of processes can use these types. Plain threads can, too, with the trait
+//! All kinds of processes can use these types, and plain threads can use them with the trait
 //! [`Wait`](crate::coroutine::Wait). Waiting suspends the process and not its worker, and a guard
 //! may be held across an `.await`.
 //!
@@ -223,7 +223,7 @@ impl<T> OnceCell<T> {
         self.value.get()
     }
 
-    /// Returns the value. If there is none, `make` creates it, and other callers wait meanwhile.
+    /// Returns the value. If there is none, `make` creates the value, while other callers wait.
     ///
     /// If `make` calls `get_or_init` on the same cell, it waits forever.
     ///
@@ -262,8 +262,8 @@ impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
 
 /// Waits until a number of jobs are done.
 ///
-/// A job is a [`Job`] value that the code doing the work owns. It is done when it is dropped, so a
-/// panic ends a job, too.
+/// A job is a [`Job`] value that the code doing the work owns. The job is done when this value is
+/// dropped, so a panic ends a job as well.
 ///
 /// ```
 /// procession::run(async {
@@ -299,8 +299,8 @@ impl WaitGroup {
         self.0.change(|ringing| ringing.about)
     }
 
-    /// Waits until no job is left. Returns at once if there is none. A job that begins after the
-    /// last one was done does not prolong the wait.
+    /// Waits until no job is left, and returns immediately if there is none. A job that begins
+    /// after the last job was done does not prolong the wait.
     #[track_caller]
     pub fn wait(&self) -> impl Future<Output = ()> {
         crate::scheduler::placed::placed(async move {
@@ -350,7 +350,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A meeting point: a number of processes wait for each other, as often as they like.
+/// A meeting point: a fixed number of processes wait until all have arrived, as often as they like.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -368,7 +368,7 @@ impl fmt::Debug for Job {
 /// ```
 pub struct Barrier {
     size: usize,
-    /// Counts the arrivals, and rings once there are `size` of them.
+    /// Counts the arrivals, and rings once `size` processes have arrived.
     arrived: Bell<usize>,
 }
 

@@ -91,7 +91,8 @@ impl Armed {
     /// Sets another deadline. Returns `true` if the timer was pending.
     fn reset(self, shared: &Shared, when: u64) -> bool {
         let reset = self.timers(shared).reset(self.id, when);
-        // This thread may be the last at the slot of a timer that was deleted meanwhile.
+        // The timer may have been deleted just before, and this thread may be the last to use its
+        // slot.
         shared.clock.note_timer_room();
         reset.inspect(|rearmed| self.place.note_earliest(shared, rearmed.earliest, when)).is_some()
     }
@@ -101,8 +102,8 @@ impl Armed {
 /// heap for outside threads.
 ///
 /// # Errors
-/// Returns the action if the scheduler has reached its limit of timers. Returns a function also if
-/// the scheduler has ended, since no worker would run it.
+/// Returns the action if the scheduler has reached its limit of timers. A function is also returned
+/// if the scheduler has ended, because no worker would run it.
 ///
 /// # Rejected
 /// Inlining: no faster (`timers_cancel`).
@@ -212,7 +213,7 @@ enum Since {
     Zero,
     /// As `Zero`, in a sleep that was not over when it was made and has not been polled. The first
     /// poll need not read the clock (122 instead of 150 ns to set and cancel): if the time is over
-    /// by then, the timer fires at once.
+    /// by then, the timer fires immediately.
     ZeroFresh,
     FirstPoll,
 }
@@ -298,8 +299,8 @@ impl Sleep {
     }
 }
 
-/// The timer of a sleep has fired before its deadline. A simulated system is told, unless the
-/// scheduler has given its timers up because it ends.
+/// The timer of a sleep has fired before its deadline. Reports this to a simulated system, unless
+/// the scheduler has given up its timers because it ends.
 #[cfg(feature = "sim")]
 fn note_early(shared: &Shared) {
     if let Some(os) = shared.world.simulated()
@@ -456,8 +457,8 @@ pub(crate) fn poll_within<'a, R>(
 
 /// Waits for `future`, but at most for `duration`.
 ///
-/// The future is polled before the time counts: one that is complete at once succeeds even with a
-/// duration of zero. It is polled once more when the time is over.
+/// The future is polled before the time counts: a future that is complete immediately succeeds even
+/// with a duration of zero. It is polled once more when the time is over.
 ///
 /// # Errors
 /// [`Elapsed`] if the future was not complete in time. The future is dropped with the [`Timeout`].
@@ -608,8 +609,8 @@ impl Interval {
 
 /// Runs `function` once, `delay` from now, on a worker, outside all locks.
 ///
-/// The function must not block. A panic of it is caught and discarded. If the scheduler ends first,
-/// the function is dropped.
+/// The function must not block. If it panics, the panic is caught and discarded. If the scheduler
+/// ends first, the function is dropped.
 ///
 /// # Errors
 /// [`TimerLimit`] returns the function if the scheduler has reached its limit of timers, or has
@@ -644,7 +645,7 @@ pub fn run_after<F: FnOnce() + Send + 'static>(
 /// Runs `function` every `period`, the first time one period from now, on a worker, outside all
 /// locks.
 ///
-/// The function must not block. Missed runs are skipped, and later ones stay multiples of the
+/// The function must not block. Missed runs are skipped, and later runs stay at multiples of the
 /// period. A period of zero counts as one nanosecond.
 ///
 /// A test clock stops at each firing, so it advances by at most one period at a time. With a short
@@ -697,14 +698,15 @@ impl Timer {
     /// removal prevented the next firing.
     ///
     /// When it returns, no thread runs the function, none will, and the function was dropped. If no
-    /// thread runs it, this returns at once. A thread waits by
+    /// thread runs it, this returns immediately. A thread waits by
     /// [`wait`](crate::coroutine::Wait::wait) or by
     /// [`Scheduler::block_on`](crate::Scheduler::block_on).
     ///
     /// The function itself may call this for its own timer, and so may the `Drop` of a value that
     /// the function holds: on the thread that runs or drops the function, nothing is waited for.
-    /// Two other ways to wait forever remain: the function waits for the caller, for example for a
-    /// lock that the caller holds, or two functions call this for each other's timers.
+    /// There are two other ways to wait forever. First, the function waits for the caller, for
+    /// example for a lock that the caller holds. Second, two functions call this, each for the
+    /// timer of the other function.
     ///
     /// # Cancellation
     /// The first poll removes the timer. If the future is dropped after it, the timer stays

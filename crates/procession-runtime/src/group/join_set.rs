@@ -83,9 +83,9 @@ pub struct JoinSet<T: Send + 'static> {
     /// The places without a process.
     free: Vec<usize>,
     ends: Arc<Ends>,
-    /// The oldest ends, which were taken out of `ends` at once.
+    /// The oldest ends, which were taken out of `ends` under one lock.
     taken: VecDeque<usize>,
-    /// The place of the waiter among those of the bell, while a join waits.
+    /// The place of the waiter in the bell, while a join waits.
     waiter: Option<Place>,
 }
 
@@ -109,8 +109,8 @@ impl<T: Send + 'static> JoinSet<T> {
         }
     }
 
-    /// Returns the number of processes in the set, including those that have ended while their
-    /// results were not taken.
+    /// Returns the number of processes in the set. An ended process counts until its result is
+    /// taken.
     pub fn len(&self) -> usize {
         self.members.len() - self.free.len()
     }
@@ -253,8 +253,8 @@ impl<T: Send + 'static> JoinSet<T> {
     /// Waits for all processes, and returns their outputs in the order in which they came.
     ///
     /// # Errors
-    /// If a process ends without an output, cancels the others, waits for their ends, and returns
-    /// its [`Exit`].
+    /// If a process ends without an output, cancels the remaining processes, waits for their ends,
+    /// and returns its [`Exit`].
     ///
     /// # Cancellation
     /// If the future is dropped, the set is dropped, which cancels its processes.
@@ -313,7 +313,7 @@ fn note_end<T: Send + 'static>(handle: &mut JoinHandle<T>, end: &Waker) {
     }
 }
 
-/// Takes all ends at once, in the place of the empty `taken`, and returns the oldest one.
+/// Takes all ends in one step, by swapping them with the empty `taken`, and returns the oldest end.
 fn next(taken: &mut VecDeque<usize>, ends: &mut VecDeque<usize>) -> Option<usize> {
     mem::swap(taken, ends);
     taken.pop_front()

@@ -20,9 +20,9 @@ use crate::util::exclusive::Exclusive;
 /// A scope of process groups: names under which any number of processes can be reached together.
 ///
 /// A group exists while it has members. A process may be in many groups, and several times in one.
-/// It leaves all of them when it ends, before others learn of the end. Clones are handles of the
-/// same scope. Scopes have nothing in common, so several parts of a program can use the same names
-/// of groups.
+/// When it ends, it leaves all groups before other processes learn of the end. Clones are handles
+/// of the same scope. Scopes have nothing in common, so several parts of a program can use the same
+/// names of groups.
 ///
 /// The members may belong to any scheduler of the program. Groups name them by PID and keep nothing
 /// alive.
@@ -123,15 +123,15 @@ impl Groups {
     ///
     /// Members that have just ended do not accept it. If the mailbox of a member is full, its
     /// [policy](crate::mailbox::WhenFull) decides, as for a [send](crate::mailbox::send). For
-    /// example, [`WhenFull::Kill`](crate::mailbox::WhenFull::Kill) ends a member that reads too
-    /// slowly, and the others have the message. It never blocks.
-    /// Like all sends by PID, it passes the [`Relay`](crate::relay::Relay) of the scheduler for
-    /// members of other schedulers.
+    /// example, [`WhenFull::Kill`](crate::mailbox::WhenFull::Kill) ends a member that reads so
+    /// slowly that its mailbox is full, and all other members have the message. A broadcast never
+    /// blocks. Like all sends by PID, it passes the [`Relay`](crate::relay::Relay) of the scheduler
+    /// for members of other schedulers.
     ///
-    /// The cost grows with the number of members. All of it is in one step of the caller. Messages
-    /// are cloned 64 at a time, before the first of these is sent. Those of up to 48 bytes share
-    /// memory if there are eight or more: a message that a slow member has not received keeps 512
-    /// bytes.
+    /// The cost grows with the number of members, and the calling process pays the whole cost in
+    /// one step. Messages are cloned 64 at a time, before the first clone is sent. If there are
+    /// eight or more clones of up to 48 bytes, they share memory: a message that a slow member has
+    /// not received keeps 512 bytes.
     ///
     /// # Errors
     /// Returns [`BroadcastError`] if the group has no members, or if a member receives messages of

@@ -79,8 +79,9 @@ impl<V: Send + Sync + 'static> Registry<V> {
         refused.map_err(|refused| RegistryError { key, pid, refused, value })
     }
 
-    /// Describes an entry that a new process gets before it runs, so that whoever knows of the
-    /// process finds it by the key. See [`SpawnOptions::enter`](crate::SpawnOptions::enter).
+    /// Describes an entry that a new process gets before it runs, so that the key finds the process
+    /// as soon as anybody can know the process. See
+    /// [`SpawnOptions::enter`](crate::SpawnOptions::enter).
     ///
     /// If the process is restarted, the new one gets the same entry with the same value.
     ///
@@ -133,8 +134,9 @@ impl<V: Send + Sync + 'static> Registry<V> {
         self.table.lookup(key)
     }
 
-    /// Sends to the process that has a key now. If several processes have it, the message goes to
-    /// the one whose entry is the oldest; for all of them, use [`dispatch`](Self::dispatch).
+    /// Sends to the process that has a key now. If several processes have the key, the message goes
+    /// to the process with the oldest entry. To send to all processes with the key, use
+    /// [`dispatch`](Self::dispatch).
     ///
     /// ```
     /// use std::time::Duration;
@@ -180,7 +182,8 @@ impl<V: Send + Sync + 'static> Registry<V> {
     /// that is chosen, and [`Address::call`](crate::Address::call).
     ///
     /// # Errors
-    /// Returns [`CallError`], also if no process has the key or the process receives another type.
+    /// Returns [`CallError`], for example if no process has the key, or the process receives
+    /// messages of another type.
     ///
     /// # Cancellation
     /// See [`Address::call`](crate::Address::call).
@@ -231,11 +234,11 @@ impl<V: Send + Sync + 'static> Registry<V> {
         is_any
     }
 
-    /// Replaces the value of the oldest entry of a process for a key by what `update` makes of it.
-    /// Returns the new value and the old one, or `None` if there is no such entry.
+    /// Replaces the value of the oldest entry of a process for a key by what `update` returns for
+    /// it. Returns the new value and the old one, or `None` if there is no such entry.
     ///
-    /// `update` runs without locks. If another thread updates the same entry meanwhile, `update` is
-    /// called again.
+    /// `update` runs without locks. If another thread replaces the value while `update` runs,
+    /// `update` is called again with the new value.
     ///
     /// ```
     /// use procession::group::Registry;
@@ -268,8 +271,8 @@ impl<V: Send + Sync + 'static> Registry<V> {
         }
     }
 
-    /// Listens to the registry. The listener receives each new entry and each one that is removed,
-    /// from then on.
+    /// Listens to the registry. From now on, the listener receives each new entry and each removed
+    /// entry.
     pub fn listen(&self) -> RegistryListener<V> {
         RegistryListener(self.table.listen_to_all().1)
     }

@@ -30,7 +30,7 @@ struct Newcomers<E: Send + 'static> {
     handles: Vec<JoinHandle<Result<(), E>>>,
     /// The number of processes that are being started.
     starting: usize,
-    /// As many permits as processes may run at once, if there is a limit.
+    /// If there is a limit, as many permits as processes may run concurrently.
     turns: Option<Arc<Semaphore>>,
     phase: ScopePhase,
 }
@@ -39,7 +39,7 @@ struct Newcomers<E: Send + 'static> {
 enum ScopePhase {
     /// Takes processes.
     Open,
-    /// Takes only those that are being started.
+    /// Takes only processes that are being started already.
     Closing,
     /// The future of the scope is gone.
     Over,
@@ -84,7 +84,7 @@ impl<E: Send + 'static> Drop for Starting<'_, E> {
 }
 
 impl<E: Send + 'static> Scope<E> {
-    /// Lets at most `limit` of the processes run at once that are started from now on, as Go's
+    /// Limits how many of the processes that are started from now on run concurrently, as Go's
     /// `errgroup.Group.SetLimit` does. 0 counts as 1. By default there is no limit.
     ///
     /// [`spawn_in_turn`](Self::spawn_in_turn) waits until there is room for the process, as Go's
@@ -115,7 +115,7 @@ impl<E: Send + 'static> Scope<E> {
     pub fn set_limit(&self, limit: usize) {
         let turns = Some(Arc::new(Semaphore::new(limit.max(1))));
         let before = self.0.change(|ringing| mem::replace(&mut ringing.about.turns, turns));
-        // The processes that wait for its turns hold it, too.
+        // Not the last reference, if processes wait for its turns.
         drop(before);
     }
 
@@ -143,8 +143,8 @@ impl<E: Send + 'static> Scope<E> {
     }
 
     /// Waits until fewer processes of the scope run than its [limit](Self::set_limit) permits, and
-    /// then starts one that runs `future`, like [`spawn`](Self::spawn). Without a limit, it starts
-    /// the process at once. Calls are served in their order.
+    /// then starts a process that runs `future`, like [`spawn`](Self::spawn). Without a limit, it
+    /// starts the process immediately. Calls are served in their order.
     ///
     /// So a body that starts processes in a loop goes no faster than they end, and each waiting
     /// body holds one future:
@@ -240,11 +240,10 @@ impl<E> ScopeError<E> {
         }
     }
 
-    /// Returns the error as a boxed one, for a function whose error type is
-    /// `Box<dyn Error + Send + Sync>`. An error that the body or a process returned is boxed
-    /// itself, so that a downcast finds it.
+    /// Returns the error in a box, for a function that returns `Box<dyn Error + Send + Sync>`. The
+    /// box contains the error that the body or a process returned, so that a downcast finds it.
     ///
-    /// A scope whose `E` is itself such a box needs this method in place of a bare `?`, because
+    /// If the `E` of a scope is itself such a box, this method replaces a bare `?`, because
     /// `Box<dyn Error>` does not implement [`Error`].
     ///
     /// ```
@@ -294,8 +293,8 @@ impl<E: Error + 'static> Error for ScopeError<E> {
     }
 }
 
-/// Runs `body`, which may start processes in a [`Scope`], and waits until all of them have ended.
-/// Returns the output of the body.
+/// Runs `body`, which may start processes in a [`Scope`], and waits until all these processes have
+/// ended. Returns the output of the body.
 ///
 /// The body runs in the caller, so it may borrow. The processes own what they use. They may run on
 /// other workers, and a future that is dropped or forgotten could not wait for them.
@@ -357,7 +356,7 @@ where
 /// A scope that runs. Its drop ends the scope.
 struct ScopeRun<'a, T, E: Send + 'static> {
     bell: &'a Bell<Newcomers<E>>,
-    /// The place of the waiter among those of the bell.
+    /// The place of the waiter in the bell.
     place: Option<Place>,
     set: JoinSet<Result<(), E>>,
     /// The output of the body, or the first failure.

@@ -5,7 +5,7 @@
 //! `Arc`.
 //!
 //! A row is made before the table is entered with its process (`relations/on_exit.rs`). If the
-//! process ends meanwhile, either its end or the thread that made the row removes it.
+//! process ends between the two, either its end or the thread that made the row removes the row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl<V: Clone> Rows<V> {
         self.last
     }
 
-    /// Tells the listeners. Returns `true` if there are any for this key.
+    /// Queues the event for each listener of its key. Returns `true` if there is such a listener.
     fn tell(&mut self, event: &RowEvent<V>) -> bool {
         let mut is_heard = false;
         for listener in self.listeners.values_mut() {
@@ -151,7 +151,8 @@ pub(crate) struct KeyTable<V> {
 }
 
 /// The last handle of a table may be dropped by the end of a process, or while a thread unwinds. So
-/// a value that panics must not keep the others from being dropped, or end the program.
+/// a value that panics when it is dropped must neither keep the remaining values from being dropped
+/// nor end the program.
 impl<V> Drop for KeyTable<V> {
     fn drop(&mut self) {
         let (keys, listeners) = self.rows.change(|ringing| {
@@ -246,7 +247,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         })
     }
 
-    /// Removes those of the rows that a process has for a key with values that `wanted` accepts.
+    /// Removes the rows that a process has for a key, if `wanted` accepts their values.
     pub(crate) fn remove_if(
         &self,
         key: &str,
@@ -340,7 +341,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         (seen, TableListener { table: Arc::clone(self), number, place: None })
     }
 
-    /// Listens to one key. Returns the processes that have rows of it now.
+    /// Listens to one key. Returns the processes that have rows of this key now.
     pub(crate) fn listen_to(self: &Arc<Self>, key: Arc<str>) -> (Vec<Pid>, TableListener<V>) {
         let own = Arc::clone(&key);
         self.listen(Some(key), |rows| {
@@ -349,7 +350,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         })
     }
 
-    /// Listens to all keys. Returns each with the processes that have rows of it now.
+    /// Listens to all keys. Returns each key with the processes that have rows for the key now.
     pub(crate) fn listen_to_all(
         self: &Arc<Self>,
     ) -> (BTreeMap<Arc<str>, Vec<Pid>>, TableListener<V>) {
@@ -382,7 +383,7 @@ impl<V: Clone + Send + Sync + 'static> Membership for KeyTable<V> {
 pub(crate) struct TableListener<V: Clone + Send + Sync + 'static> {
     table: Arc<KeyTable<V>>,
     number: u64,
-    /// The place of the waiter among those of the bell, while it waits.
+    /// The place of the waiter in the bell, while it waits.
     place: Option<Place>,
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct Free {
     /// The number of slots that are neither free here nor retired: occupied, or in a worker's
     /// cache. While it is not 0, `keep` is set.
     out: u32,
-    /// The number of slots among `out` whose processes have ended, and which can never be reused,
-    /// because their reference counts have overflowed.
+    /// The number of slots among `out` that are free of a process and can never be reused, because
+    /// their reference counts are saturated.
     lost: u32,
     keep: Option<Arc<Shared>>,
 }

@@ -34,7 +34,7 @@ impl WaitTarget {
     }
 }
 
-/// The last process that came to a lock.
+/// The last process that asked for a lock.
 #[derive(Debug, Default)]
 pub(crate) struct LastTarget(AtomicU64);
 

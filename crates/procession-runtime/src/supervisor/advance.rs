@@ -1,5 +1,5 @@
-//! The part of a supervisor that starts and stops children. It stops those in `to_stop` and starts
-//! those in `to_start`, as far as the order allows.
+//! The part of a supervisor that starts and stops children: it stops the children in `to_stop` and
+//! starts the children in `to_start`, as far as the order allows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ fn due(moments: &mut BTreeSet<(u64, u64)>, now: u64) -> Option<u64> {
 }
 
 impl Tree {
-    /// Starts and stops children, as far as the order allows. Returns `true` if it could do more at
-    /// once.
+    /// Starts and stops children, as far as the order allows. Returns `true` if it could do more
+    /// without waiting for an event.
     pub(super) fn advance(&mut self, cx: &mut Context<Request>) -> bool {
         let now = cx.slot().shared().world.now();
         while let Some(key) = due(&mut self.agenda.deadlines, now) {

@@ -123,7 +123,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     }
 
     /// Describes a state machine. It is started by its entry point `method`, with the value that
-    /// `input` makes. Both closures are called for each start, in the supervisor. If one of them
+    /// `input` makes. Both closures are called for each start, in the supervisor. If a closure
     /// panics or `init` refuses, the start has failed.
     #[track_caller]
     pub fn machine<P: Process<Message = M>>(

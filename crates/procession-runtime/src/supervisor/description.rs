@@ -93,8 +93,9 @@ impl Supervisor {
         Self::new(Strategy::Dynamic)
     }
 
-    /// Sets how many restarts are tolerated within any `period`. With one more, the supervisor
-    /// gives up. 0 tolerates none. Default: 1 in 5 s.
+    /// Sets how many restarts are tolerated within any `period`. With one restart more, the
+    /// supervisor ends with [`Exit::GaveUp`](crate::Exit::GaveUp). 0 tolerates none. Default: 1 in
+    /// 5 s.
     pub fn intensity(mut self, restarts: u32, period: Duration) -> Self {
         (self.intensity, self.period) = (restarts, period);
         self
@@ -114,12 +115,13 @@ impl Supervisor {
         self
     }
 
-    /// Stops all children at the same time when the supervisor ends, so that the end takes as long
-    /// as the slowest of them. By default, each child is stopped once the one behind it has ended,
-    /// so their times add up: eight workers that each finish a job of 5 s take 40 s.
+    /// Stops all children at the same time when the supervisor ends, so that the end takes only as
+    /// long as the slowest child. By default, each child is stopped only after the child that was
+    /// started after it has ended, so their times add up. For example, eight workers that each
+    /// finish a job of 5 s take 40 s.
     ///
-    /// Use this for children that do not need each other, such as the workers of one queue. If
-    /// some children need others, give each group a supervisor of its own. A restart by the
+    /// Use this for independent children, such as the workers of one queue. If some children need
+    /// others, put each group of such children below a separate supervisor. A restart by the
     /// [strategy](Strategy) still stops children in reverse.
     ///
     /// ```
@@ -157,7 +159,7 @@ impl Supervisor {
         self
     }
 
-    /// Adds a child, which starts after those that were added before.
+    /// Adds a child, which starts after the children that were added before.
     pub fn child(mut self, child: impl Into<ChildSpec>) -> Self {
         self.children.push(child.into());
         self
@@ -217,7 +219,7 @@ impl Supervisor {
     }
 }
 
-/// The process of a child that was just started, and the supervisor's monitor of it.
+/// The process of a child that was just started, and the supervisor's monitor for the process.
 #[derive(Debug)]
 pub(super) struct Spawned {
     pub(super) process: SlotRef,
@@ -246,8 +248,8 @@ pub(super) struct Make {
 ///
 /// `ChildSpec` without a parameter means the last. [`Supervisor::child`] accepts all three.
 ///
-/// A child that is made from a value which moves into it, such as a connection, is an
-/// [`OnceSpec`](super::OnceSpec) or comes from a [`Template`](super::Template).
+/// If a child is made from a value that moves into it, for example from a connection, use
+/// [`OnceSpec`](super::OnceSpec) or a [`Template`](super::Template).
 #[derive(Clone)]
 #[must_use = "a description does nothing; give it to a supervisor"]
 pub struct ChildSpec<T = Pid> {
@@ -357,11 +359,11 @@ impl<T> ChildSpec<T> {
     /// supervisor restarts the child, the next process gets them. Default: they are discarded.
     ///
     /// - The message that the process was handling is lost, because the process has taken it out of
-    ///   the mailbox. If it was a call, the caller gets no reply. So a message that makes the
-    ///   process fail does not make the next one fail, too.
+    ///   the mailbox. If it was a call, the caller gets no reply. Therefore a message that makes
+    ///   the process fail does not make the next process fail as well.
     /// - The next process receives the kept messages first, in their order. Calls among them are
     ///   answered as usual, as long as their timeouts last. Messages that the old process had put
-    ///   aside or postponed are kept, too, and may exceed the capacity of a bounded mailbox.
+    ///   aside or postponed are kept as well, and may exceed the capacity of a bounded mailbox.
     /// - Between the two processes, there is no mailbox to send to. By address, a sender gets its
     ///   message back, and the address stays one of the old process. By [name](Self::name), a
     ///   sender gets its message back until the next process has the name.
@@ -416,9 +418,9 @@ impl<T> ChildSpec<T> {
         self
     }
 
-    /// Sets what of the failures of the child is worth a report, and at which level. See
-    /// [`SpawnOptions::reporting`]. It holds for the reports of its restarts, too. A give-up is
-    /// always reported.
+    /// Sets which failures of the child are worth a report, and at which level. See
+    /// [`SpawnOptions::reporting`]. This applies to the reports of its restarts as well. The end of
+    /// a supervisor with [`Exit::GaveUp`](crate::Exit::GaveUp) is always reported.
     pub fn reporting(mut self, reporting: Reporting) -> Self {
         self.reporting = Some(reporting);
         self

@@ -155,7 +155,7 @@ pub enum StartError {
     Refused(StartReason),
     /// A child did not start. The children before it have been stopped.
     Child {
-        /// The id of the child, or `#` and a number if it has none.
+        /// The id of the child, or `#` and a number if it has no id.
         id: Arc<str>,
         /// The reason.
         reason: StartReason,
@@ -262,8 +262,8 @@ impl<V> RefusedChild<V> {
     }
 
     /// Returns the value: the closure or function of an [`OnceSpec`](super::OnceSpec), or the
-    /// argument for a [`Template`](super::Template). `None` if it has moved into a process that did
-    /// not start, such as a server whose `init` has failed.
+    /// argument for a [`Template`](super::Template). Returns `None` if the value has moved into a
+    /// process that did not start, for example into a server with an `init` that failed.
     pub fn into_inner(self) -> Option<V> {
         self.value.into_inner()
     }

@@ -35,8 +35,9 @@ pub(super) fn tell(child: &Child, process: Option<Pid>, owed: MaybeOwed, event: 
     tell_supervisor(&own, child, event);
 }
 
-/// Returns `true` if a failed start is reported although its caller learns of it: the child wants
-/// that, or it has panicked and the panic hook of the runtime has kept std's silent.
+/// Returns `true` if a failed start is reported although its caller gets the error. This is the
+/// case if the child is described so, or if the child has panicked, because the panic hook of the
+/// runtime has kept std's hook silent.
 fn is_reported_anyway(own: &Slot, child: &Child, owed: &MaybeOwed) -> bool {
     let reporting = child.spec.reporting.unwrap_or(Reports::of(own.shared()).hooks.reporting);
     reporting.is_always() || owed.as_ref().is_some_and(|owed| owed.report.panicked_at.is_some())
@@ -49,7 +50,7 @@ fn tell_ignored(owed: MaybeOwed) {
     }
 }
 
-/// Returns the reason for which a supervisor gives up.
+/// Returns the reason with which a supervisor ends that has exceeded its restart limit.
 fn gave_up(child: &Child, failure: &ChildFailure, intensity: u32, period: Duration) -> Arc<str> {
     let limit = RestartLimit(intensity, period);
     let ended = fmt::from_fn(|f| match failure {
@@ -86,8 +87,8 @@ impl Tree {
         if self.started.is_some() && child.started.is_none() {
             let is_taken = reason.register_error().is_some_and(|error| error.owner().is_some());
             if is_taken && child.spec.restart == Restart::Transient && self.ending.is_none() {
-                // Another process has taken the place of the child. A further attempt would fail,
-                // too, until the supervisor gives up and ends all other children.
+                // Another process has taken the place of the child. Further attempts would fail as
+                // well, until the supervisor ends itself and all other children.
                 tell(child, pid, owed, SupervisorEvent::NotStarted { reason: reason.text() });
                 return self.end_for_good(key);
             }
@@ -248,7 +249,7 @@ impl Tree {
         }
         if let Some(child) = self.children.get_mut(&key) {
             // Even without a wait, the restart is the next event and not a loop here, because a
-            // start may fail at once.
+            // start may fail immediately.
             let until = now.saturating_add(wait);
             child.state = ChildState::Delayed { until };
             self.agenda.delayed.insert((until, key));

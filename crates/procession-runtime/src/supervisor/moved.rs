@@ -85,9 +85,10 @@ impl<V> Drop for Moved<V> {
 ///
 /// The closure runs once, so the child is [temporary](Restart::Temporary): it is never restarted,
 /// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the process is refused,
-/// the closure comes back, with everything that it has captured.
+/// the error returns the closure, with everything that it has captured.
 ///
-/// Many children of one kind come from a [`Template`]. Its argument comes back if it is refused.
+/// To start many children of one kind, use a [`Template`]. If a child is refused, the error returns
+/// its argument.
 ///
 /// [`SupervisorRef::start_once`]: super::SupervisorRef::start_once
 ///

@@ -9,7 +9,8 @@ pub enum Strategy {
     OneForOne,
     /// They are stopped in reverse order, and all children are started again.
     OneForAll,
-    /// Those that were started after it are stopped in reverse order, and started again.
+    /// The children that were started after the restarted child are stopped in reverse order, and
+    /// started again.
     RestForOne,
     /// Nothing happens to them. Any number of children can be added and removed at run time, with
     /// or without ids. They have no order.
@@ -36,13 +37,13 @@ pub enum Stop {
     /// for example for a restart, it has 5 s.
     #[default]
     Graceful,
-    /// Terminates the child at once, as OTP's `brutal_kill`.
+    /// Terminates the child immediately, as OTP's `brutal_kill`.
     Kill,
     /// Cancels the child, and terminates it if it has not ended after this time, even if a
     /// shutdown of the scheduler would leave it more.
     Within(Duration),
-    /// Sends the child [`Exit::Shutdown`](crate::Exit::Shutdown), which ends it at once unless it
-    /// traps exits. Terminates it if it has not ended after this time.
+    /// Sends the child [`Exit::Shutdown`](crate::Exit::Shutdown), which ends it immediately unless
+    /// it traps exits. Terminates it if it has not ended after this time.
     Signal(Duration),
     /// Cancels the child, and waits until it has ended. Meant for supervisors.
     Wait,
@@ -55,17 +56,18 @@ pub enum AutoShutdown {
     /// It does not end.
     #[default]
     Never,
-    /// It ends when any of them has ended.
+    /// It ends when one significant child has ended.
     AnySignificant,
-    /// It ends when the last of them has ended.
+    /// It ends when the last significant child has ended.
     AllSignificant,
 }
 
 /// The time that a supervisor waits before it restarts a child that fails repeatedly.
 ///
-/// The first wait is about `first`. Each further one is twice as long as the one before, up to
-/// `most`. The actual time is drawn between half of the wait and all of it, from the scheduler's
-/// seed. After a child has run for longer than `most`, its waits begin at `first` again.
+/// The first wait is about `first`. Each further wait is twice as long as the previous wait, up to
+/// `most`. The actual time is drawn between half of the wait and the whole wait, from the
+/// scheduler's seed. After a child has run for longer than `most`, its waits begin at `first`
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackOff {
     /// The first wait.

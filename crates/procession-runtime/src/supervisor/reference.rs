@@ -21,9 +21,9 @@ use crate::{Address, Exit, JoinHandle, Pid, Reply};
 /// alive.
 ///
 /// Requests are handled in order, and each is answered as soon as it is fulfilled. A call ends at
-/// the latest when the supervisor does. It has no timeout of its own, because the description of a
-/// child determines how long it may take to start or stop. A [`timeout`](crate::timeout()) around
-/// the call ends the wait, and the request is still fulfilled.
+/// the latest when the supervisor does. It takes no timeout, because the description of a child
+/// determines how long it may take to start or stop. A [`timeout`](crate::timeout()) around the
+/// call ends the wait, and the request is still fulfilled.
 #[derive(Clone)]
 pub struct SupervisorRef(Address<Request>);
 
@@ -87,7 +87,7 @@ impl SupervisorRef {
         self.0.call(request, Duration::MAX).await.map_err(|_| SupervisorGone)
     }
 
-    /// Returns all children, in the order of their starts. Answered at once, whatever the
+    /// Returns all children, in the order of their starts. Answered immediately, whatever the
     /// supervisor waits for.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl SupervisorRef {
         crate::scheduler::placed::placed(async move { self.ask(Request::Which).await })
     }
 
-    /// Returns the numbers of children. Answered at once.
+    /// Returns the numbers of children. Answered immediately.
     ///
     /// # Errors
     /// [`SupervisorGone`]: the supervisor has ended.
@@ -106,7 +106,7 @@ impl SupervisorRef {
         crate::scheduler::placed::placed(async move { self.ask(Request::Count).await })
     }
 
-    /// Returns the status of a child. Answered at once.
+    /// Returns the status of a child. Answered immediately.
     ///
     /// # Errors
     /// [`ChildError`]: there is no such child, or the supervisor has ended.
@@ -124,9 +124,8 @@ impl SupervisorRef {
     /// Adds a child behind all others, and starts it. Returns its [`Address`], the `SupervisorRef`
     /// of a supervisor, or the [`Pid`] of an [untyped](ChildSpec::untyped) child.
     ///
-    /// An address stands for the process that was started. If the child is restarted, it is a new
-    /// process, and the address is that of the old one, which has ended. A [name](ChildSpec::name)
-    /// finds the new process.
+    /// An address stands for one process. A restart of the child starts a new process, which has
+    /// another address. A [name](ChildSpec::name) finds the new process.
     ///
     /// ```
     /// use std::time::Duration;
@@ -165,7 +164,7 @@ impl SupervisorRef {
     /// Adds a child that is made from a value which moves into it, and starts it. See [`OnceSpec`].
     ///
     /// # Errors
-    /// [`RefusedChild`] returns the closure or the function, with the same causes as those of
+    /// [`RefusedChild`] returns the closure or the function. The causes are as for
     /// [`start_child`](Self::start_child).
     ///
     /// # Cancellation
@@ -184,7 +183,7 @@ impl SupervisorRef {
     /// Adds a child that the template makes from `argument`, and starts it. See [`Template`].
     ///
     /// # Errors
-    /// [`RefusedChild`] returns the argument, with the same causes as those of
+    /// [`RefusedChild`] returns the argument. The causes are as for
     /// [`start_child`](Self::start_child).
     ///
     /// # Cancellation

@@ -50,12 +50,12 @@ impl Supervisor {
         self,
         options: SpawnOptions,
     ) -> impl Future<Output = Result<Running, StartError>> + Send {
-        // A supervisor that was dropped would leave its children to their links, and those that
-        // trap exits would go on.
+        // If a supervisor were dropped, only the links would end its children, and children that
+        // trap exits would continue.
         let options = options.called_at(owner::caller()).on_cancel(OnCancel::Ask).expendable();
         async move {
-            // Checked and started at the first poll, so that the scheduler is that of the awaiting
-            // process.
+            // Checked and started at the first poll, because the scheduler is the one on which the
+            // future is awaited.
             self.check().map_err(StartError::Spec)?;
             let description = Arc::new(self);
             let (reply, caller) = pair();
@@ -72,8 +72,7 @@ impl Supervisor {
 }
 
 impl ChildSpec<SupervisorRef> {
-    /// Describes a supervisor with children of its own. It has started once all of them have
-    /// started.
+    /// Describes a supervisor as a child. It has started once all its own children have started.
     #[track_caller]
     pub fn supervisor(id: impl Into<Arc<str>>, supervisor: Supervisor) -> Self {
         let nested = Arc::new(supervisor);

@@ -21,7 +21,7 @@ use crate::time::Instant;
 use crate::time::sleep_until;
 use crate::{Context, Event, Exit, Reply, yield_now};
 
-/// Distinguishes the random generators of supervisors from those of workers.
+/// Keeps the random generators of supervisors apart from the generators of workers.
 const GENERATORS: u64 = 1 << 40;
 
 /// The main function of a supervisor. It never returns, but ends its own process with an exit.
@@ -32,9 +32,9 @@ pub(super) async fn supervise(
     awaited: Option<Reply<Result<(), StartError>>>,
 ) -> Infallible {
     cx.trap_exits(true);
-    // A shutdown cancels the supervisors that exist when it begins. One that is started later,
-    // while processes clean up, would never be cancelled and never end. A nested supervisor is
-    // stopped by its parent.
+    // A shutdown cancels the supervisors that exist when it begins. A supervisor that is started
+    // later, while processes clean up, would never be cancelled and never end. A nested supervisor
+    // is stopped by its parent.
     let is_late = cx.slot().shared().lifetime.closing.phase() != shutdown::OPEN
         && links::supervisor(cx.slot()).and_then(find).is_none();
     let parent = cx.parent();

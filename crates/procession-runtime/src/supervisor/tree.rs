@@ -49,7 +49,7 @@ pub(super) struct Child {
     pub(super) state: ChildState,
     /// `true` if the child is started again once it has stopped.
     pub(super) starts_again: bool,
-    /// Distinguishes reports of this process from those of an earlier one.
+    /// Distinguishes reports of this process from reports of an earlier process.
     pub(super) incarnation: u64,
     /// The restarts since the child last ran for long.
     pub(super) restarts: u32,
@@ -124,7 +124,8 @@ impl Drop for Tree {
     fn drop(&mut self) {
         if let Some(own) = self.own.slot() {
             Reports::of(own.shared()).supervision.forget(own.pid());
-            // What is left is of children that ended too late for the supervisor to learn of it.
+            // The remaining reports are about children that ended so late that the supervisor no
+            // longer handled them.
             for owed in Reports::of(own.shared()).owed.close(own.pid()) {
                 tell_owed(own, &owed);
             }

@@ -23,10 +23,10 @@
 //! # Ok::<(), broadcast::SendError<&str>>(())
 //! ```
 //!
-//! Each receiver gets a clone of the message, except for the last one, which gets the message
-//! itself if no other is cloning it. Receivers clone at the same time and not under a lock, so
-//! messages must be [`Sync`] to be sent between threads. If they are expensive to clone, send them
-//! in an [`Arc`]. A receiver takes up to 16 messages from the channel at once, and may keep those
+//! Each receiver gets a clone of the message. The last receiver gets the message itself, unless
+//! another receiver is cloning it. Receivers clone concurrently and not under a lock, so messages
+//! must be [`Sync`] to be sent between threads. If messages are expensive to clone, send them in an
+//! [`Arc`]. A receiver takes up to 16 messages from the channel in one step, and may keep messages
 //! that it has missed until it receives again.
 
 use std::error::Error;
@@ -74,7 +74,7 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 /// The sending end of a broadcast channel.
 ///
-/// Clones send to the same channel. Once all of them are dropped, receivers get the messages that
+/// Clones send to the same channel. Once all clones are dropped, receivers get the messages that
 /// are left, and then [`RecvError::Closed`].
 pub struct Sender<T>(Arc<BroadcastChannel<T>>);
 
@@ -110,7 +110,7 @@ impl<T> Sender<T> {
         self.0.core.receivers()
     }
 
-    /// Waits until there is no receiver. Completes at once if there is none.
+    /// Waits until there is no receiver. Completes immediately if there is none.
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.
@@ -122,10 +122,12 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Returns the number of messages in the channel: those that some receiver has not taken.
+    /// Returns the number of messages in the channel. A message is in the channel until every
+    /// receiver has taken it.
     ///
-    /// A receiver takes up to 16 messages at once. Those that it has not returned yet are no longer
-    /// in the channel, so this number may be lower than [`Receiver::len`] by up to 15.
+    /// A receiver takes up to 16 messages in one step. Messages that it has taken and not returned
+    /// yet are no longer in the channel, so this number may be lower than [`Receiver::len`] by up
+    /// to 15.
     ///
     /// ```
     /// use procession::sync::broadcast;
@@ -143,8 +145,8 @@ impl<T> Sender<T> {
         self.0.core.len()
     }
 
-    /// Returns `true` if the channel has no messages: each receiver has taken all of them. It may
-    /// have some left to return; see [`len`](Self::len).
+    /// Returns `true` if the channel has no messages, because each receiver has taken all messages.
+    /// A receiver may still have messages to return; see [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -230,14 +232,14 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Returns a new receiver. It receives the messages that are sent from now on, and not those
-    /// that this receiver has still to receive.
+    /// Returns a new receiver. It receives the messages that are sent from now on. It does not
+    /// receive earlier messages, even if this receiver has still to receive them.
     pub fn resubscribe(&self) -> Self {
         self.channel.subscribe()
     }
 
-    /// Returns the number of messages that this receiver has not received, including those that it
-    /// has missed.
+    /// Returns the number of messages that this receiver has not received, including messages that
+    /// it has missed.
     pub fn len(&self) -> usize {
         self.channel.core.len_from(&self.cursor)
     }
@@ -262,7 +264,8 @@ fn is_empty<T>(received: &Result<Shares<T>, NotBroadcast>) -> bool {
     matches!(received, Err(NotBroadcast::Empty))
 }
 
-/// Returns a message of its own for a receiver.
+/// Returns the message for one receiver: the message itself if no other receiver shares it, else a
+/// clone.
 fn take<T: Clone>(message: Shares<T>) -> T {
     message.into_inner().unwrap_or_else(|shared| T::clone(&shared))
 }
@@ -397,7 +400,7 @@ impl<T> Error for SendError<T> {}
 pub enum RecvError {
     /// All senders are dropped, and all messages were received.
     Closed,
-    /// The receiver was too slow, and has missed this number of messages.
+    /// The receiver has missed this number of messages, because it was slower than the senders.
     Lagged(u64),
 }
 
@@ -408,7 +411,7 @@ pub enum TryRecvError {
     Empty,
     /// All senders are dropped, and all messages were received.
     Closed,
-    /// The receiver was too slow, and has missed this number of messages.
+    /// The receiver has missed this number of messages, because it was slower than the senders.
     Lagged(u64),
 }
 

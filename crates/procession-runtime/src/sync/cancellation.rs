@@ -13,7 +13,7 @@ use crate::process::served::WakeServed;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::listener::BellListener;
 
-/// A token that tells its holders to stop.
+/// A token that asks its holders to stop.
 ///
 /// Clones are the same token. A [child](Self::child_token) is cancelled with its parent, and can be
 /// cancelled alone. Tokens are for parts of a program that are not one process: a request, a
@@ -65,7 +65,7 @@ impl CancellationToken {
         self.0.is_cancelled()
     }
 
-    /// Waits until the token is cancelled. Completes at once if it is cancelled already.
+    /// Waits until the token is cancelled. Completes immediately if it is cancelled already.
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.
@@ -93,8 +93,8 @@ impl CancellationToken {
         })
     }
 
-    /// Runs `future` until the token is cancelled. Returns its output, or `None` if the cancel
-    /// comes first.
+    /// Runs `future` until the token is cancelled. Returns its output, or `None` if the token is
+    /// cancelled first.
     ///
     /// The token is looked at before each poll of `future`. If it is cancelled already, `future` is
     /// not polled at all, even if it is ready.

@@ -1,9 +1,9 @@
 //! Channels: any number of senders, any number of receivers, and each message is received once.
 //!
-//! All kinds of processes can use channels. Plain threads can, too, with the trait
-//! [`Wait`](crate::coroutine::Wait). Unlike a mailbox, a channel belongs to no process; it exists
-//! as long as one of its ends. Waiting senders and receivers are served in the order in which they
-//! came.
+//! All kinds of processes can use channels, and plain threads can use them with the trait
+//! [`Wait`](crate::coroutine::Wait). Unlike a mailbox, a channel belongs to no process, and exists
+//! as long as one of its ends exists. Waiting senders and receivers are served in the order in
+//! which they began to wait.
 //!
 //! [`bounded`] makes senders wait for room, which slows them down to the pace of the receivers.
 //! [`unbounded`] never makes a sender wait.

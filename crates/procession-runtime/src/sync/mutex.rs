@@ -52,7 +52,7 @@ use crate::time::{self, Elapsed};
 /// ```
 pub struct Mutex<T: ?Sized> {
     semaphore: BatchSemaphore,
-    /// The last process that came to the lock, for those that come behind it.
+    /// The last process that asked for the lock, for the processes that ask for it later.
     last: LastTarget,
     value: UnsafeCell<T>,
 }
@@ -175,7 +175,7 @@ impl<T: ?Sized> fmt::Debug for Mutex<T> {
 #[must_use = "dropping the guard unlocks"]
 pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
 
-// SAFETY: a shared guard gives only `&T`.
+// SAFETY: a shared guard provides only `&T`.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
@@ -232,7 +232,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 #[must_use = "dropping the guard unlocks"]
 pub struct OwnedMutexGuard<T: ?Sized>(Arc<Mutex<T>>);
 
-// SAFETY: a shared guard gives only `&T`.
+// SAFETY: a shared guard provides only `&T`.
 unsafe impl<T: ?Sized + Sync> Sync for OwnedMutexGuard<T> {}
 
 impl<T: ?Sized> Deref for OwnedMutexGuard<T> {

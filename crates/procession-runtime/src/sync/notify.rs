@@ -16,7 +16,7 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 
-/// Notifies one waiter or all of them. It carries no data.
+/// Notifies one waiter or all waiters. It carries no data.
 ///
 /// A notification of one waiter is not lost if none waits: it is stored as a *permit* for the next
 /// one. At most one permit is stored. A notification of all waiters is not stored.
@@ -40,8 +40,8 @@ use crate::scheduler::current;
 ///
 /// To wait for a condition of other data, make the waiter first, then look at the condition. The
 /// waiter then gets each [`notify_waiters`](Self::notify_waiters) that follows the look, even
-/// before its first poll. To get the calls of [`notify_one`](Self::notify_one), too, when there are
-/// other waiters, [enable](Notified::enable) it before the look:
+/// before its first poll. If there are other waiters, and the waiter must also get the calls of
+/// [`notify_one`](Self::notify_one), [enable](Notified::enable) it before the look:
 ///
 /// ```
 /// use std::pin::pin;
@@ -87,7 +87,7 @@ impl Notify {
         Notified { notify: self, wait: NotifyWait::new(&self.0) }
     }
 
-    /// Returns a future like that of [`notified`](Self::notified), which keeps the `Notify` alive.
+    /// Returns a future like [`notified`](Self::notified) does, which keeps the `Notify` alive.
     #[track_caller]
     pub fn notified_owned(self: Arc<Self>) -> OwnedNotified {
         OwnedNotified { wait: NotifyWait::new(&self.0), notify: self }

@@ -1,7 +1,7 @@
 //! Channels for one value, from one sender to one receiver.
 //!
-//! The sender sends without waiting. The receiver is a future. If either side is dropped, the other
-//! one learns of it.
+//! The sender sends without waiting. The receiver is a future. If one side is dropped, the opposite
+//! side notices.
 //!
 //! ```
 //! use procession::sync::oneshot;

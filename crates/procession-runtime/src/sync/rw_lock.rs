@@ -1,8 +1,8 @@
 //! A reader-writer lock: a value behind the permits of a semaphore.
 //!
 //! ## Invariants
-//! - `[exclusive]` A guard that can write holds all permits of its lock. A guard that only reads
-//!   holds one of them. While a writing guard exists, no other guard does.
+//! - `[exclusive]` A guard that can write holds all permits of its lock, and a guard that only
+//!   reads holds one permit. While a writing guard exists, no other guard does.
 
 use std::fmt;
 use std::future::Future;
@@ -64,8 +64,8 @@ impl<T> RwLock<T> {
 impl<T: ?Sized> RwLock<T> {
     /// Locks for reading, and waits while a writer holds the lock or waits for it.
     ///
-    /// A process that already holds a read guard must not wait for another one. If a writer waits
-    /// between the two, all of them wait forever.
+    /// A process that already holds a read guard must not wait for another read guard. If a writer
+    /// waits between the two, the process and the writer wait forever.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked, and the next waiter gets
@@ -225,7 +225,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized>(&'a RwLock<T>);
 #[must_use = "dropping the guard unlocks"]
 pub struct RwLockWriteGuard<'a, T: ?Sized>(&'a RwLock<T>);
 
-// SAFETY: a shared guard gives only `&T`.
+// SAFETY: a shared guard provides only `&T`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
@@ -254,8 +254,9 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Turns write access into read access, without a moment in which the lock is free. No writer
-    /// comes in between. Readers that wait are let in, up to the first writer that waits.
+    /// Turns write access into read access, without a moment in which the lock is free, so that no
+    /// writer can take it in between. Readers that wait are let in, up to the first writer that
+    /// waits.
     pub fn downgrade(self) -> RwLockReadGuard<'a, T> {
         let lock = self.0;
         // The reader takes over one of the permits of this guard.
@@ -314,7 +315,7 @@ pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
 #[must_use = "dropping the guard unlocks"]
 pub struct OwnedRwLockWriteGuard<T: ?Sized> {
     lock: Arc<RwLock<T>>,
-    /// The permits that the drop gives back: all of them, or all but one after a downgrade.
+    /// The permits that the drop releases: all permits, or all but one after a downgrade.
     permits: usize,
 }
 

@@ -25,7 +25,7 @@ const ROUNDS: u32 = 8;
 /// Waits for the first of several *arms* to become ready, and acts on that arm alone.
 ///
 /// Each arm has a function, and awaiting the select returns the result of the one function that
-/// runs. If several arms are ready, one of them is chosen at random, each with the same
+/// runs. If several arms are ready, the select chooses one at random, each with the same
 /// probability. This also applies to several arms that wait for one channel. All other arms are
 /// left as if they had not been tried: no message is taken from or put into another channel.
 ///
@@ -76,7 +76,7 @@ const ROUNDS: u32 = 8;
 /// ```
 ///
 /// # State that arms share
-/// The functions of all arms exist at the same time, so two of them cannot borrow one value by
+/// The functions of all arms exist at the same time, so two functions cannot borrow one value by
 /// `&mut`. Let the arms return what happened, and change the value afterwards:
 ///
 /// ```
@@ -101,12 +101,13 @@ const ROUNDS: u32 = 8;
 /// # Ok::<(), procession::sync::channel::TrySendError<u64>>(())
 /// ```
 ///
-/// The functions and futures of a select are `Send`, too, as the processes are that use it. In a
-/// [local process](crate::spawn_local), or for handlers that share `&mut` and await, use `select!`
-/// of tokio (feature `macros`), which needs no runtime of tokio's. The macro waits for futures of
-/// this crate as for futures of any other. A receive that loses has taken no message, as in the
-/// table of [`wait_for`](Self::wait_for). Two things differ: a branch that sends drops its message
-/// if it loses, and each wake-up polls all branches, which costs more if there are many.
+/// The functions and futures of a select are `Send`, because the processes that use a select are
+/// `Send`. In a [local process](crate::spawn_local), or for handlers that share `&mut` and await,
+/// use `select!` of tokio (feature `macros`), which needs no runtime of tokio's. The macro waits
+/// for futures of this crate as for futures of any other. A receive that loses has taken no
+/// message, as in the table of [`wait_for`](Self::wait_for). There are two differences: a branch
+/// that sends drops its message if it loses, and each wake-up polls all branches, which costs more
+/// if there are many.
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -254,8 +255,9 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
-    /// Makes the select return at once. If no arm is ready when the arms are tried, `then` runs,
-    /// like the `default` case in Go. If this is called several times, the first `then` counts.
+    /// Makes the select return immediately. If no arm is ready when the arms are tried, `then`
+    /// runs, like the `default` case in Go. If this is called several times, the first `then`
+    /// counts.
     pub fn or_else(mut self, then: impl FnOnce() -> R + Send + 'a) -> Self {
         self.default.get_or_insert_with(|| Box::new(then));
         self

@@ -88,8 +88,9 @@ impl Drop for Acquire<'_> {
 
 /// A counting semaphore: a number of permits that callers take and give back.
 ///
-/// Waiters get their permits in the order in which they came. A waiter that wants many permits
-/// makes the waiters behind it wait, even if there are enough permits for those.
+/// Waiters get their permits in the order in which they began to wait. A waiter that wants many
+/// permits makes the waiters behind it wait, even if there are enough permits for the waiters
+/// behind it.
 ///
 /// Each method takes the number of permits. So `acquire()` and `acquire_many(n)` of tokio are
 /// `acquire(1)` and `acquire(n)` here, and the same holds for the owned permits.
@@ -131,7 +132,7 @@ impl Semaphore {
         })
     }
 
-    /// Takes permits without waiting. Returns `None` if too few are free, if others wait for
+    /// Takes permits without waiting. Returns `None` if fewer permits are free, if others wait for
     /// permits, or if the semaphore is closed.
     pub fn try_acquire(&self, permits: usize) -> Option<Permits<'_>> {
         crate::scheduler::budget::spend();
@@ -221,7 +222,7 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// Permits of a [`Semaphore`]. Dropping this value gives them back.
+/// Permits of a [`Semaphore`]. Dropping this value returns them to the semaphore.
 #[must_use = "dropped permits are given back"]
 pub struct Permits<'a> {
     semaphore: &'a Semaphore,
@@ -255,7 +256,7 @@ impl Permits<'_> {
             std::ptr::eq(self.semaphore, other.semaphore),
             "cannot merge permits of two semaphores"
         );
-        // A sum that is too large for a `usize` is also more than the semaphore takes back.
+        // A sum that does not fit into a `usize` is also more than the semaphore takes back.
         self.permits = self.permits.saturating_add(std::mem::take(&mut other.permits));
     }
 }
@@ -275,7 +276,7 @@ impl fmt::Debug for Permits<'_> {
 }
 
 /// Permits of a [`Semaphore`] that keep it alive, made by [`Semaphore::acquire_owned`]. Dropping
-/// this value gives them back.
+/// this value returns them to the semaphore.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -325,7 +326,7 @@ impl OwnedPermits {
             Arc::ptr_eq(&self.semaphore, &other.semaphore),
             "cannot merge permits of two semaphores"
         );
-        // A sum that is too large for a `usize` is also more than the semaphore takes back.
+        // A sum that does not fit into a `usize` is also more than the semaphore takes back.
         self.permits = self.permits.saturating_add(std::mem::take(&mut other.permits));
     }
 }

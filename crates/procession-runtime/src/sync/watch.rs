@@ -101,7 +101,7 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 
 /// The side of a watch that changes the value.
 ///
-/// Clones change the same value. Once all of them are dropped, receivers see the last value, and
+/// Clones change the same value. Once all clones are dropped, receivers see the last value, and
 /// waiting for a change fails.
 pub struct Sender<T> {
     watched: Arc<WatchChannel<T>>,
@@ -138,7 +138,8 @@ impl<T> Sender<T> {
     /// `modify` runs under the lock of the value. It must not use this watch.
     ///
     /// # Panics
-    /// Panics if `modify` panics. The value is then as `modify` left it, and no receiver is told.
+    /// Panics if `modify` panics. The value is then as `modify` left it, and no receiver is
+    /// notified.
     pub fn send_modify(&self, modify: impl FnOnce(&mut T)) {
         self.send_if_modified(|value| {
             modify(value);
@@ -161,7 +162,8 @@ impl<T> Sender<T> {
     /// ```
     ///
     /// # Panics
-    /// Panics if `modify` panics. The value is then as `modify` left it, and no receiver is told.
+    /// Panics if `modify` panics. The value is then as `modify` left it, and no receiver is
+    /// notified.
     pub fn send_if_modified(&self, modify: impl FnOnce(&mut T) -> bool) -> bool {
         crate::scheduler::budget::spend();
         let woken = self.watched.core.change(modify);
@@ -182,7 +184,7 @@ impl<T> Sender<T> {
         value
     }
 
-    /// Waits until there is no receiver. Completes at once if there is none.
+    /// Waits until there is no receiver. Completes immediately if there is none.
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.
@@ -286,7 +288,8 @@ impl<T> Receiver<T> {
         self.watched.core.version().is_closed()
     }
 
-    /// Marks the value as not seen, so that the next [`changed`](Self::changed) returns at once.
+    /// Marks the value as not seen, so that the next [`changed`](Self::changed) returns
+    /// immediately.
     pub fn mark_changed(&mut self) {
         self.seen = self.watched.core.version().before();
     }
@@ -358,7 +361,8 @@ impl<T> Receiver<T> {
                         return Ok(value);
                     }
                 }
-                // Marked as seen by the borrow, which tells that the value is new.
+                // Only the borrow marks the value as seen, because the borrow reports whether the
+                // value is new. So the wait gets a copy.
                 let mut unmarked = *seen;
                 let seen = &mut unmarked;
                 ChangeWait { watched, seen, place, is_pending: false }.changed().await?;
@@ -421,7 +425,8 @@ impl<T> Drop for ChangeWait<'_, T> {
     }
 }
 
-/// Stores a version that differs from `seen`, or returns an error for one that is only closed.
+/// Stores a version with a value that `seen` does not have. Returns an error if the version differs
+/// from `seen` only by being closed.
 fn note(seen: &mut Version, version: Version) -> Result<(), RecvError> {
     if version.is_same_value(*seen) {
         return Err(RecvError);

@@ -3,7 +3,7 @@
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_protocols::time::timers::TimerId;
 
-/// The set of timers that a timer belongs to: that of a worker, or that for outside threads.
+/// The set of timers that a timer belongs to: the set of a worker, or the set for outside threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerPlace {
     Seat(SeatId),

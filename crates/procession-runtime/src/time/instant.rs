@@ -9,7 +9,7 @@ use crate::sys::{World, nanoseconds};
 /// A moment on the clock of a scheduler.
 ///
 /// All schedulers with the real clock share one time scale, so their instants can be compared. Each
-/// test clock has a time scale of its own.
+/// test clock has a separate time scale.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub(super) u64);
 

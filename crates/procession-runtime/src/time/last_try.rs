@@ -17,7 +17,7 @@ pub(crate) fn is_last_try() -> bool {
 }
 
 /// Marks all polls on this thread as last tries until it is dropped. If a poll suspends its
-/// coroutine meanwhile, other processes on this thread make needless system calls.
+/// coroutine before that, other processes on this thread make needless system calls.
 pub(super) struct LastTry(bool);
 
 impl LastTry {

@@ -4,8 +4,8 @@
 //! A removal cannot stop a function that another thread is about to run: that thread has taken a
 //! reference to the function out of the timers already. So the wait is for the drop of the last
 //! reference. Once the timer is removed and the last reference is gone, the function neither runs
-//! nor will run. The drop rings a bell (`sync/bell.rs`), whose lock orders it with a wait that
-//! begins.
+//! nor will run. The drop rings a bell (`sync/bell.rs`). The lock of the bell orders the drop with
+//! a wait that begins.
 //!
 //! A wait on a thread that runs the function would wait for itself. Therefore the bell's lock also
 //! guards the list of threads that run or drop the function. A thread that is in the list does not
@@ -76,7 +76,7 @@ impl<F> TimerFunction<F> {
 impl<F> Drop for TimerFunction<F> {
     fn drop(&mut self) {
         let _rings = Rings(&self.end);
-        // The values of the function may wait for its end, too.
+        // The values of the function may wait for its end as well.
         let _inside = Inside::begin(&self.end);
         drop(self.function.take());
     }

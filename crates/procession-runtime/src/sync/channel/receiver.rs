@@ -22,7 +22,7 @@ use crate::time::{self, Timeout};
 
 /// The receiving end of a channel.
 ///
-/// Clones receive from the same channel, and each message goes to one of them. Once all of them are
+/// Clones receive from the same channel, and each message goes to one receiver. Once all clones are
 /// dropped, the channel closes: sending fails, and the messages in the channel are dropped.
 ///
 /// ```
@@ -99,8 +99,8 @@ impl<T> Receiver<T> {
     }
 
     /// Receives up to `limit` messages, and appends them to `buffer`, the oldest first. Waits until
-    /// there is at least one, and does not wait for more. Returns their number, which is 0 once the
-    /// channel is closed and empty, and also if `limit` is 0.
+    /// there is at least one, and does not wait for more. Returns their number, which is 0 if
+    /// `limit` is 0, or once the channel is closed and empty.
     ///
     /// ```
     /// use procession::sync::channel;
@@ -262,8 +262,8 @@ impl<T> fmt::Debug for Receiving<'_, T> {
     }
 }
 
-/// Maximum number of messages that are received under the lock of a channel at once, some
-/// microseconds' worth. Picked out of thin air: the lock costs as much as receiving one or two.
+/// Maximum number of messages that are received under one lock of a channel, some microseconds'
+/// worth. Picked out of thin air: the lock costs as much as receiving one or two messages.
 const MESSAGES_AT_ONCE: usize = 64;
 
 /// The future of [`Receiver::recv_many`].

@@ -22,7 +22,7 @@ use crate::time;
 
 /// The sending end of a channel.
 ///
-/// Clones send to the same channel. Once all of them are dropped, the channel closes: receivers get
+/// Clones send to the same channel. Once all clones are dropped, the channel closes: receivers get
 /// the messages that are left, and then the end.
 ///
 /// ```
@@ -406,8 +406,8 @@ impl<T> Drop for Reserving<'_, T> {
     }
 }
 
-/// Room for one message in a channel, made by [`Sender::reserve`]. Dropping this value gives the
-/// room back.
+/// Room for one message in a channel, made by [`Sender::reserve`]. Dropping this value releases the
+/// room.
 #[must_use = "a dropped permit gives its room back"]
 pub struct Permit<'a, T> {
     channel: &'a Channel<T>,
@@ -416,12 +416,12 @@ pub struct Permit<'a, T> {
 impl<T> Permit<'_, T> {
     /// Sends the message. It never waits.
     ///
-    /// This works even if the channel was closed meanwhile: receivers get the end only after the
-    /// messages of all permits. If all receivers are dropped, the message is dropped, like every
-    /// message in the channel.
+    /// This works even if the channel was closed after the room was reserved, because receivers get
+    /// the end only after the messages of all permits. If all receivers are dropped, the message is
+    /// dropped, like every message in the channel.
     pub fn send(self, message: T) {
         let channel = self.channel;
-        // The send gives the room back.
+        // The send releases the room.
         std::mem::forget(self);
         channel.send_reserved(message);
     }
@@ -440,7 +440,7 @@ impl<T> fmt::Debug for Permit<'_, T> {
 }
 
 /// Room for one message in a channel, and the sender that has reserved it by
-/// [`Sender::reserve_owned`]. Dropping this value gives the room back and drops the sender.
+/// [`Sender::reserve_owned`]. Dropping this value releases the room and drops the sender.
 #[must_use = "a dropped permit gives its room back"]
 pub struct OwnedPermit<T> {
     /// Taken when the room is used or given back.
@@ -450,15 +450,15 @@ pub struct OwnedPermit<T> {
 impl<T> OwnedPermit<T> {
     /// Sends the message and returns the sender. It never waits.
     ///
-    /// A channel that was closed meanwhile takes the message, too; see [`Permit::send`].
+    /// This works even if the channel was closed after the room was reserved; see [`Permit::send`].
     pub fn send(mut self, message: T) -> Sender<T> {
-        // The send gives the room back.
+        // The send releases the room.
         let sender = self.sender.take().expect("only the end of the permit takes it");
         sender.0.send_reserved(message);
         sender
     }
 
-    /// Gives the room back and returns the sender.
+    /// Releases the room and returns the sender.
     pub fn release(mut self) -> Sender<T> {
         self.unreserve().expect("only the end of the permit takes it")
     }
