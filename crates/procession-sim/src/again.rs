@@ -56,7 +56,7 @@ pub(crate) fn differing(
         let _ = write!(text, ", at decision {at} about {}", purpose.name());
     }
     let _ = write!(text, ", with {decisions} and {again} decisions.\n{CAUSES}");
-    // The first run once more, which tells its story now, and differs from the replay as before.
+    // This repeats the first run, now with its story. It differs from the replay as before.
     let [one, other] = [told(rules, seed, strategy), lines_of(other)];
     add_difference(&mut text, ["one run: ", "the next:"], &one, &other);
     text
@@ -67,7 +67,7 @@ pub(crate) fn is_child_of(place: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|wanted| wanted == place)
 }
 
-/// Runs a seed in the child process, tells the parent of it, and ends the process.
+/// Runs a seed in the child process, prints its story for the parent, and ends the process.
 #[expect(clippy::print_stdout, reason = "the parent reads it")]
 pub(crate) fn run_in_child(rules: &Rules, seed: u64, strategy: Strategy) -> ! {
     for line in told(rules, seed, strategy) {

@@ -93,7 +93,7 @@ impl Check {
     }
 
     /// Runs a program on a scheduler in all schedules of the bound, with the smallest number of
-    /// workers and without faults. The start and the end of the scheduler are the usual ones.
+    /// workers and without faults. The scheduler starts and ends as usual.
     ///
     /// # Errors
     /// The report of a failure.
@@ -115,7 +115,7 @@ fn of_threads(program: impl Fn(&Threads<'_>) + Send + Sync + 'static) -> Program
 }
 
 /// Runs all schedules, depth first on the tape: the last decision that can be raised is raised, and
-/// what comes after it is decided anew.
+/// all later decisions are taken again.
 fn search(rules: &Rules, bound: Bound) -> Result<Searched, String> {
     let mut tape = Tape::default();
     let mut choices: Vec<Choice> = Vec::new();

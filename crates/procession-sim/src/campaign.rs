@@ -156,8 +156,8 @@ impl Check {
         self
     }
 
-    /// Sets how many runs there are at a time, each on a processor of its own if the system has as
-    /// many. The default is one.
+    /// Sets how many runs there are at a time. Each run has a processor for itself if the system
+    /// has as many. The default is one.
     ///
     /// The result is the same with any number. If the program has statics, the runs share them, so
     /// a run may depend on another one.
@@ -193,9 +193,9 @@ impl Check {
         self
     }
 
-    /// Gives each step the usual budget. By default, some runs draw the budget of each step, so
-    /// that an operation which could go on yields instead. A program that polls by hand, and relies
-    /// on the answer, needs this.
+    /// Sets the usual budget for each step. By default, some runs draw the budget of each step, so
+    /// that an operation which could continue yields instead. A program that polls by hand, and
+    /// relies on the answer, needs this.
     pub fn usual_budgets(mut self) -> Self {
         self.draws_budgets = false;
         self
@@ -208,8 +208,9 @@ impl Check {
         self
     }
 
-    /// Names events of [`Sim::sometimes`] that the check is to meet. It also fails if no run comes
-    /// to the place where one of them is asked about. Without this, such a place is not known.
+    /// Names events of [`Sim::sometimes`] that the check is to meet. The check also fails if no run
+    /// reaches the call that asks about a named event. Without this method, the check knows an
+    /// event only after some run has reached the call.
     ///
     /// ```
     /// use procession_sim::Check;
@@ -226,10 +227,10 @@ impl Check {
         self
     }
 
-    /// Runs the first seed once more, in a child process, and fails if that run is another one. The
-    /// report shows the first event that differs. In this process, the runs of the first seed and
-    /// of one in 20 are always repeated. In another process, what depends on addresses or on
-    /// statics differs, too.
+    /// Runs the first seed once more, in a child process, and fails if that run differs. The report
+    /// shows the first event that differs. In this process, the runs of the first seed and of one
+    /// in 20 are always repeated. A run in another process also shows what depends on addresses or
+    /// on statics, because both differ there.
     ///
     /// The child is this program, which runs the test of the same name up to the same check. So
     /// this works in tests of the usual harness. On a thread without the name of a test, such as
@@ -280,7 +281,7 @@ impl Check {
         self
     }
 
-    /// Runs the program with each seed, on a scheduler of its own.
+    /// Runs the program with each seed, on its own scheduler.
     ///
     /// The environment variable `PROCESSION_SIM` replays one run instead. A report names its value.
     ///
@@ -314,8 +315,8 @@ impl Check {
     /// each seed. What [`scheduler`](Self::scheduler) and [`workers`](Self::workers) say does not
     /// count, except that the simulated machine has as many processors as there would be workers.
     ///
-    /// The thread that runs it is one of the simulation. More of them are started with
-    /// [`thread`](crate::thread).
+    /// The thread that runs it is part of the simulation. The program starts more simulated threads
+    /// with [`thread`](crate::thread).
     ///
     /// ```
     /// use procession_sim::{Check, mpsc, thread};
@@ -463,7 +464,7 @@ fn replay(rules: &Rules, text: &str) -> Result<Outcome, String> {
     Err(text)
 }
 
-/// Makes a failure short, and tells it.
+/// Makes a failure short, and returns its report.
 fn report(rules: &Rules, seed: u64, ran: Run) -> String {
     let Some(failure) = ran.failure.clone() else { return String::new() };
     let mut text = format!("seed {seed} failed: {}\n", headline(&ran));

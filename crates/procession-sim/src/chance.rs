@@ -17,16 +17,16 @@ use crate::tape::{Purpose, Tape};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// Each run draws one of the others.
+    /// Each run draws another strategy of this list.
     #[default]
     Portfolio,
-    /// The running thread goes on, except that now and then another one is drawn. Each run draws
-    /// how often.
+    /// The running thread continues, except that now and then another thread is drawn. Each run
+    /// draws how often.
     Random,
     /// Each thread has a random priority, and at a few random points the running thread gets the
-    /// lowest one (probabilistic concurrency testing). A thread that spins or yields gets the
-    /// lowest one, too, so that it does not starve the thread it waits for. One that others have
-    /// kept waiting for 20 000 points gets the highest one.
+    /// lowest priority (probabilistic concurrency testing). A thread that spins or yields also gets
+    /// the lowest priority, so that it does not starve the thread that it waits for. If other
+    /// threads have kept a thread waiting for 20 000 points, it gets the highest priority.
     Priorities,
     /// At each point, all threads that can run are equally likely.
     Uniform,
@@ -135,7 +135,7 @@ impl Chance {
         chance.marking()
     }
 
-    /// Marks the decisions, too.
+    /// Also marks the decisions.
     pub(crate) fn marking(self) -> Self {
         Self { marker: Some(Marker::default()), ..self }
     }
@@ -270,7 +270,7 @@ impl Chance {
         })
     }
 
-    /// Chooses one of the threads that can run. The first is the one that runs, unless it waits or
+    /// Chooses one of the threads that can run. The first is the running thread, unless it waits or
     /// has to make room.
     pub(crate) fn next(&mut self, ready: &[u32], pauses: bool) -> u32 {
         self.decide(Purpose::Schedule, ready.len() as u32, |this| match &mut this.plan {
@@ -298,7 +298,7 @@ impl Chance {
 }
 
 impl Priorities {
-    /// Chooses a thread. `long` is one that has run for so long that it has to make room.
+    /// Chooses a thread. `long` is a thread that has run for so long that it has to make room.
     fn best(&mut self, ready: &[u32], pauses: bool, long: Option<u32>, rng: &mut Rng) -> u32 {
         self.points += 1;
         let most = ready.iter().max().map_or(0, |&thread| thread as usize + 1);

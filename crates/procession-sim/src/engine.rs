@@ -1,15 +1,17 @@
 //! The simulated system: virtual threads that take turns, and virtual time.
 //!
-//! Each virtual thread is a thread of the real system. One of them has the *turn* and runs; the
-//! others wait for theirs. A thread passes the turn on at a *point*: where it parks, ends, spins,
-//! or is between two steps. At a point the engine decides which thread is next ([`Chance`]).
+//! Each virtual thread is a thread of the real system. One thread has the *turn* and runs; all
+//! other threads wait for their turn. A thread passes the turn on at a *point*: where it parks,
+//! ends, spins, or is between two steps. At a point the engine decides which thread is next
+//! ([`Chance`]).
 //!
-//! Time moves by a little at each point, and by as much as needed when no thread can run: to the
-//! earliest deadline of those that wait. If there is none, the program is deadlocked.
+//! Time moves by a little at each point. When no thread can run, time moves to the earliest
+//! deadline of a waiting thread. If there is no deadline, the program is deadlocked.
 //!
-//! The moment before such a move is a *quiet point*: all threads wait, and none is about to come.
-//! There the engine asks each scheduler for a broken law. A lost wake-up costs only time in most
-//! cases, since some thread comes to the work later, so the end of the run would be too late.
+//! The moment before such a move is a *quiet point*: all threads wait, and none is about to wake.
+//! There the engine asks each scheduler for a broken law. The end of the run would be later than
+//! necessary, because a lost wake-up costs only time in most cases: some thread finds the work
+//! later.
 
 mod bounds;
 #[cfg(procession_sim)]
@@ -55,7 +57,7 @@ use crate::time::{MS, NEVER, START, US};
 use crate::turn::{Turn, Why};
 
 /// Steps and waits without a moment at which all threads wait, after which each takes 1 ns longer
-/// than the one before. So a program that is always busy comes to its deadlines.
+/// than the one before. So a program that is always busy reaches its deadlines.
 const BUSY_MAX: u64 = 10_000;
 /// Points after which a run counts as a livelock.
 const POINTS_MAX: u64 = 1_000_000;
@@ -73,8 +75,8 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Ready,
-    /// Parked until a deadline. `is_woken` is set once it was unparked and the deadline is that of
-    /// a late wake-up.
+    /// Parked until a deadline. `is_woken` is set once it was unparked. The deadline is then the
+    /// time of the late wake-up.
     Parked {
         until: u64,
         is_woken: bool,
@@ -146,8 +148,8 @@ struct State {
     failure: Option<Failure>,
     /// Set once nothing more is to be found out: the rest of the run is tame.
     is_over: bool,
-    /// Set once the check waits no longer for the threads. Each of them stays where it next meets
-    /// the engine.
+    /// Set once the check waits no longer for the threads. Each thread then stays where it next
+    /// meets the engine.
     is_abandoned: bool,
     root: Option<Waker>,
     settling: Vec<(Arc<AtomicBool>, Waker)>,
@@ -168,12 +170,12 @@ struct State {
     point_at: u64,
     /// The monitors that have told of an end.
     told: BTreeSet<u64>,
-    /// The number of the message that was sent last, of those with numbers.
+    /// The number of the message that was sent last, among the messages with numbers.
     messages: u64,
     /// The number of the message that a process has taken last, by its sender: a process, or a
     /// thread.
     taken: BTreeMap<(Pid, Option<Pid>, u32), u64>,
-    /// The threads of the program that wait for other threads of it.
+    /// The threads of the program that wait for other threads of the program.
     waiting: Vec<u32>,
     /// When a thread was preempted last before an operation.
     #[cfg(procession_sim)]

@@ -11,7 +11,7 @@ use crate::program::{Rules, Run, run};
 use crate::story::Story;
 
 /// The first seed and one in so many run twice, to find what the seed does not decide. The second
-/// run replays the tape of the first and tells its story, as the replay of a report does.
+/// run replays the tape of the first and records its story, as the replay of a report does.
 const TWICE_EVERY: u64 = 20;
 
 /// A seed that ends the search.
@@ -55,11 +55,11 @@ struct Search<'a> {
     progress: Mutex<Progress>,
 }
 
-/// Runs the seeds in order, `jobs` at a time, until one fails or the time is over. At least one
-/// seed runs. Returns the lowest one that failed.
+/// Runs the seeds in order, `jobs` at a time, until a seed fails or the time is over. At least one
+/// seed runs. Returns the lowest seed that failed.
 ///
-/// A thread finishes the seed that it has taken. So the seeds below the one that fails have all
-/// run, and the result does not depend on how fast the threads are.
+/// A thread finishes the seed that it has taken. So all seeds below the failing seed have run, and
+/// the result does not depend on how fast the threads are.
 pub(crate) fn explore(
     rules: &Rules,
     seeds: Range<u64>,
@@ -81,7 +81,7 @@ pub(crate) fn explore(
     thread::scope(|scope| {
         for job in 1..jobs.min(count) {
             let job = thread::Builder::new().name(format!("job-{job}"));
-            // If the system refuses the thread, the others do its work.
+            // If the system refuses the thread, the other threads do its work.
             if job.spawn_scoped(scope, || search.work()).is_err() {
                 break;
             }

@@ -6,7 +6,7 @@
 pub enum Fault {
     /// A worker does not run for 1 to 500 ms between two steps, as if the system had preempted it.
     Stall,
-    /// A woken thread comes up to 50 ms late.
+    /// A woken thread runs up to 50 ms late.
     LateWake,
     /// A thread wakes without a reason.
     EarlyWake,
@@ -37,8 +37,8 @@ pub enum Fault {
     NoAnswer,
     /// The way between two hosts is cut for 1 ms to 10 s, in one direction or in both.
     Partition,
-    /// A datagram is lost, or comes twice. With [`SlowNetwork`](Self::SlowNetwork), datagrams
-    /// overtake each other.
+    /// A datagram is lost, or arrives twice. With [`SlowNetwork`](Self::SlowNetwork), a datagram
+    /// may overtake earlier datagrams.
     Datagrams,
     /// The system has no descriptor left for a socket.
     NoDescriptor,

@@ -23,7 +23,7 @@ const RETRY: u64 = 10 * MS;
 impl Sim {
     /// Adds a host to the network, and starts its program there. Returns the address of the host.
     ///
-    /// The program has a scheduler of its own, with as many workers as that of the check. It ends
+    /// The program has its own scheduler, with as many workers as the check's scheduler. It ends
     /// when its future does. Sockets that its processes open belong to this host, and other hosts
     /// reach them by its name: `TcpStream::connect("db:5432")`.
     ///
@@ -75,24 +75,25 @@ impl Sim {
         }
     }
 
-    /// Ends the program of a host at once, as if it was killed. Its processes have no further step,
-    /// and their values are dropped. The system of the host resets the connections, and refuses
-    /// new ones.
+    /// Ends the program of a host immediately, as if it was killed. Its processes have no further
+    /// step, and their values are dropped. The system of the host resets the connections, and
+    /// refuses new connections.
     ///
     /// Closures that run on the threads of [`procession::spawn_blocking`] go on to their ends.
     ///
     /// # Panics
-    /// If there is no such host, or it is that of the caller's check.
+    /// If there is no such host, or it is the host of the caller's check.
     #[track_caller]
     pub fn crash(&self, host: &str) {
         self.end_program(host, true);
     }
 
-    /// Ends the program of a host, like [`crash`](Self::crash), but nobody is told: until the host
-    /// restarts, it does not answer. Afterwards it resets the connections that it does not know.
+    /// Ends the program of a host, like [`crash`](Self::crash), but without a sign for its peers:
+    /// until the host restarts, it does not answer. Afterwards it resets the connections that it
+    /// does not know.
     ///
     /// # Panics
-    /// If there is no such host, or it is that of the caller's check.
+    /// If there is no such host, or it is the host of the caller's check.
     #[track_caller]
     pub fn power_off(&self, host: &str) {
         self.end_program(host, false);
@@ -101,7 +102,7 @@ impl Sim {
     /// Starts the program of a host again. If it runs, it [crashes](Self::crash) first.
     ///
     /// # Panics
-    /// If there is no such host, or it is that of the caller's check.
+    /// If there is no such host, or it is the host of the caller's check.
     #[track_caller]
     pub fn restart(&self, host: &str) {
         self.end_program(host, true);
@@ -214,7 +215,8 @@ impl Engine {
     }
 }
 
-/// The time in which the processes of a host end. Meanwhile the clock may leap by hours.
+/// The time in which the processes of a host end. It is long, because the clock may leap by hours
+/// during the end.
 const SHUTDOWN: Duration = Duration::from_hours(30 * 24);
 
 /// The main function of the first thread of a host.
@@ -271,9 +273,10 @@ fn build(sim: &Sim, home: usize, name: &str) -> Option<Scheduler> {
 }
 
 impl Sim {
-    /// Lets a worker not run for a time after its next step, as if the system had preempted it.
-    /// The name is that of its thread, as in a report: `sim-0` for the first worker of the check,
-    /// `db-1` for the second one of the host `db`. Returns `true` if there is such a thread.
+    /// Lets a worker not run for a time after its next step, as if the system had preempted it. The
+    /// name is the name of its thread, as in a report. For example, `sim-0` is the first worker of
+    /// the check, and `db-1` is the second worker of the host `db`. Returns `true` if there is such
+    /// a thread.
     pub fn stall(&self, worker: &str, duration: Duration) -> bool {
         self.engine.stall_next(worker, nanoseconds(duration))
     }

@@ -39,10 +39,10 @@
 //! ```
 //!
 //! # What is simulated
-//! The scheduler is the one that ships, with several workers, its watchdog and its bounds in time.
-//! What lies below it is simulated: the clock, threads and their waits, the state of threads,
-//! membarrier(2), and the network. This holds for every scheduler that is built in the program, for
-//! `spawn_blocking` and for pools of threads.
+//! The scheduler is the shipped scheduler, with several workers, its watchdog and its bounds in
+//! time. Everything below it is simulated: the clock, threads and their waits, the state of
+//! threads, membarrier(2), and the network. This holds for every scheduler that is built in the
+//! program, for `spawn_blocking` and for pools of threads.
 //!
 //! Threads take turns: one runs at a time. Another one may run where a thread parks or spins,
 //! between two steps of processes, and at both ends of a blocking section. Inside a step nothing
@@ -52,19 +52,18 @@
 //! that sleeps for a week takes no longer than its steps.
 //!
 //! # Hosts
-//! [`Sim::host`] adds a host, with a program, a scheduler, a name and an address of its own.
-//! Sockets of TCP and UDP connect the hosts over a network that is slow, cut, or resets
-//! connections. Programs [crash](Sim::crash) and [restart](Sim::restart). The code of the sockets
-//! is the one that ships.
+//! [`Sim::host`] adds a host, with its own program, scheduler, name and address. Sockets of TCP and
+//! UDP connect the hosts over a network that is slow, cut, or resets connections. Programs
+//! [crash](Sim::crash) and [restart](Sim::restart). The code of the sockets is the shipped code.
 //!
 //! # What is not
-//! - Threads that the program starts with `std::thread`, and runtimes beside this one. The
-//!   simulation does not wait for what they do. [`thread`] and [`mpsc`] are simulated.
+//! - Threads that the program starts with `std::thread`, and other runtimes. The simulation does
+//!   not wait for what they do. [`thread`] and [`mpsc`] are simulated.
 //! - `std::thread::sleep`, locks of `std` that are held over an `await`, and everything else that
 //!   waits in the real system. [`Sim::block`] stands for such a wait. [`sync::Barrier`] is
 //!   simulated.
 //! - `std::time::Instant`. Use `procession::time::Instant`.
-//! - Unix sockets and other descriptors, which are those of the real system.
+//! - Unix sockets and other descriptors, which belong to the real system.
 //! - `HashMap` and `rand` draw from the real system, so a run that depends on them cannot be
 //!   replayed. [`Check::run`] finds that: it runs some seeds twice.
 //!
@@ -82,9 +81,9 @@
 //! - a process takes the accepted messages of a sender in the order in which they were sent. This
 //!   is looked at if the seed of its scheduler is odd: in half of the runs, unless the program sets
 //!   [`Builder::seed`](procession::Builder::seed);
-//! - the timer of a sleep has not fired before its deadline, and a monitor tells of one end.
+//! - the timer of a sleep has not fired before its deadline, and a monitor reports one end.
 //!
-//! And at the end of each run, when its scheduler and those of its hosts have shut down:
+//! And at the end of each run, when its scheduler and the schedulers of its hosts have shut down:
 //! - every process has ended, and no queue or timer holds anything.
 #![forbid(unsafe_code)]
 

@@ -76,7 +76,7 @@ impl Hasher for Mixed {
 /// Decisions by their marks.
 pub(crate) type Marked = MixedMap<u32>;
 
-/// Returns the decisions of a tape that are not 0, by the marks of the run that it comes from.
+/// Returns the decisions of a tape that are not 0, by the marks of the run that made the tape.
 pub(crate) fn marked(tape: &Tape, marks: &Marks) -> Marked {
     let tracks = Tape::purposes().flat_map(|purpose| marks[purpose].iter().zip(&tape[purpose]));
     tracks.filter(|(_, value)| **value != 0).map(|(&mark, &value)| (mark, value)).collect()

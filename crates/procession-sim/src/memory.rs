@@ -1,8 +1,8 @@
 //! The memory of a simulated x86-64 machine, as its threads see it.
 //!
 //! Each thread has a *store buffer*: a queue of stores that the other threads do not see yet. They
-//! become visible in order, one at a time. A thread sees its own stores at once. This is the model
-//! x86-TSO of Sewell, Sarkar, Owens, Nardelli and Myreen (CACM 2010).
+//! become visible in order, one at a time. A thread sees its own stores immediately. This is the
+//! model x86-TSO of Sewell, Sarkar, Owens, Nardelli and Myreen (CACM 2010).
 //!
 //! An atomic contains the value that was stored last. This module remembers what is *visible* of an
 //! atomic while that is another value. Atomics are named by their addresses.
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(memory.load(1, Y), Loaded::Older(2));
     }
 
-    /// The store that becomes visible last wins, also if it was made first.
+    /// The store that becomes visible last wins, even if it was made first.
     #[test]
     fn the_last_store_to_become_visible_stays() {
         let mut memory = Memory::default();

@@ -6,9 +6,9 @@
 //! arrives at a moment of virtual time. Only one virtual thread runs at a time, so what the real
 //! system answers depends on nothing else.
 //!
-//! A stream has one queue of segments for each direction, and one flight for the head of it, so
-//! bytes arrive in order. If the way is cut, a flight is sent again, later each time, as TCP does.
-//! A datagram is lost then.
+//! A stream has one queue of segments for each direction, and one flight for the head of the queue,
+//! so bytes arrive in order. If the way is cut, a flight is sent again, later each time, as TCP
+//! does. A datagram is lost then.
 
 mod cargo;
 mod datagrams;
@@ -50,7 +50,7 @@ pub(crate) struct Net {
     pub(crate) sockets: BTreeMap<u64, Socket>,
     /// The streams that are broken, as long as their programs may ask about them.
     pub(crate) broken: BTreeMap<u64, Broken>,
-    /// The streams whose programs may have changed options since the last point.
+    /// The streams with options that their programs may have changed since the last point.
     pub(crate) changed_options: Vec<u64>,
     /// The streams with keep-alive.
     keeping_alive: BTreeSet<u64>,
@@ -65,7 +65,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Creates a network with one host, that of the program.
+    /// Creates a network with one host, for the program.
     ///
     /// # Errors
     /// The real system has no descriptor left.
@@ -125,7 +125,7 @@ impl Net {
             let (happened, _) = match epoll::wait(&self.events, &mut buffer, Some(&AT_ONCE)) {
                 Ok(happened) => happened,
                 Err(Errno::INTR) => continue,
-                // The descriptor is that of this network. Other code has closed it.
+                // The descriptor belongs to this network. Other code has closed it.
                 Err(_) => break,
             };
             for event in &*happened {
@@ -135,7 +135,8 @@ impl Net {
                     let ends = Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR;
                     socket.is_readable |= flags.intersects(ends);
                     socket.is_writable |= flags.intersects(Flags::OUT | Flags::ERR);
-                    // A socket whose drop was not announced, such as one of std, is noticed here.
+                    // If the drop of a socket was not announced, such as the drop of a socket of
+                    // std, it is noticed here.
                     let notices = socket.is_released || !socket.has_hung_up();
                     socket.is_closed |= flags.contains(Flags::HUP) && notices;
                     changed.push(id);

@@ -62,7 +62,7 @@ pub(crate) struct Rules {
     /// The real time without a point after which a step counts as endless.
     pub(crate) timeout: Duration,
     pub(crate) seen: Arc<Seen>,
-    /// The command that replays a run, if it is not that of a test.
+    /// The command that replays a run, if it is not the command of a test.
     pub(crate) command: Option<Arc<str>>,
     /// Set if each operation of an atomic is a point.
     #[cfg(procession_sim)]
@@ -105,7 +105,7 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     {
         setup = setup.at_atomics(rules.at_atomics);
     }
-    // A run that tells its story repeats another one.
+    // A run that records its story repeats another run.
     let seen = if story.is_told() { Arc::default() } else { Arc::clone(&rules.seen) };
     let engine = Engine::new(chance, setup, rules.panics_fail, story);
     let (program, inspect) = (rules.program.clone(), rules.inspect.clone());

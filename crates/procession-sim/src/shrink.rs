@@ -1,8 +1,8 @@
 //! The shrinker: finds a short tape with the same failure. It knows nothing of the program.
 //!
-//! Whole tracks go first: most failures need decisions of one or two purposes only. A run without
-//! switches between threads is also a fast one. Then blocks of decisions are left out, and those
-//! that stay are found again by their [marks](crate::marks).
+//! The shrinker first removes whole tracks, because most failures need decisions of one or two
+//! purposes only, and because a run without switches between threads is fast. Then it leaves out
+//! blocks of decisions. It finds the decisions that stay again by their [marks](crate::marks).
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -34,7 +34,7 @@ pub(crate) enum Trial {
 }
 
 /// Runs a trial. If it fails, returns the decisions that the run has made and their marks: a number
-/// that is too large counts as 0, and after the failure there is none.
+/// above the range of its decision counts as 0, and after the failure there is no decision.
 type Fails<'a> = dyn FnMut(Trial) -> Option<(Tape, Marks)> + 'a;
 
 struct Search<'a> {
@@ -63,7 +63,7 @@ pub(crate) fn shrink<'a>(mut tape: Tape, runs_max: u32, fails: &'a mut Fails<'a>
         runs_max,
         began: now(),
     };
-    // The first run tells the marks.
+    // The first run finds the marks.
     search.attempt(Trial::Numbered(Box::new(search.best.clone())));
     loop {
         let before = search.best.clone();
@@ -90,7 +90,7 @@ impl Search<'_> {
         self.runs >= self.runs_max || self.began.elapsed() >= TIME_MAX
     }
 
-    /// Takes the run of a trial if it fails, too.
+    /// Runs a trial. If it also fails, its run replaces the best run.
     fn attempt(&mut self, trial: Trial) -> bool {
         if self.is_over() || !self.known.insert(trial.digest()) {
             return false;
@@ -105,13 +105,13 @@ impl Search<'_> {
     /// Tries everything once.
     fn pass(&mut self) {
         let mut purposes: Vec<_> = Tape::purposes().collect();
-        // The longest ones make runs slow.
+        // The longest tracks are first, because they make runs slow.
         purposes.sort_by_key(|&purpose| Reverse(self.best.weight_of(purpose)));
         for &purpose in &purposes {
             self.replace(purpose, Vec::new());
         }
-        // The shortest ones take few runs, and most of what belongs to a class of faults goes with
-        // the one decision that the class exists.
+        // The shortest tracks are first, because they take few runs. Most of what belongs to a
+        // class of faults disappears with the one decision that the class exists.
         purposes.sort_by_key(|&purpose| self.best.weight_of(purpose));
         for &purpose in &purposes {
             self.cut_tail(purpose);
@@ -123,7 +123,7 @@ impl Search<'_> {
         }
     }
 
-    /// Replaces a track by one with fewer or lower decisions. Takes the run if it fails, too.
+    /// Replaces a track by a track with fewer or lower decisions. Takes the run if it also fails.
     fn replace(&mut self, purpose: Purpose, track: Vec<u32>) -> bool {
         let mut candidate = self.best.clone();
         candidate[purpose] = track;
@@ -230,7 +230,7 @@ mod tests {
     use crate::marks::MixedMap;
 
     /// Returns a tape of 2000 decisions, a third of which belong to the program, and the places of
-    /// up to five of them that are not 0.
+    /// up to five decisions that are not 0.
     fn draw(generator: &mut fastrand::Rng) -> (Tape, Vec<(Purpose, usize)>) {
         let mut tape = Tape::default();
         for _ in 0..2000 {
@@ -293,8 +293,8 @@ mod tests {
         assert!(exact * 100 >= rounds * 95, "{exact} of {rounds} ended with what is needed");
     }
 
-    /// Goal: what a run does not come to goes at once. Method: a program that fails at the first
-    /// choice, and then chooses no more.
+    /// Goal: one run is enough to remove the decisions after the failure. Method: a program that
+    /// fails at the first choice, and then chooses no more.
     #[test]
     fn what_follows_the_failure_is_cut_by_one_run() {
         let (mut tape, _) = draw(&mut fastrand::Rng::with_seed(0));
@@ -309,9 +309,9 @@ mod tests {
         assert!(shrunk.runs <= 8, "{} runs", shrunk.runs);
     }
 
-    /// Goal: decisions that stay keep their meaning, although those that are left out move them.
-    /// Method: a program of 1000 steps with a decision each. If that is not 0, there is another
-    /// decision, which does nothing. The failure needs two steps.
+    /// Goal: decisions that stay keep their meaning, although other decisions before them are left
+    /// out. Method: a program of 1000 steps with a decision each. If that is not 0, there is
+    /// another decision, which does nothing. The failure needs two steps.
     #[test]
     fn decisions_are_found_again_by_their_marks() {
         let run = |trial: Trial| {

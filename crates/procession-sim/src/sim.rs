@@ -35,7 +35,7 @@ impl fmt::Debug for Sim {
 }
 
 impl Sim {
-    /// Chooses a number of the range. The shrinker prefers low ones.
+    /// Chooses a number of the range. The shrinker prefers low numbers.
     ///
     /// # Panics
     /// If the range is empty, or longer than `u32::MAX`.
@@ -84,7 +84,7 @@ impl Sim {
     }
 
     /// Blocks the calling thread for some virtual time, like a call that waits in the system. The
-    /// scheduler does not know of it, unless this is in a blocking section.
+    /// scheduler does not see this wait, unless it is in a blocking section.
     pub fn block(&self, duration: Duration) {
         self.engine.hold(nanoseconds(duration), Held::Blocks);
     }
@@ -94,11 +94,11 @@ impl Sim {
         self.engine.hold(nanoseconds(duration), Held::Computes);
     }
 
-    /// Ends the faults, for good: threads that are preempted go on, cuts of the network are mended,
-    /// and from now on the system does what is asked of it in time. What the program promises in
-    /// the absence of faults can be asked for after this. Hosts that do not run stay so. The
-    /// machine stays the same one, too: with `CoarseClock` or `NoMembarrier`, its clock has the
-    /// same step, and it has no membarrier(2).
+    /// Ends the faults, for good: threads that are preempted continue, cuts of the network are
+    /// mended, and from now on the system does everything in time. After this call, a program can
+    /// check what it promises in the absence of faults. Hosts that do not run stay so. The machine
+    /// also stays the same: with `CoarseClock` or `NoMembarrier`, its clock has the same step, and
+    /// it has no membarrier(2).
     pub fn heal(&self) {
         self.engine.set_faults(false);
         self.engine.note(|| "the faults end".to_owned());
@@ -129,8 +129,9 @@ impl Sim {
     }
 
     /// Notes whether something happens that the program should meet in some runs. The check fails
-    /// if it never happens although no run fails: the program does not test what it is to test.
-    /// [`expect_sometimes`](crate::Check::expect_sometimes) adds those that no run asks about.
+    /// if it never happens although no run fails, because the program then does not test what it is
+    /// to test. [`expect_sometimes`](crate::Check::expect_sometimes) adds events that no run asks
+    /// about.
     pub fn sometimes(&self, event: &str, happens: bool) {
         self.seen.note(event, happens);
     }

@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-/// The kind of a failure. Two runs fail alike if the kinds are equal and, for a law or a panic, the
-/// texts are, too.
+/// The kind of a failure. Two runs fail alike if the kinds are equal. For a law or a panic, the
+/// texts must also be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A law of the runtime.

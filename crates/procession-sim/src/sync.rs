@@ -1,4 +1,4 @@
-//! What threads of a simulated program wait for each other with, with the interface of
+//! What threads of a simulated program use to wait for other threads, with the interface of
 //! [`std::sync`].
 //!
 //! A thread that waits passes its turn on. Outside of a simulation, it waits in the real system.
@@ -8,7 +8,7 @@ use procession_sync::host::{Condvar, Mutex};
 use crate::engine::threads::current;
 use crate::engine::wait::{notify, publish, wait_until};
 
-/// A place where threads wait until a number of them are there.
+/// A place where threads wait until a certain number of threads has arrived.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,8 +54,8 @@ impl Barrier {
         Self { count, round: Mutex::new(Round::default()), is_over: Condvar::new() }
     }
 
-    /// Waits until as many threads wait as the barrier is for. Then all of them go on, and the
-    /// barrier can be used again.
+    /// Waits until as many threads wait as the barrier is for. Then all these threads continue, and
+    /// the barrier can be used again.
     ///
     /// # Blocking
     /// Blocks the thread, and with it the worker that the thread is.

@@ -1,14 +1,14 @@
 //! The tape: every decision of a run, by purpose and in order.
 //!
-//! A decision is a number below a count. 0 is the tamest: the running thread goes on, there is no
-//! fault, the first of a list is taken. A tape says nothing of what its numbers mean, so the
-//! shrinker can change any of them. A number that is too large for its decision counts as 0, and so
-//! does each decision after the end of its track, except for programs that choose again and again
+//! A decision is a number below a count. 0 is the tamest: the running thread continues, there is no
+//! fault, the first of a list is taken. The shrinker can change any number, because a tape does not
+//! record what its numbers mean. A number above the range of its decision counts as 0, and so does
+//! each decision after the end of its track, except for programs that choose again and again
 //! (`CHOICES_MAX` in `chance.rs`).
 //!
 //! A tape has one *track* for each purpose and for each class of faults. If the shrinker removes a
-//! switch between threads, the points after it are other ones, but the choices of the program stay
-//! what they are.
+//! switch between threads, the following decisions of that track belong to other points, but the
+//! choices of the program stay what they are.
 
 use std::fmt::Write;
 use std::ops::{Index, IndexMut};
@@ -113,7 +113,7 @@ impl Tape {
         TRACKS.into_iter().map(|(purpose, _)| purpose).chain(faults)
     }
 
-    /// Removes what comes after the last number of each track that is not 0.
+    /// Removes everything after the last number of each track that is not 0.
     pub(crate) fn trim(&mut self) {
         for track in &mut self.0 {
             let end = track.iter().rposition(|&value| value != 0).map_or(0, |at| at + 1);

@@ -1,6 +1,6 @@
 //! Threads of a simulated program, with the interface of [`std::thread`].
 //!
-//! A thread that is started here takes turns with the others of the simulation. Outside of a
+//! A thread that is started here takes turns with the other threads of the simulation. Outside of a
 //! simulation, these are threads of std.
 
 use std::any::Any;

@@ -62,8 +62,8 @@ impl Chance {
         }
     }
 
-    /// Chooses which thread runs instead of the one that is preempted, which is the last of `ready`
-    /// and not among the choices.
+    /// Chooses which thread runs instead of the preempted thread, which is the last of `ready` and
+    /// not among the choices.
     pub(crate) fn instead(&mut self, ready: &[u32]) -> u32 {
         self.fine.nested = if self.fine.is_holding() { self.fine.nested + 1 } else { 0 };
         self.fine.held = ready.last().map(|&preempted| (preempted, self.fine.hold));
@@ -73,8 +73,8 @@ impl Chance {
         })
     }
 
-    /// Decides whether so much time passes while a preempted thread is the only one that can run. A
-    /// search of all schedules does not try it.
+    /// Decides whether so much time passes while only a preempted thread can run. A search of all
+    /// schedules does not try it.
     pub(crate) fn passes_time(&mut self, length: u64) -> bool {
         self.at_cost(FIXED, |this| {
             this.decide(Purpose::Schedule, 2, |this| (length <= this.fine.patience).into())

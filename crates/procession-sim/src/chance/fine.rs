@@ -31,7 +31,7 @@ pub(crate) struct Choice {
 pub(super) enum Aim {
     /// Any, with this mean number of operations from one preemption to the next.
     Anywhere(u32),
-    /// Those at some places of the source.
+    /// Operations at some places of the source.
     Places(Places),
 }
 
@@ -49,15 +49,15 @@ pub(super) enum Moment {
     /// After a load of the thread has passed one of its stores. Only there does a fence make a
     /// difference.
     Passed,
-    /// After a mutex was released. There it makes a difference if what belongs together is done
-    /// under one lock, but not at once.
+    /// After a mutex was released. There it makes a difference if changes that belong together are
+    /// made under one lock, but in two critical sections.
     Released,
     Any,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
-    /// Set for operations at this moment, and only those.
+    /// A thread is preempted only before operations at this moment.
     pub(super) moment: Moment,
     /// Chooses one in `share` places, which is a power of two.
     salt: u64,

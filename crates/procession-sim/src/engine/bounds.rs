@@ -2,20 +2,21 @@
 //!
 //! A process that is ready, a timer that is due and an event of a descriptor wait for a worker, and
 //! for nothing else. From time to time, and at each quiet point, the engine asks each scheduler for
-//! these. If one of them stays the same for longer than a limit, the law is broken.
+//! what waits in this way. If an answer stays the same for longer than a limit, the law is broken.
 //!
-//! The limit comes from the run itself. With `k` processes ready at a time, and steps of `t`, a
-//! process waits at most `2 (k t + 2 t + 1 ms)` on one processor: virtual threads take turns, so
-//! there is one, whatever the number of workers. Twice, because woken processes may have every
-//! other turn. A new process may wait for twice as long as that, since those that continue have
-//! every other turn of those that are left. The engine may also let a thread that could run wait,
-//! for as long as its strategy likes. The limit counts the longest such wait four times: for a
-//! worker, for the one that helps it, and for the watchdog. Each step that stalls adds the time in
-//! which the watchdog notices that.
+//! The engine computes the limit from the run itself. With `k` processes ready at a time, and steps
+//! of `t`, a process waits at most `2 (k t + 2 t + 1 ms)` on one processor. There is one processor,
+//! whatever the number of workers, because virtual threads take turns. The factor 2 is there
+//! because woken processes may have every other turn. A new process may wait for twice as long as
+//! that, because processes that continue have every other one of the remaining turns. The engine
+//! may also let a thread that could run wait, for as long as its strategy likes. The limit counts
+//! the longest such wait four times: for a worker, for the worker that helps it, and for the
+//! watchdog. Each step that stalls adds the time in which the watchdog notices that.
 //!
-//! The schedulers of hosts share the processor. If `n` workers of others have something to run,
-//! each step of a scheduler may come after one step of each of them: `2 ((1 + n) (k t + 2 t) + 1
-//! ms)`. `k` is that of one scheduler, since only its own processes stand before one in its queues.
+//! The schedulers of hosts share the processor. If `n` workers of other schedulers have something
+//! to run, each step of a scheduler may follow one step of each such worker: `2 ((1 + n) (k t + 2
+//! t) + 1 ms)`. `k` counts only one scheduler, because only its own processes stand before a
+//! process in its queues.
 //!
 //! A fault that makes the system late adds the time by which it does, and the time in which the
 //! watchdog notices a stall: it may be the watchdog that is late, and that begins again. Only the
@@ -37,7 +38,8 @@ const RESCUE: u64 = 14 * MS;
 /// The time of two looks of the watchdog. Where steps become longer, a worker may go on for that
 /// long before it reads the clock.
 pub(super) const LOOKS: u64 = 5 * MS;
-/// The largest number of processes that the law is checked for. With more, a look takes too long.
+/// The largest number of processes that the law is checked for. With more processes, a look takes
+/// longer than a check can afford.
 const READY_MAX: usize = 500;
 
 /// Something that waits for a worker, and in which state.
@@ -91,15 +93,16 @@ pub(super) struct Bounds {
     longest_delay: u64,
     /// The largest number of processes of a scheduler that were ready at a time.
     most_ready: u64,
-    /// The largest number of workers that could run at a time, beside those of one scheduler.
+    /// The largest number of workers that could run at a time, without the workers of one
+    /// scheduler.
     pub(super) most_others: u64,
     /// The number of steps that have stalled.
     stalls: u64,
-    /// How many of them stall now.
+    /// How many steps stall now.
     pub(super) stalled: u64,
     /// The time that faults have cost.
     lost: u64,
-    /// The part of it that belongs to faults which go on.
+    /// The part of `lost` that belongs to faults which continue.
     pub(super) losing: u64,
     /// By the number of the scheduler.
     seen: Vec<BTreeMap<Waiter, Since>>,
@@ -173,7 +176,7 @@ impl Bounds {
             demand.ready.iter().map(|&(pid, steps)| Waiter::Process(pid, steps)).collect();
         waiters.extend((demand.deadline <= now).then_some(Waiter::Timer(demand.deadline)));
         waiters.extend(demand.events.map(Waiter::Events));
-        // The steps that stall now count, too, and the faults that go on.
+        // This also counts the steps that stall now, and the faults that continue.
         let (stalls, lost) = (self.stalls - self.stalled, self.lost.saturating_sub(self.losing));
         let first = Since { time: now, stalls, lost };
         let before = std::mem::take(&mut self.seen[number]);

@@ -17,8 +17,7 @@ pub(super) struct CellAccess {
     pub(super) at: &'static Location<'static>,
 }
 
-/// What the engine knows between two points. The thread that has the turn is the only one that
-/// touches it.
+/// What the engine knows between two points. Only the thread that has the turn touches it.
 #[derive(Default)]
 pub(super) struct Operations {
     /// The number of operations after which the running thread is preempted, or 0.

@@ -40,7 +40,7 @@ impl State {
             .find_map(|(number, demand)| self.bounds.look(number, demand.as_ref()?, now, slack))
     }
 
-    /// Notes how many workers could run, beside those of one scheduler.
+    /// Notes how many workers could run, without the workers of one scheduler.
     fn note_others(&mut self, now: u64) {
         let can_run = |thread: &&Virtual| match thread.status {
             Status::Ready => true,

@@ -53,7 +53,7 @@ impl Engine {
         self.fail(kind, text);
     }
 
-    /// The hook tells of a panic on a virtual thread.
+    /// Notes a panic on a virtual thread, for the hook.
     pub(crate) fn add_panic(&self, message: String, place: String) {
         self.panics.add(message, place);
     }

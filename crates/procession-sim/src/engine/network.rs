@@ -53,7 +53,8 @@ impl State {
         net.as_mut().map(|net| call(net, &mut moment))
     }
 
-    /// Returns the names of the hosts that the schedulers belong to, except for that of the check.
+    /// Returns the names of the hosts that the schedulers belong to, except for the name of the
+    /// check's host.
     pub(super) fn names_of_hosts(&self) -> Vec<Option<String>> {
         let name = |&home: &usize| {
             let net = self.net.as_ref().filter(|_| home != PROGRAM)?;
@@ -159,7 +160,7 @@ impl Engine {
         self.setup.faults.or(self.state().call_faults.unwrap_or(Faults::none()))
     }
 
-    /// Ends the programs of all hosts but that of the check.
+    /// Ends the programs of all hosts except the check's host.
     pub(crate) fn stop_hosts(&self) {
         let stopped = self.with_net_if_any(|net, _| {
             let homes = 1..net.homes.len();

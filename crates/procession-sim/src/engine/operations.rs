@@ -3,10 +3,10 @@
 //!
 //! A thread that gets its turn plans after how many operations it is preempted, if at all. So an
 //! operation without a preemption is a count and no decision. The stores of a thread stay in its
-//! buffer (`Memory`) while it has its turn, since only other threads could see a difference. When
+//! buffer (`Memory`) while it has its turn, because only other threads could see a difference. When
 //! it loses the turn at a point, one decision says how many stay there. From then on, each
-//! operation of another thread can make some of them visible. A thread that waits or ends keeps
-//! none, and none outlasts a move of the clock.
+//! operation of another thread can make some of these stores visible. A thread that waits or ends
+//! keeps no store, and no store outlasts a move of the clock.
 //!
 //! Plain memory has no buffers. Where there is no data race, nobody can tell: a thread reads what
 //! another one wrote only after a store that was made later, and that store waits in a buffer for
@@ -48,7 +48,7 @@ impl Engine {
         self.setup.at_atomics.then(|| simulated::enter(engine as Arc<dyn Machine>))
     }
 
-    /// The turn of a thread ends, or goes on after a point.
+    /// Notes that the turn of a thread ends, or continues after a point.
     pub(super) fn end_turn(&self, state: &mut State, me: usize, why: Why) {
         // Relaxed: the turn orders all that is in `operations`.
         let (gap, done) =
@@ -90,9 +90,9 @@ impl Engine {
         }
     }
 
-    /// Returns the threads that can run, of which `ready` can run now. If the one that was
-    /// preempted is the only one, time passes until another can, unless that is too far away. So
-    /// several threads can come one after the other before the preempted one goes on.
+    /// Returns the threads that can run, of which `ready` can run now. If only the preempted thread
+    /// can run, time passes until another thread can, unless that time exceeds a limit. So several
+    /// threads can run one after the other before the preempted thread continues.
     pub(super) fn ready_instead(
         &self,
         state: &mut State,

@@ -1,7 +1,7 @@
 //! The panics of a program, of which each is a failure unless the check allows them.
 //!
-//! The hook for panics knows the place of each, but a program may install another one, and a panic
-//! that is resumed calls none. So schedulers tell of those that they catch, too.
+//! The hook for panics knows the place of each panic. But a program may install another hook, and a
+//! panic that is resumed calls no hook. So schedulers also report the panics that they catch.
 
 use procession::Pid;
 use procession_sync::host::Mutex;
@@ -26,14 +26,14 @@ impl Panics {
         self.0.lock().asked.push(process);
     }
 
-    /// The hook tells of a panic on a virtual thread.
+    /// Notes a panic on a virtual thread, for the hook.
     pub(super) fn add(&self, message: String, place: String) {
         let mut known = self.0.lock();
         known.is_hook_called = true;
         known.new.push((message, place));
     }
 
-    /// A scheduler tells of a panic that it has caught.
+    /// Notes a panic that a scheduler has caught.
     pub(super) fn add_caught(&self, process: Option<Pid>, message: &str) {
         let mut known = self.0.lock();
         if let Some(at) = known.asked.iter().position(|&asked| Some(asked) == process) {

@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Gives the turn to one of the threads that are ready.
+    /// Passes the turn to one of the threads that are ready.
     fn switch(&self, mut state: MutexGuard<'_, State>, me: usize, why: Why, ready: &[u32]) {
         let chosen = if state.is_over { 0 } else { state.choose_next(why, ready) };
         let next = ready[chosen as usize] as usize;

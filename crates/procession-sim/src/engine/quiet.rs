@@ -26,8 +26,8 @@ impl Engine {
         #[cfg(procession_sim)]
         self.settle_memory();
         let quiet = self.look_and_go_on(state);
-        // A law may have noted something for later. It is no store of the thread that happens to
-        // run here, which could become visible after later ones.
+        // A law may have noted something for later. That is not a store of the thread that happens
+        // to run here, which could become visible after later stores.
         #[cfg(procession_sim)]
         self.settle_memory();
         quiet

@@ -26,7 +26,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Draws a set-up. All of it comes from the tape.
+    /// Draws a set-up. All its values are decisions on the tape.
     pub(crate) fn draw(
         chance: &mut Chance,
         workers: (usize, usize),

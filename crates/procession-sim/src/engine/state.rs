@@ -81,7 +81,7 @@ impl State {
             Status::Parked { until, .. } | Status::Held { until, .. } => until <= now,
             Status::Ended => false,
         };
-        // The thread itself, and then the others in turn.
+        // The thread itself, and then the other threads in turn.
         let goes_on = why == Why::Point && self.in_a_row < SLICE;
         let first = if goes_on { 0 } else { 1 };
         (first..first + count)
@@ -91,7 +91,7 @@ impl State {
             .collect()
     }
 
-    /// Returns the earliest time at which a thread goes on.
+    /// Returns the earliest time at which a thread continues.
     pub(super) fn earliest(&self) -> u64 {
         let times = self.threads.iter().map(|thread| match thread.status {
             Status::Parked { until, .. } | Status::Held { until, .. } => until,
@@ -115,7 +115,7 @@ impl State {
         self.threads.iter().any(is_preempted)
     }
 
-    /// Returns `true` if the run has not failed, and its story is told.
+    /// Returns `true` if the run has not failed, and its story is recorded.
     pub(super) fn is_story_open(&self) -> bool {
         self.story.is_told() && !self.is_over
     }

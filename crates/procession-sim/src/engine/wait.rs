@@ -1,4 +1,4 @@
-//! Waits of the program's own threads for each other.
+//! Waits of the program's own threads for other threads of the program.
 
 use std::time::Duration;
 

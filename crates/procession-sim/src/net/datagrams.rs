@@ -1,4 +1,4 @@
-//! Datagrams, which may be lost, doubled, and overtake each other.
+//! Datagrams, which may be lost, doubled or reordered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -115,7 +115,8 @@ impl Net {
         }
     }
 
-    /// A host says that none of its sockets is at an address. Only a socket with this peer is told.
+    /// A host reports that none of its sockets is at an address. Only a socket with this peer gets
+    /// the error.
     pub(super) fn refuse_datagrams(&mut self, host: usize, socket: SocketAddr, peer: SocketAddr) {
         for one in self.sockets.values_mut().filter(|one| one.host == host) {
             if let Kind::Datagrams(Datagrams { peer: Some(own), error }) = &mut one.kind

@@ -62,8 +62,7 @@ impl Net {
         way.is_some_and(|(own, other)| self.is_cut(own, other, now) || self.is_cut(other, own, now))
     }
 
-    /// A stream sends the probe that comes after `count` others, and knows whether those had an
-    /// answer.
+    /// A stream sends the probe after `count` earlier probes, and knows whether they had an answer.
     pub(super) fn probe(&mut self, moment: &Moment<'_>, id: u64, count: u32) {
         let now = moment.now;
         let is_silent = self.is_silent(id, now);
@@ -84,7 +83,7 @@ impl Net {
             return self.break_stream(id, Errno::CONNRESET);
         }
         if has_sent {
-            // What is sent again is a probe, too.
+            // Data that is sent again also acts as a probe.
             self.probe_at(id, count, now.saturating_add(keep_alive.interval));
         } else if is_over {
             self.break_stream(id, Errno::TIMEDOUT);

@@ -15,7 +15,7 @@ use crate::net::cargo::Cargo;
 use crate::net::moment::Moment;
 use crate::net::sockets::{Kind, Listener, Phase, Socket, Stream};
 
-/// Returns two connected ends, both in non-blocking mode: that of a program, and the far end.
+/// Returns two connected ends, both in non-blocking mode: the program's end, and the far end.
 pub(super) fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?)
@@ -187,7 +187,7 @@ impl Net {
         };
         let has_reset = self.has_reset(client, server);
         let Some(socket) = self.sockets.get_mut(&client) else {
-            // The client has given up meanwhile.
+            // The client has closed its socket before the answer.
             return self.break_stream(server, Errno::CONNRESET);
         };
         let Kind::Stream(stream) = &mut socket.kind else { return };
@@ -204,8 +204,9 @@ impl Net {
         }
     }
 
-    /// Returns `true` if the server has reset a connection before the client knows of it. That
-    /// reset had no effect. If the host of the server has lost its power, nobody says anything.
+    /// Returns `true` if the server has reset a connection before the answer reached the client.
+    /// That reset had no effect. If the host of the server has lost its power, nobody says
+    /// anything.
     fn has_reset(&mut self, client: u64, server: u64) -> bool {
         if self.stream(server).is_some_and(|server| !server.is_broken()) {
             return false;

@@ -145,7 +145,7 @@ impl Net {
         *cut = until.max(*cut);
     }
 
-    /// Mends the way from one host to another. What waits for it is sent again at once.
+    /// Mends the way from one host to another. What waits for it is sent again immediately.
     pub(crate) fn mend(&mut self, now: u64, from: usize, to: usize) {
         self.cuts.remove(&(from, to));
         self.hasten(now, Some((from, to)));
@@ -204,8 +204,8 @@ impl Net {
     }
 }
 
-/// Returns `true` if a socket at a local address gets what is sent to another one. `[::]` stands
-/// for the addresses of both families, and `0.0.0.0` for those of IPv4.
+/// Returns `true` if a socket at a local address gets what is sent to another address. `[::]`
+/// stands for the addresses of both families, and `0.0.0.0` for all IPv4 addresses.
 pub(super) fn serves(local: SocketAddr, to: SocketAddr) -> bool {
     let (own, wanted) = (local.ip().to_canonical(), to.ip().to_canonical());
     let is_any = own.is_unspecified() && (own.is_ipv6() || wanted.is_ipv4());

@@ -114,8 +114,9 @@ pub(crate) struct Broken {
     pub(crate) peer_addr: SocketAddr,
     pub(crate) phase: Phase,
     pub(crate) error: Option<Errno>,
-    /// To close it would wake the program: at once, or when the last of its copies is closed. That
-    /// of a socket of std is closed, since nobody would tell when it may be.
+    /// The far end stays open, because to close it would wake the program immediately, or when the
+    /// last copy of the far end is closed. If the socket is one of std, the far end is closed,
+    /// because nobody would report when it may be closed.
     pub(crate) far: Option<FarEnd>,
 }
 

@@ -99,7 +99,7 @@ impl Net {
         WINDOW.checked_sub(sent + waiting).filter(|&room| room > 0)
     }
 
-    /// Sends a segment, which arrives after those before it.
+    /// Sends a segment, which arrives after all earlier segments.
     fn send_segment(&mut self, moment: &mut Moment<'_>, id: u64, bytes: Vec<u8>) {
         let Some(way) = self.way(id) else { return };
         if moment.happens(Fault::Reset) {
@@ -120,7 +120,7 @@ impl Net {
                 let due = self.send(moment, way, Cargo::Segment { from: id });
                 self.set_due(id, due);
             }
-            // It leaves when those before it have arrived, and takes no time then.
+            // It leaves when all earlier segments have arrived, and takes no time then.
             Some(last) => self.set_due(id, last),
         }
     }
@@ -216,7 +216,7 @@ impl Net {
         }
     }
 
-    /// Gives the program of a stream what has arrived.
+    /// Passes to the program of a stream what has arrived.
     pub(super) fn flush(&mut self, moment: &mut Moment<'_>, id: u64) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let Kind::Stream(stream) = &mut socket.kind else { return };

@@ -46,9 +46,9 @@ impl Traffic {
     }
 }
 
-/// Returns the certificate of all hosts. It is of a kind whose signatures have one length, and read
-/// anew for each node, which then has no sessions of earlier runs: a seed has the same lengths each
-/// time.
+/// Returns the certificate of all hosts. All signatures of its kind have one length. The
+/// certificate is read again for each node, so that the node has no sessions of earlier runs: a
+/// seed has the same lengths each time.
 fn tls() -> Tls {
     let certificate = |pem: &[u8]| CertificateDer::from_pem_slice(pem).expect("it is one");
     let own = certificate(include_bytes!("tls/node.crt"));

@@ -1,4 +1,5 @@
-//! A cluster whose processes start, link and monitor each other across nodes, and send their PIDs.
+//! A cluster of processes that start, link and monitor processes of other nodes, and send their
+//! PIDs.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

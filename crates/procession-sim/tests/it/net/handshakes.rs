@@ -130,7 +130,7 @@ fn a_listener_may_be_closed_while_connections_wait() {
     });
 }
 
-/// A server has accepted a connection whose client never hears of it.
+/// A server has accepted a connection, but the client never hears of it.
 #[test]
 fn a_client_may_never_hear_the_answer() {
     let check = Check::new().seeds(0..40).faults(Faults::none());

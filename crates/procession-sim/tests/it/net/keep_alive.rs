@@ -1,4 +1,4 @@
-//! Keep-alive and the user timeout: what ends a connection whose peer is silent.
+//! Keep-alive and the user timeout: what ends a connection to a silent peer.
 
 use std::io::ErrorKind;
 use std::time::Duration;

@@ -354,8 +354,8 @@ pub(super) async fn set_aside(sim: &Sim) {
     shut_down(sim, &other).await;
 }
 
-/// A message is made in the place that it has in a bounded mailbox, whose process ends meanwhile;
-/// or it is not made after all, while another sender waits for its place.
+/// A message is made in the place that it has in a bounded mailbox while the process of the mailbox
+/// ends; or the message is not made after all, while another sender waits for its place.
 pub(super) async fn made_messages(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(3, 3) else { return };
@@ -402,8 +402,8 @@ pub(super) async fn made_messages(sim: &Sim) {
     shut_down(sim, &other).await;
 }
 
-/// Polls a future in steps whose panics are caught. Returns `true` if it ends in time, and `None`
-/// if a step panics.
+/// Polls a future in steps, and catches the panic of a step. Returns `true` if it ends in time, and
+/// `None` if a step panics.
 async fn caught<T, E>(call: impl Future<Output = Result<T, E>>) -> Option<bool> {
     let mut call = std::pin::pin!(call);
     poll_fn(|task| match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(task))) {
