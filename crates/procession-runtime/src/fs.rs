@@ -1,9 +1,9 @@
 //! Files and directories.
 //!
-//! The functions and types work like those of the same name in [`std::fs`], and are futures. The
-//! kernel has no readiness for files: a call on a file that is not in memory blocks its thread
-//! until the disk has answered. So an operation runs on a helper thread while its process waits and
-//! the worker runs other processes.
+//! The functions and types have the names of their models in [`std::fs`], work alike, and are
+//! futures. The kernel has no readiness for files: a call on a file that is not in memory blocks
+//! its thread until the disk has answered. So an operation runs on a helper thread while its
+//! process waits and the worker runs other processes.
 //!
 //! ```
 //! use procession::fs;
@@ -27,16 +27,17 @@
 //! # The helper threads
 //! All schedulers of the program share one pool of helpers for files, apart from the threads of
 //! [`spawn_blocking`](crate::spawn_blocking()). It has at most 512 threads, which are started as
-//! operations need them and end after 10 s without work. When all of them are busy, operations wait
+//! operations need them and end after 10 s without work. When all threads are busy, operations wait
 //! in a queue, in the order in which they began. The queue has no bound, but a [`File`] runs one
 //! operation at a time, and a process usually waits for the one it began.
 //!
 //! A read of what the system has in memory (its page cache) needs no helper: the worker first asks
 //! for what is there without waiting (`preadv2` with `RWF_NOWAIT`), at most 64 KiB at a time.
 //! [`read`] and [`read_to_string`] do so for files of up to 64 KiB on ext4, XFS, Btrfs and F2FS, if
-//! the path is in memory, too (`openat2` with `RESOLVE_CACHED`, Linux 5.12).
+//! the path is in memory as well (`openat2` with `RESOLVE_CACHED`, Linux 5.12).
 //!
-//! If the system gives no thread at all, an operation returns an error and has done nothing.
+//! If the system refuses to start even one thread, an operation returns an error and has done
+//! nothing.
 //!
 //! # Cancellation
 //! An operation begins when its future is first polled, or a little later if a helper may not be
@@ -49,7 +50,7 @@
 //! that the data is not lost, the end of the scheduler and of the program waits for all operations
 //! that write: the writes of [`File`], [`Stdout`](crate::io::Stdout) and
 //! [`Stderr`](crate::io::Stderr), and the functions here that change files and directories. For
-//! example, a program whose last act is to write a line does not lose the line.
+//! example, if the last act of a program is to write a line, the line is not lost.
 //!
 //! | what ends | which writes it waits for | how long | what it leaves |
 //! |---|---|---|---|
@@ -72,7 +73,7 @@
 //! # Files that never end
 //! Opening a FIFO, or reading from one or from a terminal, may block a helper forever. That harms
 //! neither the process, which can be cancelled, nor the end of the scheduler or the program. But
-//! the helper stays taken, and 512 of them are all there are. Use
+//! the helper stays taken, and there are only 512 helpers. Use
 //! [`net::Readiness`](crate::net::Readiness) for such files: it waits without a thread.
 //!
 //! # On the test clock

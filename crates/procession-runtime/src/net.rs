@@ -3,7 +3,7 @@
 //! [`TcpStream`], [`UdpSocket`], [`UnixStream`] and their relatives work like the types of the same
 //! name in the standard library. The difference is what happens when the system has no data to read
 //! or no room to write: an async method suspends the process, and its worker runs other processes
-//! meanwhile.
+//! until then.
 //!
 //! ```
 //! use procession::net::{TcpListener, TcpStream};

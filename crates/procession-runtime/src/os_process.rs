@@ -1,8 +1,9 @@
 //! Processes of the operating system: other programs, with their input, output and exit status.
 //!
-//! [`Command`] and [`Child`] work like those of [`std::process`], and what waits there is a future
-//! here. The pipes of a child are registered with the scheduler, like sockets. Its end is an event
-//! of a descriptor, too (`pidfd`), so a process that waits for a child takes no thread.
+//! [`Command`] and [`Child`] work like the types of the same name in [`std::process`], except that
+//! a method that would wait returns a future. The pipes of a child are registered with the
+//! scheduler, like sockets. The end of a child is an event of a descriptor as well (`pidfd`), so a
+//! process that waits for a child takes no thread.
 //!
 //! ```
 //! use procession::os_process::{Command, Stdio};
@@ -26,20 +27,20 @@
 //! and no mailbox.
 //!
 //! # How the end of a child is seen
-//! [`Child::wait`] waits for a `pidfd`. If the system gives none (before Linux 5.3, below some
+//! [`Child::wait`] waits for a `pidfd`. If the system provides none (before Linux 5.3, below some
 //! sandboxes, or without free descriptors), or the scheduler on which the child was started has
 //! ended, a helper thread waits in `waitid` instead. A snapshot shows the process that waits: for a
 //! readable descriptor, or for a pool, and the place of the call.
 //!
 //! # No zombies
 //! The system keeps the status of a child that has ended until it is asked for, and the child is a
-//! *zombie* until then. [`Child::wait`] and [`Child::try_wait`] ask for it. A child that is dropped
-//! before goes on, or is killed if [`Command::kill_on_drop`] says so. In both cases one thread of
-//! the program asks for the status of all such children as soon as they end. The thread is named
-//! `procession-reaper` and exists only while there are any.
+//! *zombie* until then. [`Child::wait`] and [`Child::try_wait`] ask for it. If a [`Child`] is
+//! dropped before, its process continues, or is killed if [`Command::kill_on_drop`] says so. In
+//! both cases one thread of the program asks for the status of all such children as soon as they
+//! end. The thread is named `procession-reaper` and exists only while there are any.
 //!
-//! If the program ignores `SIGCHLD`, the system forgets the status of children at once, and waiting
-//! for one is an error.
+//! If the program ignores `SIGCHLD`, the system forgets the status of a child as soon as it ends,
+//! and waiting for one is an error.
 //!
 //! # Fork
 //! A program with threads must not call `fork` and then go on in the child. Only the calling thread
@@ -64,5 +65,5 @@ pub use pipe::{ChildStderr, ChildStdin, ChildStdout};
 pub use std::process::ExitStatus;
 /// The result of [`Command::output`]; the type of std.
 pub use std::process::Output;
-/// Where the input of a child comes from, and where its output goes; the type of std.
+/// The source of the input of a child, and the destination of its output; the type of std.
 pub use std::process::Stdio;

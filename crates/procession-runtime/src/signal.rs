@@ -2,9 +2,9 @@
 //!
 //! [`signal`] listens to a signal, [`ctrl_c`] and [`terminate`] wait for one, and
 //! [`Scheduler::run_until_signal`](crate::Scheduler::run_until_signal) is the `main` of a service.
-//! All of them work in processes, in coroutines and, with [`Wait`](crate::coroutine::Wait), on
-//! plain threads. [`Scheduler::dump_on_signal`](crate::Scheduler::dump_on_signal) writes the flight
-//! recorder to a file at each signal.
+//! All these functions work in processes, in coroutines and, with [`Wait`](crate::coroutine::Wait),
+//! on plain threads. [`Scheduler::dump_on_signal`](crate::Scheduler::dump_on_signal) writes the
+//! flight recorder to a file at each signal.
 //!
 //! ```
 //! use procession::signal::{SignalKind, signal};
@@ -27,7 +27,7 @@
 //!   even if all listeners are dropped. If SIGINT was listened to once, Ctrl-C alone does not end
 //!   the program any more. Handlers that were installed before are still called.
 //! - The first listener of the program starts one thread and opens two descriptors, which stay. The
-//!   thread sleeps while no signal comes.
+//!   thread sleeps until a signal arrives.
 //! - A signal is heard by all listeners that exist, whatever scheduler they are on. A listener
 //!   belongs to no scheduler, and outlives the one it was made on.
 //! - A test clock does not wait for signals, which are real events: it moves on while processes

@@ -2,7 +2,7 @@
 //!
 //! A type whose receive takes `&mut self` is a [`Stream`] itself: [`Context`], the mailbox of a
 //! process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; [`JoinSet`]; [`GroupMonitor`];
-//! [`RegistryListener`]; and `signal::Signal`. The others are turned into streams:
+//! [`RegistryListener`]; and `signal::Signal`. Other types are turned into streams:
 //! [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and listeners by `incoming`.
 //! [`channel::Sender::into_sink`] makes a [`Sink`].
 //!
@@ -134,7 +134,7 @@ impl Stream for crate::signal::Signal {
     }
 }
 
-/// Yields the messages, and a [`RecvError::Lagged`](broadcast::RecvError::Lagged) for those that
+/// Yields the messages, and a [`RecvError::Lagged`](broadcast::RecvError::Lagged) for messages that
 /// were missed. Ends when all senders are dropped and all messages were received.
 impl<T: Clone> Stream for broadcast::Receiver<T> {
     type Item = Result<T, broadcast::RecvError>;
@@ -171,7 +171,7 @@ impl<T> ReceiverStream<T> {
 
     /// Returns the receiver, and ends the stream. No message is lost.
     pub fn into_inner(self) -> channel::Receiver<T> {
-        // Cloned, since this value has a drop that gives up its place.
+        // Cloned, because the `Drop` of this value abandons its place in the channel.
         self.receiver.clone()
     }
 }
@@ -207,8 +207,8 @@ impl<T> fmt::Debug for ReceiverStream<T> {
 
 /// The values of a watch, as a stream. Made by [`watch::Receiver::into_stream`].
 ///
-/// It yields a clone of the value whenever there is one that the receiver has not seen, and marks
-/// it as seen. It ends when all senders are dropped and the last value was seen.
+/// It yields a clone of the value whenever the receiver has not seen the value, and marks it as
+/// seen. It ends when all senders are dropped and the last value was seen.
 pub struct WatchStream<T> {
     receiver: watch::Receiver<T>,
 }
@@ -262,7 +262,7 @@ type Accepting<'a, S> = Pin<Box<dyn Future<Output = io::Result<S>> + Send + 'a>>
 /// The connections of a listener, as a stream that never ends. Made by [`TcpListener::incoming`]
 /// and [`UnixListener::incoming`].
 ///
-/// An error is one of the listener, as `accept` returns it, and the stream goes on after it.
+/// The errors are the errors of the listener's `accept`. The stream continues after an error.
 #[cfg(feature = "io")]
 pub struct Incoming<'a, S> {
     accept: Box<dyn Fn() -> Accepting<'a, S> + Send + 'a>,
@@ -321,10 +321,10 @@ impl<S> fmt::Debug for Incoming<'_, S> {
 
 /// The sending end of a channel, as a sink. Made by [`channel::Sender::into_sink`].
 ///
-/// It holds one message beyond those in the channel: the last one that was started and has not
-/// found room. A flush waits until that message is in the channel, or in a rendezvous until it is
-/// received. A close flushes, and does not close the channel, which closes when the last sender is
-/// dropped.
+/// It holds one message beyond the messages in the channel: the last message that was started and
+/// has not found room. A flush waits until that message is in the channel, or in a rendezvous until
+/// it is received. A close flushes, and does not close the channel, which closes when the last
+/// sender is dropped.
 ///
 /// # Errors
 /// [`SendError`] with the message, if the channel is closed.

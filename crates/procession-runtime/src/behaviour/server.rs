@@ -46,8 +46,8 @@ pub trait Server: Send + Sized + 'static {
 
     /// Handles a message.
     ///
-    /// The reply of a call may be sent later, by this process or another one. Dropping it tells the
-    /// caller that there is no answer.
+    /// The reply of a call may be sent later, by this process or another one. If the reply is
+    /// dropped, the caller learns that there is no answer.
     fn handle(
         &mut self,
         message: Self::Message,
@@ -165,8 +165,8 @@ impl<S: Server> ServerContext<S> {
         self.stop.get_or_insert(exit);
     }
 
-    /// Calls [`Server::handle_timeout`] if nothing else comes within `timeout`, counted from the
-    /// end of the method that runs. Anything that comes before ends the timeout.
+    /// Calls [`Server::handle_timeout`] if nothing else arrives within `timeout`, counted from the
+    /// end of the method that runs. Anything that arrives before ends the timeout.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
     }

@@ -22,8 +22,8 @@ use crate::time::{Instant, timeout};
 ///
 /// After each event, in this order:
 /// 1. If the state has changed, the state timeout ends, and the
-///    [postponed](StatemContext::postpone) events come next, the oldest first. The event itself is
-///    the last of them, if it was postponed.
+///    [postponed](StatemContext::postpone) events are handled next, the oldest first. If the event
+///    itself was postponed, it is the last postponed event.
 /// 2. If the state has changed or is repeated, [`enter`](Self::enter) is called.
 /// 3. The events of [`StatemContext::next_event`] come before all others, in the order of the
 ///    calls.
@@ -104,8 +104,9 @@ pub trait Statem: Send + Sized + 'static {
         cx: &mut StatemContext<Self>,
     ) -> impl Future<Output = Transition<Self::State>> + Send;
 
-    /// Enters the state [`cx.state()`](StatemContext::state): the first one, one that differs from
-    /// the one before, or one that is [repeated](Transition::Repeat). By default, does nothing.
+    /// Enters the state [`cx.state()`](StatemContext::state). It is called for the first state, for
+    /// a state that differs from the previous state, and for a state that is
+    /// [repeated](Transition::Repeat). By default, does nothing.
     fn enter(
         &mut self,
         from: EnteredFrom<Self::State>,
@@ -233,7 +234,7 @@ struct StatemTimer {
 /// An event that waits in a machine.
 struct HeldEvent<M> {
     event: StatemEvent<M>,
-    /// Set for a message that counts as received. The machine itself has made the others.
+    /// Set for a message that counts as received. The machine itself has made all other events.
     is_counted: bool,
 }
 
@@ -285,24 +286,24 @@ impl<S: Statem> StatemContext<S> {
         self.inserted.push(HeldEvent { event, is_counted: false });
     }
 
-    /// Sets the timeout of the state, counted from now: [`StatemEvent::StateTimeout`] comes unless
-    /// the state changes before. If the state changes after the event that is handled, it is the
-    /// timeout of the new state.
+    /// Sets the timeout of the state, counted from now: the machine gets
+    /// [`StatemEvent::StateTimeout`] unless the state changes before. If the state changes after
+    /// the event that is handled, the timeout applies to the new state.
     ///
-    /// Replaces the state timeout that was set before. A timeout of zero comes before the next
+    /// Replaces the state timeout that was set before. A timeout of zero ends before the next
     /// message.
     pub fn set_state_timeout(&mut self, timeout: Duration) {
         self.set(TimeoutKind::State, timeout);
     }
 
-    /// Sets the timeout for the next event, counted from now: [`StatemEvent::EventTimeout`] comes
-    /// unless any other event comes before.
+    /// Sets the timeout for the next event, counted from now: the machine gets
+    /// [`StatemEvent::EventTimeout`] unless any other event occurs before.
     pub fn set_event_timeout(&mut self, timeout: Duration) {
         self.set(TimeoutKind::Event, timeout);
     }
 
-    /// Sets a timeout with a name, counted from now: [`StatemEvent::Timeout`] comes whatever the
-    /// state is. Replaces the timeout of that name.
+    /// Sets a timeout with a name, counted from now: the machine gets [`StatemEvent::Timeout`] in
+    /// whatever state it is then. Replaces the timeout of that name.
     pub fn set_timeout(&mut self, name: &'static str, timeout: Duration) {
         self.set(TimeoutKind::Named(name), timeout);
     }
@@ -365,7 +366,8 @@ impl<S: Statem> StatemContext<S> {
     /// Returns the timeout that is due, or receives a message.
     async fn receive(&mut self) -> Option<StatemEvent<S::Message>> {
         loop {
-            // The first of those that are due at the same time is the one that was set first.
+            // If several timeouts are due at the same time, the timeout that was set first is
+            // handled first.
             let first = (0..self.timers.len()).min_by_key(|&place| self.timers[place].due);
             let now = Instant::now();
             if let Some(place) = first.filter(|&place| self.timers[place].due <= now) {

@@ -6,9 +6,9 @@
 //!
 //! # Writes
 //! A write is accepted once a job has a copy of the data, which then stays here until the system
-//! has all of it. If the system refuses a part, the next operation returns the error. Each
-//! operation after that writes the rest first, and does nothing else while this fails. So no
-//! operation says that the data is written while it is not, and none acts at the wrong position.
+//! has taken the whole copy. If the system refuses a part, the next operation returns the error.
+//! Each later operation writes the rest first, and does nothing else while this fails. So no
+//! operation reports data as written that is not, and no operation acts at the wrong position.
 //!
 //! A file that is not open for writing takes no data at any later time, so its data is not kept.
 //! Writes and flushes fail from then on, and the file can still be read.
@@ -52,7 +52,7 @@ pub(crate) struct Buffered<T> {
     taken: usize,
     filled: usize,
     read_error: Option<io::Error>,
-    /// What was accepted last. The system has the first `written` bytes of it.
+    /// The data that was accepted last. The system has taken its first `written` bytes.
     accepted: Arc<Vec<u8>>,
     written: usize,
     /// `true` until the system has everything that was accepted.
@@ -123,7 +123,7 @@ impl<T: BlockingFile> Buffered<T> {
         self.job.is_some() || self.is_unwritten || !self.ahead().is_empty()
     }
 
-    /// Waits until no job runs. Returns the kind of the one that has ended.
+    /// Waits until no job runs. Returns the kind of the job that has ended.
     pub(super) fn poll_idle(&mut self, task: &mut Context<'_>) -> Poll<Option<JobEnd>> {
         let Some(job) = &mut self.job else { return Poll::Ready(None) };
         let done = ready!(Pin::new(job).poll(task));
@@ -193,8 +193,8 @@ impl<T: BlockingFile> Buffered<T> {
         Poll::Ready(Ok(self.ahead()))
     }
 
-    /// Takes data that was read ahead. If an abandoned read has left more than that, gives the rest
-    /// back to the file.
+    /// Takes data that was read ahead. If an abandoned read has left more data, moves the position
+    /// of the file back over the rest.
     pub(super) fn take(&mut self, count: usize) {
         self.taken += count;
         // Ignored: what the file does not take back stays for the next read.

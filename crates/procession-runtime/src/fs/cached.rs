@@ -33,7 +33,7 @@ use rustix::path::Arg;
 
 use super::file::INLINE_MAX;
 
-/// The file systems that open a file whose name is cached without waiting, and read from the page
+/// The file systems that open a file without waiting if its name is cached, and read from the page
 /// cache without waiting: ext4, XFS, Btrfs and F2FS.
 const IN_MEMORY: [u32; 4] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010];
 
@@ -139,7 +139,8 @@ mod tests {
         assert_eq!(count > 0, is_supported() && IN_MEMORY.contains(&kind), "{kind:x}");
     }
 
-    /// A helper reads what has no end that is known, what is too large, and what is not there.
+    /// A helper reads files that have no known end, that are larger than the limit, or that do not
+    /// exist.
     #[test]
     fn other_files_are_left_to_helpers() {
         let scratch = Scratch::new("others");

@@ -36,7 +36,7 @@ const CHUNK: usize = 32;
 /// ```
 ///
 /// # Errors
-/// Returns the errors of [`std::fs::read_dir`], and an error if the system gives no thread for the
+/// Returns the errors of [`std::fs::read_dir`], and an error if the system has no thread for the
 /// call.
 #[track_caller]
 pub fn read_dir(path: impl AsRef<Path>) -> impl Future<Output = io::Result<ReadDir>> {
@@ -88,7 +88,7 @@ impl ReadDir {
     /// Returns the next entry, or `None` at the end.
     ///
     /// # Errors
-    /// Returns the system's error for this entry. The next call goes on after it.
+    /// Returns the system's error for this entry. The next call continues after it.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no entry is lost.

@@ -127,7 +127,7 @@ impl File {
         placed(async move {
             poll_fn(|task| self.buffered.poll_settled(task)).await?;
             self.buffered.step_back()?;
-            // An operation that was abandoned, or not begun, may have a share, too.
+            // An operation that was abandoned, or not begun, may also have a share.
             Arc::try_unwrap(self.buffered.into_target()).or_else(|shared| shared.try_clone())
         })
     }
@@ -136,7 +136,7 @@ impl File {
     /// end of the file, unless `buffer` is empty.
     ///
     /// # Errors
-    /// Returns the system's error, and that of an earlier write.
+    /// Returns the system's error, or the error of an earlier write.
     #[track_caller]
     pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         placed(poll_fn(move |task| self.poll_read_into(task, buffer)))
@@ -226,8 +226,8 @@ impl File {
     /// the operation before this one; see [Writes](Self#writes).
     ///
     /// # Errors
-    /// Returns the error of an earlier write, whose data is kept, and an error if the system gives
-    /// no thread. Nothing of `bytes` was taken then.
+    /// Returns the error of an earlier write, which keeps its data, or an error if the system has
+    /// no thread for the call. In both cases nothing of `bytes` was taken.
     #[track_caller]
     pub fn write(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<usize>> {
         placed(poll_fn(move |task| self.buffered.poll_write(task, bytes)))
@@ -266,7 +266,7 @@ impl File {
     ///
     /// # Errors
     /// Returns the system's error, for example for a position before the start or for a file
-    /// without a position, such as a FIFO; and that of an earlier write.
+    /// without a position, such as a FIFO. Also returns the error of an earlier write.
     ///
     /// # Cancellation
     /// If the future is dropped after it was polled, the position may or may not be moved.
@@ -313,7 +313,7 @@ impl File {
     /// Cuts the file, or extends it with zeros, to `length` bytes. The position stays.
     ///
     /// # Errors
-    /// Returns the system's error, and that of an earlier write.
+    /// Returns the system's error, or the error of an earlier write.
     ///
     /// # Cancellation
     /// If the future is dropped after it was polled, the length may or may not change, and may do
@@ -326,7 +326,7 @@ impl File {
     /// Waits until the disk has all data and metadata of the file.
     ///
     /// # Errors
-    /// Returns the system's error, and that of an earlier write.
+    /// Returns the system's error, or the error of an earlier write.
     #[track_caller]
     pub fn sync_all(&mut self) -> impl Future<Output = io::Result<()>> {
         self.after_writes(StdFile::sync_all)
@@ -335,7 +335,7 @@ impl File {
     /// Waits until the disk has all data of the file, and what is needed to read it.
     ///
     /// # Errors
-    /// Returns the system's error, and that of an earlier write.
+    /// Returns the system's error, or the error of an earlier write.
     #[track_caller]
     pub fn sync_data(&mut self) -> impl Future<Output = io::Result<()>> {
         self.after_writes(StdFile::sync_data)
@@ -345,7 +345,7 @@ impl File {
     /// that runs.
     ///
     /// # Errors
-    /// Returns the system's error, and that of an earlier write.
+    /// Returns the system's error, or the error of an earlier write.
     #[track_caller]
     pub fn try_clone(&mut self) -> impl Future<Output = io::Result<Self>> {
         placed(async move {
@@ -385,8 +385,8 @@ impl File {
 
     /// Reads what the page cache has, on this thread. `None` means that a helper must read.
     ///
-    /// Zero bytes is left to the helper, too: some kernels return it for data that is not there
-    /// yet (Linux 5.9 and 5.10).
+    /// The helper also reads if the result is zero bytes, because some kernels return zero for data
+    /// that is not there yet (Linux 5.9 and 5.10).
     fn poll_read_inline(
         &mut self,
         task: &mut Context<'_>,

@@ -11,7 +11,7 @@ static FILES: ProgramPool = ProgramPool::new("files");
 /// Starts a call on a helper.
 ///
 /// # Errors
-/// Returns an error if the system gives no thread at all. The call is dropped then.
+/// Returns an error, and drops the call, if the system refuses to start even one thread.
 pub(crate) fn submit<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JobHandle<T>> {

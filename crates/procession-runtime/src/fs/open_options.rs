@@ -53,7 +53,7 @@ impl OpenOptions {
         /// Sets whether the file can be written. Writing begins at its start, and keeps what it
         /// does not replace.
         write: bool;
-        /// Sets whether each write goes to the end of the file, also if others write to it.
+        /// Sets whether each write goes to the end of the file, even if other programs write to it.
         append: bool;
         /// Sets whether the file is emptied when it is opened. Needs [`write`](Self::write).
         truncate: bool;
@@ -71,7 +71,7 @@ impl OpenOptions {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// Returns the errors of [`std::fs::OpenOptions::open`], and an error if the system gives no
+    /// Returns the errors of [`std::fs::OpenOptions::open`], and an error if the system has no
     /// thread for the call.
     ///
     /// # Cancellation
@@ -110,7 +110,7 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Opens a file for writing. A file that exists is emptied, and one that does not is created.
+    /// Opens a file for writing. If the file exists, it is emptied; otherwise it is created.
     ///
     /// # Errors
     /// Returns the errors of [`OpenOptions::open`].

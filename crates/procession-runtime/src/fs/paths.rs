@@ -77,8 +77,7 @@ async fn read_with<T: Send + 'static>(
 /// Reads a whole file.
 ///
 /// # Errors
-/// Returns the errors of [`std::fs::read`], and an error if the system gives no thread for the
-/// call.
+/// Returns the errors of [`std::fs::read`], and an error if the system has no thread for the call.
 ///
 /// # Cancellation
 /// If the future is dropped, the file may still be read. Only the result is lost.
@@ -91,8 +90,8 @@ pub fn read(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<u8>>>
 /// Reads a whole file, which must be UTF-8.
 ///
 /// # Errors
-/// Returns the errors of [`std::fs::read_to_string`], and an error if the system gives no thread
-/// for the call.
+/// Returns the errors of [`std::fs::read_to_string`], and an error if the system has no thread for
+/// the call.
 ///
 /// # Cancellation
 /// If the future is dropped, the file may still be read. Only the result is lost.
@@ -137,12 +136,11 @@ of_two_paths! {
     symlink(original, link) -> () = std::os::unix::fs::symlink;
 }
 
-/// Writes a whole file. A file that exists is replaced; the content is written after the old one
-/// was removed, so a reader may see a part of it.
+/// Writes a whole file, and replaces a file that exists. The old content is removed before the new
+/// content is written, so a reader may see a part of the new content.
 ///
 /// # Errors
-/// Returns the errors of [`std::fs::write`], and an error if the system gives no thread for the
-/// call.
+/// Returns the errors of [`std::fs::write`], and an error if the system has no thread for the call.
 ///
 /// # Cancellation
 /// If the future is dropped after it was polled, the call still runs to its end.
@@ -158,8 +156,8 @@ pub fn write(
 /// Changes the permissions of a file or directory.
 ///
 /// # Errors
-/// Returns the errors of [`std::fs::set_permissions`], and an error if the system gives no thread
-/// for the call.
+/// Returns the errors of [`std::fs::set_permissions`], and an error if the system has no thread for
+/// the call.
 ///
 /// # Cancellation
 /// If the future is dropped after it was polled, the call still runs to its end.

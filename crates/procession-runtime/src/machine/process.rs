@@ -444,7 +444,7 @@ enum MachineStage<P: Process> {
     Taken,
 }
 
-/// The oldest ends, which were taken out of `ends` under one lock.
+/// Calls `close` before the process is dropped.
 struct Closing<P: Process>(P);
 
 impl<P: Process> Drop for Closing<P> {

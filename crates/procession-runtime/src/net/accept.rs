@@ -7,10 +7,10 @@
 //! gets a descriptor.
 //!
 //! # Rejected
-//! A spare descriptor that is closed to accept one connection, so that this connection can be
-//! closed and its client learns of it. A client that is reset tries again at once, which makes the
-//! load worse, while a client in the backlog waits. When the backlog is full, the kernel refuses
-//! connections by itself. Two listeners that share the spare descriptor can also both find it gone.
+//! A spare descriptor that is closed to accept one connection and close it, so that its client
+//! notices. A client that is reset tries again immediately, which increases the load, while a
+//! client in the backlog waits. When the backlog is full, the kernel refuses connections by itself.
+//! Two listeners that share the spare descriptor can also both find it gone.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -119,8 +119,8 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
     }
 }
 
-/// Waits until the next attempt. The test clock would jump there at once, so on the test clock only
-/// a descriptor that this program closes ends the wait.
+/// Waits until the next attempt. The test clock would jump to that time immediately, so on the test
+/// clock the wait ends only when this program closes a descriptor.
 async fn retry(shared: &Arc<Shared>) {
     if shared.world.is_test() {
         return std::future::pending().await;

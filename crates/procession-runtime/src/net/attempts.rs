@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::time::{Sleep, sleep};
 
-/// Interval between the beginnings of two attempts. It is the one that the RFC recommends.
+/// Interval between the beginnings of two attempts, as recommended by the RFC.
 const DELAY: Duration = Duration::from_millis(250);
 
 /// Returns the first connection, or the error of the attempt that failed last.
@@ -67,8 +67,8 @@ where
     .await
 }
 
-/// Orders addresses so that the families take turns, beginning with that of the first address. The
-/// order within a family stays.
+/// Orders addresses so that the families take turns, beginning with the family of the first
+/// address. The order within a family stays.
 fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first = addresses.first().map(SocketAddr::is_ipv6);
     let (same, other): (Vec<_>, Vec<_>) =

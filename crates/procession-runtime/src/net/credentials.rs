@@ -1,7 +1,7 @@
 //! The credentials of the process at the other end of a Unix socket.
 //!
 //! ## Invariants
-//! - `[plain]` `ucred` of the C library is three numbers, and every value of them is valid.
+//! - `[plain]` `ucred` of the C library is three numbers, and every value is valid.
 //!
 //! # Rejected
 //! - `socket_peercred` of rustix: its PID cannot be 0, which is what the kernel returns for a

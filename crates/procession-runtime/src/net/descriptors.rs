@@ -15,7 +15,7 @@ use super::io::IoResult;
 /// Maximum number of descriptors in one message, in the kernel (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 253;
 
-/// Space for all that comes with a message. If the socket has `SO_PASSCRED`, the kernel puts the
+/// Space for all ancillary data of a message. If the socket has `SO_PASSCRED`, the kernel puts the
 /// credentials before the descriptors, which would otherwise have no space left.
 const SPACE: usize = cmsg_space!(ScmCredentials(1), ScmRights(DESCRIPTORS_MAX));
 

@@ -50,7 +50,7 @@ pub struct WriteHalf<S>(pub(super) S);
 /// A stream that can be split: [`TcpStream`](super::TcpStream) or
 /// [`UnixStream`](super::UnixStream).
 pub trait Splits: Sync {
-    /// Reads with the stream's own `read`. Unlike the I/O traits, this starts the read timeout anew
+    /// Reads with the stream's own `read`. Unlike the I/O traits, this restarts the read timeout
     /// for each call.
     #[doc(hidden)]
     fn read_some(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;

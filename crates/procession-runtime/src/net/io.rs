@@ -64,7 +64,7 @@ impl StreamSocket for std::net::TcpStream {
 
 /// A read also ends where descriptors or credentials were sent along with the bytes, although more
 /// data may follow. A write consists of several buffers, and the kernel may find no memory for any
-/// of them, so a partial write proves nothing either.
+/// buffer, so a partial write proves nothing either.
 impl StreamSocket for std::os::unix::net::UnixStream {
     const SHORT_IS_ALL: bool = false;
 }
@@ -82,7 +82,7 @@ pub(crate) struct Io<T: AsFd> {
     registered: Registered<T>,
     /// It is a socket of TCP or UDP, and closes it when it is dropped.
     is_socket: bool,
-    /// It is a listener that this program has bound, so no other program has a handle of it.
+    /// It is a listener that this program has bound, so no other program has a handle to it.
     is_bound_here: bool,
     read: Limit,
     write: Limit,
@@ -182,7 +182,8 @@ impl<T: AsFd> Io<T> {
     }
 
     /// Makes the system refuse connections to a listener, although it stays open. Does nothing if
-    /// another program may have a handle of it, for example the one that has started this program.
+    /// another program may have a handle to the listener, for example the program that has started
+    /// this program.
     #[cfg(feature = "hyper")]
     pub(crate) fn refuse_connections(&self) {
         if self.is_bound_here {
@@ -527,8 +528,8 @@ impl<T: AsFd> Readiness<T> {
     /// Calls `call`, and waits for the descriptor to become readable as often as `call` asks for
     /// it.
     ///
-    /// `call` runs at once. If it returns [`WouldBlock`](io::ErrorKind::WouldBlock), it runs again
-    /// each time the descriptor has become readable. If it returns
+    /// `call` runs immediately. If it returns [`WouldBlock`](io::ErrorKind::WouldBlock), it runs
+    /// again each time the descriptor has become readable. If it returns
     /// [`Interrupted`](io::ErrorKind::Interrupted), it runs again without waiting. Any other result
     /// is returned.
     ///

@@ -81,8 +81,8 @@ impl SocketOptions {
 
     /// Sets whether other sockets of the same user may bind the same address (`SO_REUSEPORT`).
     ///
-    /// All of them must set this option. The system distributes incoming connections and datagrams
-    /// among them. Default: off.
+    /// All these sockets must set this option. The system distributes incoming connections and
+    /// datagrams among the sockets. Default: off.
     pub fn reuse_port(mut self, reuse: bool) -> Self {
         self.reuse_port = Some(reuse);
         self
@@ -221,7 +221,7 @@ impl SocketOptions {
 
     async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let io = match simulated::connect(self.local, address) {
-            // Its events are those of the connection: it becomes writable once.
+            // Its events are the events of the connection: it becomes writable once.
             Some(socket) => Io::socket(StdTcpStream::from(socket?))?,
             None => self.begin_to_connect(address)?,
         };
@@ -252,7 +252,7 @@ impl SocketOptions {
             bind(&socket, &local)?;
         }
         match connect(&socket, &address) {
-            // The kernel continues to connect after a signal, too.
+            // After a signal, the kernel continues to connect as well.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -339,8 +339,8 @@ macro_rules! waiting_methods {
 
             /// Sets how long each read or receive may wait; `None` is without a limit.
             ///
-            /// The new timeout applies to operations that begin afterwards, not to those that
-            /// already wait.
+            /// The new timeout applies to operations that begin afterwards. An operation that
+            /// already waits keeps its timeout.
             ///
             /// # Errors
             /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.
@@ -359,8 +359,8 @@ macro_rules! waiting_methods {
 
             /// Sets how long each write or send may wait; `None` is without a limit.
             ///
-            /// The new timeout applies to operations that begin afterwards, not to those that
-            /// already wait.
+            /// The new timeout applies to operations that begin afterwards. An operation that
+            /// already waits keeps its timeout.
             ///
             /// # Errors
             /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.

@@ -9,8 +9,8 @@
 //!
 //! # Rejected
 //! - Registering each descriptor with the scheduler's own poller. It refuses a descriptor that it
-//!   already knows, such as that of a socket, and the flags would have to be derived from read and
-//!   write readiness.
+//!   already knows, such as the descriptor of a socket, and the flags would have to be derived from
+//!   read and write readiness.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ use crate::sys::poll::{add, ask};
 /// `None` waits without a limit. Returns the number of descriptors with a report, which
 /// [`PollFd::answer`] returns. Returns 0 if the timeout elapses first.
 ///
-/// The rules are those of `poll(2)`. A descriptor that is not open is reported as
+/// The rules are the same as for `poll(2)`. A descriptor that is not open is reported as
 /// [`PollFlags::NVAL`]. A negative one is ignored. [`PollFlags::ERR`] and [`PollFlags::HUP`] are
 /// reported even if they are not asked for. A list that is empty, or has only negative entries,
 /// makes the call a sleep. The same descriptor may occur several times.
@@ -64,9 +64,9 @@ use crate::sys::poll::{add, ask};
 /// A coroutine that is cancelled or terminated unwinds from here. Nothing stays registered.
 ///
 /// # Errors
-/// Returns the system's error, such as `InvalidInput` for too many descriptors. Outside of
-/// coroutines, returns `Interrupted` if a signal arrives. Returns an error if the scheduler has
-/// ended.
+/// Returns the system's error, such as `InvalidInput` if there are more descriptors than the system
+/// allows. Outside of coroutines, returns `Interrupted` if a signal arrives. Returns an error if
+/// the scheduler has ended.
 pub fn poll(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
     if timeout == Some(Duration::ZERO) {
         return ask(descriptors, timeout);
@@ -85,8 +85,8 @@ pub fn poll(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result
         }
         return Ok(0);
     }
-    // None of the timeout has been used yet. So whatever the system refuses here, the blocking call
-    // can still wait for all of it.
+    // The timeout has not begun yet. So whatever the system refuses here, the blocking call can
+    // still wait for the whole timeout.
     let Ok(together) = watch(descriptors).and_then(Io::new) else {
         return crate::blocking(|| ask(descriptors, timeout));
     };

@@ -77,7 +77,7 @@ pub(super) fn error_of_wait(socket: impl AsFd, reads: bool) -> Option<io::Error>
     os.network()?.error(socket.as_fd(), reads)
 }
 
-/// Tells the network that a socket is about to be closed.
+/// Informs the network that a socket is about to be closed.
 #[inline]
 pub(super) fn close(socket: impl AsFd) {
     ask(|network| {
@@ -86,7 +86,7 @@ pub(super) fn close(socket: impl AsFd) {
     });
 }
 
-/// Tells the network that a socket becomes one of std, whose drop is not announced.
+/// Informs the network that a socket becomes a socket of std, which does not announce its drop.
 #[inline]
 pub(super) fn release(socket: impl AsFd) {
     ask(|network| {
@@ -103,7 +103,8 @@ pub(super) fn shorten(bytes: &[u8]) -> &[u8] {
     &bytes[..length]
 }
 
-/// Returns what one write takes of several buffers, if that is a part of one of them.
+/// Returns the part that one write takes of several buffers, if it takes only a part of the first
+/// buffer with data.
 #[inline]
 pub(super) fn short_part<'a>(parts: &'a [IoSlice<'_>]) -> Option<&'a [u8]> {
     let os = os::here()?;
@@ -152,14 +153,14 @@ pub(super) fn send(
     Some(sent.map(|count| count.saturating_sub(DatagramAddress::LENGTH)))
 }
 
-/// Returns how many bytes fit into a datagram: the length of a packet has 16 bits, and the headers
-/// of UDP and of IPv4 are a part of it.
+/// Returns how many bytes fit into a datagram: the length of a packet has 16 bits, and includes the
+/// headers of UDP and of IPv4.
 fn longest_datagram(is_v6: bool) -> usize {
     let header = if is_v6 { 0 } else { 20 };
     usize::from(u16::MAX) - 8 - header
 }
 
-/// Receives a datagram, and the address that it comes from.
+/// Receives a datagram, and the address of its sender.
 pub(super) fn receive(
     socket: impl AsFd,
     buffers: &mut [IoSliceMut<'_>],

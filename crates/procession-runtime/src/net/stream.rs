@@ -1,4 +1,4 @@
-//! The methods that TCP and Unix streams share, which are nearly all of them.
+//! The methods that TCP and Unix streams share. Nearly all methods of the two are here.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -311,7 +311,7 @@ macro_rules! stream_methods {
             /// first poll that returns `Ready`. The stream cannot know whether a read was abandoned
             /// between two polls. So if one was, its timeout continues for the next read, which may
             /// then end early. The I/O traits behave the same way. [`read`](Self::read), and `read`
-            /// of a [half](ReadHalf), start the timeout anew each time.
+            /// of a [half](ReadHalf), restart the timeout each time.
             ///
             /// # Errors
             /// Returns the same errors as [`read`](Self::read).

@@ -44,8 +44,8 @@ use crate::time;
 pub struct TcpListener(pub(super) Io<StdTcpListener>);
 
 impl TcpListener {
-    /// Creates a listener at `host`. If the host has several addresses, uses the first one that can
-    /// be bound. With port 0, the system chooses a free port.
+    /// Creates a listener at `host`. If the host has several addresses, uses the first address that
+    /// can be bound. With port 0, the system chooses a free port.
     ///
     /// An address that was in use a moment ago can be bound again. The backlog holds 4096
     /// connections. Use [`SocketOptions::listen`] to change these settings.
@@ -61,7 +61,7 @@ impl TcpListener {
     /// Waits for the next connection, and returns it with the address of its peer.
     ///
     /// If the system has no file descriptor left, the connection stays in the backlog until there
-    /// is one. If the program closes a socket of this scheduler, the wait ends at once. If a
+    /// is one. If the program closes a socket of this scheduler, the wait ends immediately. If a
     /// descriptor becomes free elsewhere, the wait ends at most 20 ms later. No descriptor is kept
     /// in reserve. [`DescriptorSnapshot::accepts_put_off`][put_off] counts these waits.
     ///
@@ -127,8 +127,8 @@ socket_methods!(TcpListener);
 ///
 /// All methods take `&self`, so one process can read while another one writes. The stream and
 /// references to it implement the I/O traits of `futures-io`. The feature `tokio-io` adds the
-/// traits of tokio, and the feature `hyper` those of hyper. In coroutines and on plain threads, use
-/// [`std::io::Read`] and [`std::io::Write`].
+/// traits of tokio, and the feature `hyper` adds the traits of hyper. In coroutines and on plain
+/// threads, use [`std::io::Read`] and [`std::io::Write`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -167,9 +167,9 @@ impl TcpStream {
     ///
     /// If the host has several addresses, tries them as RFC 8305 ("happy eyeballs") says: IPv6 and
     /// IPv4 take turns, beginning with the family of the first address. The next attempt begins
-    /// when one fails, and otherwise 250 ms after the one before it, while that goes on. The first
-    /// connection wins. On a test clock, which stands still during an attempt, it only begins when
-    /// one fails.
+    /// when an attempt fails, and at the latest 250 ms after the previous attempt has begun. The
+    /// first connection wins. On a test clock, the next attempt begins only when an attempt fails,
+    /// because the clock stands still during an attempt.
     ///
     /// # Errors
     /// Returns the system's error for the address that failed last, or the error of
@@ -221,7 +221,7 @@ impl TcpStream {
         simulated::peer_addr(socket).unwrap_or_else(|| socket.peer_addr())
     }
 
-    /// Returns `true` if data is sent at once, and not held back to be sent together with more
+    /// Returns `true` if data is sent immediately, and not held back to be sent together with more
     /// (Nagle's algorithm, `TCP_NODELAY`).
     ///
     /// # Errors
@@ -230,7 +230,7 @@ impl TcpStream {
         self.options().nodelay()
     }
 
-    /// Sets whether data is sent at once; see [`nodelay`](Self::nodelay). Default: `false`.
+    /// Sets whether data is sent immediately; see [`nodelay`](Self::nodelay). Default: `false`.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -310,9 +310,10 @@ impl TcpStream {
     /// sent since the peer does not read. When it elapses, the connection ends with
     /// [`TimedOut`](io::ErrorKind::TimedOut) (`TCP_USER_TIMEOUT`).
     ///
-    /// A peer that reads slowly may be cut off, too, if more is written than it reads: Linux 6.18
-    /// counts until its window has room for all of the next segment. With a limit of 5 s and
-    /// segments of 1448 bytes, it ended a connection to a peer that read 100 kB each second.
+    /// This may also cut off a peer that reads slowly, if more is written than it reads, because
+    /// Linux 6.18 counts until the peer's window has room for the whole next segment. For example,
+    /// with a limit of 5 s and segments of 1448 bytes, it ended a connection to a peer that read
+    /// 100 kB each second.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -340,8 +341,8 @@ impl TcpStream {
         Ok(sockopt::set_tcp_user_timeout(&*self.options(), timeout_ms)?)
     }
 
-    /// Returns `true` if received data is acknowledged at once, and not together with the next data
-    /// that is sent (`TCP_QUICKACK`). The system changes this setting by itself, too.
+    /// Returns `true` if received data is acknowledged immediately, and not together with the next
+    /// data that is sent (`TCP_QUICKACK`). The system also changes this setting by itself.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -349,7 +350,7 @@ impl TcpStream {
         Ok(sockopt::tcp_quickack(&*self.options())?)
     }
 
-    /// Sets for the moment whether received data is acknowledged at once; see
+    /// Sets for the moment whether received data is acknowledged immediately; see
     /// [`quick_ack`](Self::quick_ack).
     ///
     /// # Errors

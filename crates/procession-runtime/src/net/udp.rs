@@ -37,9 +37,9 @@ pub struct UdpSocket(pub(super) Io<StdUdpSocket>);
 std_conversions!(UdpSocket, StdUdpSocket, socket);
 
 impl UdpSocket {
-    /// Creates a socket at `host`. If the host has several addresses, uses the first one that can
-    /// be bound. With port 0, the system chooses a free port. Use [`SocketOptions::bind`] to set
-    /// options first.
+    /// Creates a socket at `host`. If the host has several addresses, uses the first address that
+    /// can be bound. With port 0, the system chooses a free port. Use [`SocketOptions::bind`] to
+    /// set options first.
     ///
     /// # Errors
     /// Returns the system's error for the last address, or the error of
@@ -51,7 +51,7 @@ impl UdpSocket {
 
     /// Connects the socket to `host`. From then on [`send`](Self::send) sends to that address, and
     /// only datagrams from that address are received. If the host has several addresses, uses the
-    /// first one that works.
+    /// first address that works.
     ///
     /// # Errors
     /// Returns the system's error for the last address, or the error of
@@ -134,8 +134,8 @@ impl UdpSocket {
         })
     }
 
-    /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
-    /// fit is discarded; [`recv_datagram`](Self::recv_datagram) tells of it.
+    /// Receives a datagram into `buffer`, and returns the number of bytes. Bytes that do not fit
+    /// are discarded; [`recv_datagram`](Self::recv_datagram) reports whether there were any.
     ///
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
@@ -161,7 +161,7 @@ impl UdpSocket {
         })
     }
 
-    /// Like [`recv_from`](Self::recv_from), but also tells the length of a datagram that does not
+    /// Like [`recv_from`](Self::recv_from), but also returns the length of a datagram that does not
     /// fit into `buffer`.
     ///
     /// ```

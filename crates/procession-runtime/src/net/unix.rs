@@ -120,7 +120,8 @@ socket_methods!(UnixListener);
 
 /// A connection within this machine.
 ///
-/// All methods take `&self`, and the I/O traits are those of [`TcpStream`](super::TcpStream).
+/// All methods take `&self`, and the I/O traits are the same as for
+/// [`TcpStream`](super::TcpStream).
 ///
 /// ```
 /// use procession::net::UnixStream;
@@ -180,7 +181,7 @@ impl UnixStream {
         }
     }
 
-    /// Creates two sockets that are connected to each other.
+    /// Creates two connected sockets.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -251,7 +252,7 @@ impl UnixDatagram {
         Self::try_from(StdUnixDatagram::unbound()?)
     }
 
-    /// Creates two sockets that are connected to each other.
+    /// Creates two connected sockets.
     ///
     /// # Errors
     /// Returns the system's error.
@@ -372,8 +373,8 @@ impl UnixDatagram {
         }
     }
 
-    /// Receives a datagram into `buffer`, and returns the number of bytes. The part that does not
-    /// fit is discarded; [`recv_datagram`](Self::recv_datagram) tells of it.
+    /// Receives a datagram into `buffer`, and returns the number of bytes. Bytes that do not fit
+    /// are discarded; [`recv_datagram`](Self::recv_datagram) reports whether there were any.
     ///
     /// # Errors
     /// Returns the system's error, or [`TimedOut`](io::ErrorKind::TimedOut) if the read timeout
@@ -399,7 +400,7 @@ impl UnixDatagram {
         })
     }
 
-    /// Like [`recv_from`](Self::recv_from), but also tells the length of a datagram that does not
+    /// Like [`recv_from`](Self::recv_from), but also returns the length of a datagram that does not
     /// fit into `buffer`.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::time::sleep;
 
 /// A process of the system. Made by [`Command::spawn`](super::Command::spawn).
 ///
-/// If it is dropped before its end was seen, the process goes on, or is killed if
+/// If it is dropped before its end was seen, the process continues, or is killed if
 /// [`Command::kill_on_drop`](super::Command::kill_on_drop) says so. It never stays a zombie.
 ///
 /// Its pipes belong to the scheduler on which it was started, as a
@@ -89,12 +89,12 @@ impl Child {
         ends.try_wait(child.as_mut().expect("there until the drop"))
     }
 
-    /// Waits for the end of the process, and returns what it has written to those of its outputs
-    /// that are pipes and were not taken. Closes its standard input first.
+    /// Waits for the end of the process, and returns what it has written to its outputs, if they
+    /// are pipes and were not taken. Closes its standard input first.
     ///
-    /// Each pipe is read to its end, which comes when the last process that has it ends or closes
-    /// it. If the child has started others that live on, that may be long after its own end. To
-    /// limit the wait, set [`Command::wait_delay`](super::Command::wait_delay) or
+    /// Each pipe is read to its end, which is reached when the last process that has the pipe ends
+    /// or closes it. If the child has started others that live on, that may be long after its own
+    /// end. To limit the wait, set [`Command::wait_delay`](super::Command::wait_delay) or
     /// [`Command::kill_group`](super::Command::kill_group).
     ///
     /// # Errors
@@ -116,8 +116,8 @@ impl Child {
                 let mut reads_stdout = pin!(read_all(stdout, &mut out));
                 let mut reads_stderr = pin!(read_all(stderr, &mut err));
                 let (mut read_stdout, mut read_stderr, mut late) = (false, false, None);
-                // All at once: the process may wait for either pipe to be read, and the delay
-                // begins with its end.
+                // All concurrently, because the process may wait for either pipe to be read, and
+                // the delay begins with its end.
                 poll_fn(|task| {
                     if status.is_none()
                         && let Poll::Ready(ended) = waits.as_mut().poll(task)

@@ -84,30 +84,30 @@ impl Command {
         self
     }
 
-    /// Sets the directory in which the process starts. Default: that of this program.
+    /// Sets the directory in which the process starts. Default: the directory of this program.
     pub fn current_dir(&mut self, path: impl AsRef<Path>) -> &mut Self {
         self.std.current_dir(path);
         self
     }
 
-    /// Sets the standard input. Default: that of this program; and nothing for
-    /// [`output`](Self::output).
+    /// Sets the standard input. Default: the standard input of this program; for
+    /// [`output`](Self::output), no input.
     pub fn stdin(&mut self, stdin: impl Into<Stdio>) -> &mut Self {
         self.set.stdin = true;
         self.std.stdin(stdin);
         self
     }
 
-    /// Sets the standard output. Default: that of this program; and a pipe for
-    /// [`output`](Self::output).
+    /// Sets the standard output. Default: the standard output of this program; for
+    /// [`output`](Self::output), a pipe.
     pub fn stdout(&mut self, stdout: impl Into<Stdio>) -> &mut Self {
         self.set.stdout = true;
         self.std.stdout(stdout);
         self
     }
 
-    /// Sets the standard error. Default: that of this program; and a pipe for
-    /// [`output`](Self::output).
+    /// Sets the standard error. Default: the standard error of this program; for
+    /// [`output`](Self::output), a pipe.
     pub fn stderr(&mut self, stderr: impl Into<Stdio>) -> &mut Self {
         self.set.stderr = true;
         self.std.stderr(stderr);
@@ -146,7 +146,7 @@ impl Command {
     /// Sets whether the processes that the process starts end with it. Default: `false`.
     ///
     /// The process then leads a new [process group](Self::process_group), to which its descendants
-    /// belong, too. The whole group is killed (`SIGKILL`) by [`Child::kill`] and
+    /// also belong. The whole group is killed (`SIGKILL`) by [`Child::kill`] and
     /// [`Child::start_kill`], by the drop for [`kill_on_drop`](Self::kill_on_drop), and when the
     /// end of the process is seen by [`Child::wait`] or its siblings. A program that starts another
     /// in the background and ends therefore takes the other with it.
@@ -158,7 +158,7 @@ impl Command {
     /// makes your program the parent of all orphans below it, but does not say which child they
     /// came from, and it holds for the whole program.
     ///
-    /// A group of its own is in the background of a terminal: Ctrl-C does not reach it, and a read
+    /// A separate group is in the background of a terminal: Ctrl-C does not reach it, and a read
     /// from the terminal stops it.
     ///
     /// ```
@@ -181,10 +181,10 @@ impl Command {
     /// Sets how long [`output`](Self::output) and [`Child::wait_with_output`] wait for the ends of
     /// the pipes after the end of the process, like `WaitDelay` in Go. Default: without limit.
     ///
-    /// A pipe is open for as long as any process has it, for example one that the process has left
-    /// in the background. After the delay, the output is what was written so far, which is all that
-    /// the process itself has written. On a test clock the delay is never over, because the clock
-    /// stands still while a pipe is waited for.
+    /// A pipe is open for as long as any process has it, for example a process that the child has
+    /// left in the background. After the delay, the output is what was written so far, which
+    /// includes everything that the child itself has written. On a test clock the delay is never
+    /// over, because the clock stands still while a pipe is waited for.
     pub fn wait_delay(&mut self, delay: Duration) -> &mut Self {
         self.options.wait_delay = Some(delay);
         self
@@ -232,8 +232,8 @@ impl Command {
     /// Returns the errors of [`spawn`](Self::spawn) and of [`Child::wait`].
     ///
     /// # Cancellation
-    /// The process starts at once. If the future is dropped before it completes, the process goes
-    /// on, or is killed if [`kill_on_drop`](Self::kill_on_drop) says so.
+    /// The process starts immediately. If the future is dropped before it completes, the process
+    /// continues, or is killed if [`kill_on_drop`](Self::kill_on_drop) says so.
     #[track_caller]
     pub fn status(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + use<> {
         let spawned = self.spawn();

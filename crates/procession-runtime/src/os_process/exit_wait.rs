@@ -116,7 +116,7 @@ fn ask(child: &mut StdChild, with_group: bool, seen: &mut bool) -> io::Result<Op
         match waitid(WaitId::Pid(pid), options) {
             Ok(None) => return Ok(None),
             Ok(Some(_)) => kill_group(child),
-            // Somebody else has asked for the status: the child of std tells.
+            // Other code has asked for the status. The child of std reports this.
             Err(_) => {}
         }
     }
@@ -125,10 +125,11 @@ fn ask(child: &mut StdChild, with_group: bool, seen: &mut bool) -> io::Result<Op
     Ok(status)
 }
 
-/// Sends `SIGKILL` to the group of a child that leads one and whose status was not asked for.
+/// Sends `SIGKILL` to the group of a child that leads a group, if nobody has asked for the status
+/// of the child.
 fn kill_group(child: &StdChild) {
     if let Some(group) = pid(child) {
-        // Ignored: none is left, or those that are left belong to another user.
+        // Ignored: either no process is left, or the remaining processes belong to another user.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
@@ -142,7 +143,7 @@ fn wait_on_helper(child: &StdChild) -> io::Result<JobHandle<io::Result<()>>> {
         loop {
             match waitid(WaitId::Pid(pid), options) {
                 Err(Errno::INTR) => {}
-                // Somebody else has asked for the status: the child of std tells.
+                // Other code has asked for the status. The child of std reports this.
                 Err(Errno::CHILD) => return Ok(()),
                 waited => return Ok(waited.map(drop)?),
             }

@@ -62,7 +62,7 @@ impl Pipe {
     }
 
     /// Reads what the pipe has, at most as much as the largest pipe may have. Errors are left to
-    /// those who read on.
+    /// the next read.
     pub(super) fn read_available(&self, bytes: &mut Vec<u8>) {
         for _ in 0..PIPE_SIZE_MAX / READ_SIZE {
             bytes.reserve(READ_SIZE);
@@ -88,7 +88,7 @@ impl Pipe {
 /// The conversions of all three.
 macro_rules! conversions {
     ($Pipe:ident) => {
-        /// Gives the pipe to another child, in blocking mode.
+        /// Hands the pipe to another child, in blocking mode.
         impl TryFrom<$Pipe> for Stdio {
             type Error = io::Error;
 

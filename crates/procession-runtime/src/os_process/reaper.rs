@@ -1,8 +1,8 @@
 //! The thread that asks for the status of children without handles.
 //!
-//! It waits for the pidfds of all of them and for a bell, which rings when another comes. If the
-//! system has no descriptor for the bell, it looks for others at intervals. It ends when there are
-//! none left.
+//! It waits for the pidfds of all children and for a bell, which rings when another child is added.
+//! If the system has no descriptor for the bell, it looks for other children at intervals. It ends
+//! when no children are left.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,8 +33,8 @@ struct Orphan {
     pidfd: Option<Arc<OwnedFd>>,
 }
 
-/// Takes a child that has not ended yet. If the system refuses the thread, the child waits for the
-/// next one that is taken.
+/// Takes a child that has not ended yet. If the system refuses the thread, the child waits until
+/// another child is taken.
 pub(super) fn adopt(child: StdChild, pidfd: Option<OwnedFd>) {
     let mut orphans = ORPHANS.lock();
     orphans.children.push(Orphan { child, pidfd: pidfd.map(Arc::new) });
@@ -82,7 +82,7 @@ fn reap(bell: Option<&OwnedFd>) -> bool {
         let _: io::Result<usize> = poll(&mut [], Some(&LOOK)).map_err(io::Error::from);
     }
     if let Some(bell) = bell {
-        // Emptied before the next look, so that a child that comes after it rings again.
+        // Emptied before the next look, so that a child that is added after that look rings again.
         let _ = rustix::io::read(bell, &mut [0; 8]);
     }
     true

@@ -65,7 +65,7 @@ fn dump(scheduler: &Weak<Shared>) -> bool {
     true
 }
 
-/// A future that runs on the threads that wake it, which are those of the signals.
+/// A future that runs on the threads that wake it, which are the threads that receive signals.
 struct SignalTask(Mutex<TaskState>);
 
 struct TaskState {

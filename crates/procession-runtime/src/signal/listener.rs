@@ -15,7 +15,7 @@ use crate::scheduler::budget;
 use crate::scheduler::listener::{leave, look_or_wait};
 
 /// The signals that cannot be listened to. The kernel delivers the first two to no handler. The
-/// others report a fault of the program, which would repeat after the handler.
+/// remaining signals report a fault of the program, which would repeat after the handler.
 const FORBIDDEN: [c_int; 6] =
     [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGBUS];
 
@@ -173,9 +173,9 @@ impl Signal {
         self.kind
     }
 
-    /// Waits for the next signal since the last one that this listener has heard. Returns `None` if
-    /// none can come any more, because other code of the program has closed the descriptors through
-    /// which they come.
+    /// Waits for the next signal since the last signal that this listener has heard. Returns `None`
+    /// if no signal can arrive any more, because other code of the program has closed the
+    /// descriptors through which signals arrive.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no signal is lost.

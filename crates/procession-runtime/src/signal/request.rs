@@ -12,8 +12,8 @@ use super::listener::{Signal, SignalKind, signal};
 use super::relay::SignalRelay;
 use crate::sync::select::Select;
 
-/// Treats SIGINT and SIGTERM as requests to end the program: the first asks for an orderly end, the
-/// second ends the program at once.
+/// Treats SIGINT and SIGTERM as requests to end the program: the first signal asks for an orderly
+/// end, the second ends the program immediately.
 ///
 /// [`Scheduler::run_until_signal`](crate::Scheduler::run_until_signal) does what a service needs.
 /// This is for programs with an order of their own.
@@ -29,9 +29,10 @@ pub fn end_request() -> io::Result<EndRequest> {
 
 /// A request to end the program, which a signal may make while this exists. See [`end_request`].
 ///
-/// While one exists, the second of all SIGINT and SIGTERM ends the program in the handler of the
-/// signal, with the exit code 128 plus the number of the signal. If several exist, they hear of the
-/// same request. Once all are dropped, the next one begins anew.
+/// While an `EndRequest` exists, the second signal among all SIGINT and SIGTERM ends the program in
+/// the handler of the signal, with the exit code 128 plus the number of the signal. If several
+/// exist, all get the same request. Once all are dropped, the count of signals restarts with the
+/// next `EndRequest`.
 #[derive(Debug)]
 #[must_use = "dropping it ends its effect"]
 pub struct EndRequest {
@@ -46,7 +47,8 @@ impl EndRequest {
         (number != 0).then(|| SignalKind::from_raw(number as c_int))
     }
 
-    /// Waits until a signal has asked the program to end. If one has before, returns it at once.
+    /// Waits until a signal has asked the program to end. If a signal has done so before, returns
+    /// it immediately.
     ///
     /// # Cancellation
     /// If the future is dropped, nothing is lost.
@@ -57,8 +59,8 @@ impl EndRequest {
                 let listen = |kind| Signal::new(Arc::clone(&self.relay), kind);
                 let mut interrupt = listen(SignalKind::interrupt());
                 let mut terminate = listen(SignalKind::terminate());
-                // Looked at after the listeners have begun: the handler notes the request before
-                // they hear of it.
+                // Looked at after the listeners have begun, because the handler notes the request
+                // before it informs the listeners.
                 if let Some(signal) = self.signal() {
                     return signal;
                 }

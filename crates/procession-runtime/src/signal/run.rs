@@ -33,21 +33,21 @@ impl Scheduler {
     /// ```
     ///
     /// 1. Polls `future` as [`block_on`](Self::block_on) does, until it completes or the first
-    ///    SIGINT or SIGTERM comes. From then on, the program is not
+    ///    SIGINT or SIGTERM arrives. From then on, the program is not
     ///    [ready](crate::scheduler::Health).
-    /// 2. Goes on for the [`delay`](ShutdownOptions::delay), if a signal has come. Default: none.
+    /// 2. If a signal has arrived, continues to run for the [`delay`](ShutdownOptions::delay).
+    ///    Default: none.
     /// 3. Drops `future`, so that a server in it accepts no more connections.
     /// 4. Calls [`shutdown`](Self::shutdown) with what is left of the deadline: processes may clean
     ///    up, and what was written reaches its files.
     ///
     /// `shutdown` is a deadline, or [`ShutdownOptions`]. It counts from the signal.
     ///
-    /// The second SIGINT or SIGTERM ends the program at once, with the exit code 128 plus the
+    /// The second SIGINT or SIGTERM ends the program immediately, with the exit code 128 plus the
     /// number of the signal. No destructor runs then, and output in buffers is lost.
     ///
-    /// What comes back is the exit of the program: return it from `main` (see [`Stopped`]). The
-    /// attribute [`main`](macro@crate::main) does all of this if it has the option
-    /// `run_until_signal`.
+    /// The returned value is the exit of the program: return it from `main` (see [`Stopped`]). The
+    /// attribute [`main`](macro@crate::main) does all this if it has the option `run_until_signal`.
     ///
     /// # After the drain
     /// Nothing of `future` runs after the signal. Code that must run after the last request, such
@@ -83,7 +83,7 @@ impl Scheduler {
     /// - [`InvalidInput`](io::ErrorKind::InvalidInput), if the delay is not shorter than the
     ///   deadline.
     ///
-    /// `future` is dropped then, and the scheduler goes on.
+    /// If it returns an error, `future` is dropped, and the scheduler continues.
     ///
     /// # Blocking
     /// Like [`block_on`](Self::block_on).
@@ -155,13 +155,13 @@ impl Scheduler {
 /// A load balancer sends requests until it has noticed that the program ends. If the listener is
 /// closed before that, these requests fail. So the end has this order:
 ///
-/// 1. The signal comes. `GET /readyz` (`http::HealthChecks`) answers 503 from now
-///    on. The program still serves all requests.
+/// 1. The signal arrives. `GET /readyz` (`http::HealthChecks`) answers 503 from now on. The program
+///    still serves all requests.
 /// 2. The [`delay`](Self::delay) passes. The load balancer notices.
 /// 3. The listener closes, and new connections are refused.
 /// 4. The requests that have begun are answered, until the deadline.
 ///
-/// A second signal ends the program at once, in each of these steps.
+/// A second signal ends the program immediately, in each of these steps.
 ///
 /// Available with the crate feature `signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,15 +179,16 @@ impl ShutdownOptions {
         Self { deadline, delay: Duration::ZERO }
     }
 
-    /// Sets how long the program goes on after the signal, while it is not
+    /// Sets how long the program continues after the signal, while it is not
     /// [ready](crate::scheduler::Health). The deadline includes this time. Default: 0, for programs
-    /// whose clients connect directly, and for development, where Ctrl-C should not take long.
+    /// with clients that connect directly, and for development, because Ctrl-C should not take
+    /// long.
     ///
     /// Behind a load balancer, use the time in which it surely notices: the period of its checks,
     /// times the number of failures that it waits for, plus a second. In Kubernetes, which takes an
     /// ending program out by itself, 5 s are usual.
     ///
-    /// If the future completes during this time, the rest of it is left out.
+    /// If the future completes during this time, the rest of this time is skipped.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self

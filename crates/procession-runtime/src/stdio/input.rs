@@ -35,7 +35,8 @@ static INPUT: Mutex<Input> = Mutex::new(Input {
 /// The thread that reads. It is apart from other helpers, since a read may never end.
 static READER: ProgramPool = ProgramPool::new("stdin");
 
-/// What all handles share, so that what one has begun to read is not lost for the others.
+/// State that all handles share, so that data that one handle has begun to read is not lost for
+/// another handle.
 struct Input {
     ahead: Vec<u8>,
     taken: usize,
@@ -107,7 +108,7 @@ impl Stdin {
     /// its end.
     ///
     /// # Errors
-    /// Returns the system's error, and an error if the system gives no thread.
+    /// Returns the system's error, or an error if the system has no thread for the call.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no input is lost.

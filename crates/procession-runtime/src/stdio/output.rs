@@ -57,9 +57,9 @@ macro_rules! output {
             /// only for the write before this one.
             ///
             /// # Errors
-            /// Returns the error of an earlier write through this handle, and an error if the
-            /// system gives no thread. Nothing of `bytes` was taken then. The earlier data is kept,
-            /// and the next operation tries again to write it.
+            /// Returns the error of an earlier write through this handle, or an error if the system
+            /// has no thread for the call. In both cases nothing of `bytes` was taken. The earlier
+            /// data is kept, and the next operation tries again to write it.
             ///
             /// # Cancellation
             /// If the future is dropped before it completes, nothing was taken.
@@ -163,14 +163,15 @@ output!(
     Stdout,
     /// Returns a handle to the standard output of the program.
     ///
-    /// A helper thread writes, through [`std::io::stdout`], and flushes after each write. So a
-    /// process whose reader is slow waits, and its worker runs others, unlike with `println!`.
+    /// A helper thread writes, through [`std::io::stdout`], and flushes after each write. If the
+    /// reader of the output is slow, the process waits and its worker runs other processes, unlike
+    /// with `println!`.
     ///
     /// A write returns when the data is handed over; the next write or [`flush`](Stdout::flush)
-    /// waits for it and returns its error. The end of the program waits for it, too, for at most 10
-    /// s; see [At the end](crate::fs#at-the-end). Call `flush` to wait for a reader that is slower.
-    /// Writes through one handle are written in order, and those through several handles in any
-    /// order.
+    /// waits for it and returns its error. The end of the program also waits for the data, for at
+    /// most 10 s; see [At the end](crate::fs#at-the-end). Call `flush` to wait for a reader that is
+    /// slower. Writes through one handle are written in order. Writes through several handles are
+    /// written in any order.
     ///
     /// ```
     /// procession::run(async {

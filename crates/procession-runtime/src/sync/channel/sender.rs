@@ -217,9 +217,7 @@ impl<T> Sender<T> {
         WeakSender(Arc::clone(&self.0))
     }
 
-    /// Messages that were in an unbounded mailbox before the monitor was made are skipped, as on
-    /// the BEAM. If several monitors are pending, this holds for the messages that arrived before
-    /// the first monitor.
+    /// Returns `true` for senders of the same channel.
     pub fn same_channel(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
