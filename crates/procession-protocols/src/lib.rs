@@ -3,11 +3,12 @@
 //! This is an inner crate of `procession`, and makes no promise of stability: any version may
 //! change or remove any item. Depend on `procession` instead.
 //!
-//! The threads of a scheduler agree on few things, for example who runs, who sleeps and who is
-//! served next. Each module has one such agreement, and describes it under fixed headings, from
-//! *Problem* to *Checked by*. A protocol does no I/O, starts no thread, and leaves wakers and
-//! values of the user to its caller, which wakes and drops them outside of all locks. Therefore the
-//! models under the private cfg `procession_loom` build the same code as a program does.
+//! The threads of a scheduler agree on few things, for example which thread runs, which thread
+//! sleeps and which waiter is served next. Each module has one such agreement, and describes it
+//! under fixed headings, from *Problem* to *Checked by*. A protocol does no I/O, starts no thread,
+//! and leaves wakers and values of the user to its caller, which wakes and drops them outside of
+//! all locks. Therefore the models under the private cfg `procession_loom` build the same code as a
+//! program does.
 //!
 //! The rooms have the names of the rooms of `procession` that use them:
 //!
@@ -17,9 +18,9 @@
 //! | [`process`] | the state word of a process, its references, its requests and its result |
 //! | [`relations`] | what others leave with a process until its end |
 //! | [`mailbox`] | bounded mailboxes, and the answer to a call |
-//! | [`scheduler`] | who may run, who sleeps, who drives the poller, and how a scheduler ends |
-//! | [`sync`] | the lists of waiters, and channels, semaphores and tokens on top of them |
-//! | [`pool`] | which job of a pool runs next, on which worker, and who waits |
+//! | [`scheduler`] | which thread may run, sleeps or drives the poller, and how a scheduler ends |
+//! | [`sync`] | the lists of waiters, and the channels, semaphores and tokens that use these lists |
+//! | [`pool`] | which job of a pool runs next, on which worker, and which process waits |
 //! | [`time`] | timers |
 //! | [`io`] | the readiness of descriptors |
 //! | [`sys`], [`signal`] | what a signal handler hands to a thread |

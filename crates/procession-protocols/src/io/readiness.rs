@@ -7,11 +7,11 @@
 //! The kernel reports each change of a descriptor once (edge-triggered), to whichever thread polls.
 //!
 //! - A process calls, finds nothing, and is about to record that. Just then data arrives, and a
-//!   worker polls and records that the descriptor is ready. If the record of the process comes
-//!   last, it waits for data that is there, and no further event comes.
+//!   worker polls and records that the descriptor is ready. If the process records last, it waits
+//!   for data that is there, and the kernel reports no further event.
 //! - The same can happen between that record and the moment at which the process leaves its waker.
-//! - The kernel may report an event of a descriptor that was closed meanwhile, while its place in
-//!   the table already belongs to another.
+//! - The kernel may report an event of a descriptor that was closed in the meantime, while its
+//!   place in the table already belongs to another descriptor.
 //!
 //! ## States
 //! Each direction of a descriptor has one word, `edges:32 | closed:1 | used up:31`. `edges` counts
@@ -20,8 +20,8 @@
 //! that reports the end of the direction (the peer closed or hung up) or urgent data. It stays set:
 //! from then on, a short transfer no longer shows that nothing more is there.
 //!
-//! Beside the word, under a lock, are the wakers of the waiters. The token of a descriptor is
-//! `generation:32 | place:32`. The generation of a place is raised when its descriptor is
+//! The wakers of the waiters are not part of the word, but under a lock. The token of a descriptor
+//! is `generation:32 | place:32`. The generation of a place is raised when its descriptor is
 //! deregistered.
 //!
 //! ## Steps
@@ -41,14 +41,14 @@
 //! generation, under the table's lock, then close it.
 //!
 //! ## Why it works
-//! - `Use` against `Edge`: both change one word. If `Edge` comes between `See` and `Use`, `Use`
-//!   fails and the word stays ready. If `Edge` comes after `Use`, it makes the word ready. Whatever
-//!   the kernel knew before the call, the call has seen.
-//! - `Leave` against `Take`: if `Take` comes second, it finds the waker. If it comes first, the
-//!   lock orders `Edge` before `LookAgain`.
-//! - A late event: its token has the old generation, so `Find` finds nothing. If `Find` comes
-//!   before `Remove`, the event goes to the old descriptor and its waiters, because the table's
-//!   lock is held until the wakers are taken.
+//! - `Use` against `Edge`: both change one word. If `Edge` is between `See` and `Use`, `Use` fails
+//!   and the word stays ready. If `Edge` is after `Use`, it makes the word ready. Whatever the
+//!   kernel knew before the call, the call has seen.
+//! - `Leave` against `Take`: if `Take` is second, it finds the waker. If it is first, the lock
+//!   orders `Edge` before `LookAgain`.
+//! - A late event: its token has the old generation, so `Find` finds nothing. If `Find` is before
+//!   `Remove`, the event goes to the old descriptor and its waiters, because the table's lock is
+//!   held until the wakers are taken.
 //!
 //! ## Allowed
 //! - A spurious wake-up: the waiter calls, finds nothing, and waits again. One event wakes all
@@ -61,7 +61,7 @@
 //!
 //! ## Rejected
 //! - One bit for ready or not ready: `Use` cannot distinguish an event before the call from an
-//!   event after it. (tokio has a tick beside the bit. It was once cut to eight bits, and wrapped
+//!   event after it. (tokio has a bit and a tick. The tick was once cut to eight bits, and wrapped
 //!   around.)
 //! - The address of the descriptor's record in the token. This needs no table and no lock, but the
 //!   record cannot be freed before the last late event, which the kernel does not announce, and the
@@ -135,8 +135,8 @@ impl SeenReadiness {
 pub struct WaiterId(u64);
 
 impl WaiterId {
-    /// The waiter that polls without an entry of its own. If there are several, the last one is
-    /// woken.
+    /// The waiter that polls without a separate entry. If there are several such waiters, the last
+    /// one is woken.
     pub const ANY: Self = Self(0);
 }
 
@@ -201,8 +201,8 @@ impl<const MUTATION: u8> Direction<MUTATION> {
         }
     }
 
-    /// `Leave` and `LookAgain`. Gives the waiter a number if it has none. The caller drops the
-    /// earlier waker.
+    /// `Leave` and `LookAgain`. Assigns the waiter a number if it has no number yet. The caller
+    /// drops the earlier waker.
     pub fn leave(&self, waiter: &mut Option<WaiterId>, waker: Waker) -> WakerLeft {
         let before = self.change(|waiters| {
             let waiter = *waiter.get_or_insert_with(|| {
@@ -365,7 +365,7 @@ impl<const MUTATION: u8> Sources<MUTATION> {
         change(&mut self.0.lock())
     }
 
-    /// Adds a descriptor, and gives it a token that no other has.
+    /// Adds a descriptor, and assigns it a token that no other descriptor has.
     pub fn add(&self) -> Arc<Source<MUTATION>> {
         self.change(|table| {
             let number = table.free.pop().unwrap_or_else(|| {

@@ -3,8 +3,8 @@
 //! # Answer protocol
 //!
 //! ## Problem
-//! The timeout of a call ends while its reply comes. The replier takes the reply for delivered, but
-//! the caller never sees it: a value is lost and its owner does not learn of it. Or the process
+//! The timeout of a call ends while its reply arrives. The replier takes the reply for delivered,
+//! but the caller never sees it: a value is lost and its owner does not learn that. Or the process
 //! ends with the reply in its hands, and the caller waits until its timeout.
 //!
 //! A message to another node is written there and dropped here, and its right to reply with it,
@@ -24,8 +24,8 @@
 //! ## Steps
 //! - `Finish`, by the replier, or by the drop of the right to reply: moves `Waits` to `Replied` or
 //!   `Ended`. The waker is woken outside the lock. If the state is `Gone`, the value is returned.
-//!   The drop of one of two rights moves `Shared` to `Waits`, and tells nobody. The end of the
-//!   connection moves both states to `Ended`, since the right that is left is for the other node.
+//!   The drop of one of two rights moves `Shared` to `Waits`, and wakes no caller. The end of the
+//!   connection moves both states to `Ended`, because the right that is left is for the other node.
 //! - `Share`, by the holder of the right: moves `Waits` to `Shared`, and makes a second right.
 //! - `Look`, by the caller: leaves its waker in `Waits`, and takes the result out of the other
 //!   states.
@@ -33,11 +33,11 @@
 //!   dropped with the call.
 //!
 //! ## Why it works
-//! There are at most two rights to reply, and one `Finish` for each. The first that has a value
-//! moves the state on, and the other one comes late. Only the second of two drops ends the call.
-//! `Finish`, `Share`, `Look` and `GiveUp` are critical sections of one lock. The value is with the
-//! replier, in the cell or with the caller, and each section moves it once. A reply never passes
-//! through a mailbox, so a late one can only meet `Gone`.
+//! There are at most two rights to reply, and one `Finish` for each. The first `Finish` with a
+//! value moves the state on, and the second one is late. Only the second of two drops ends the
+//! call. `Finish`, `Share`, `Look` and `GiveUp` are critical sections of one lock. The value is
+//! with the replier, in the cell or with the caller, and each section moves it once. A reply never
+//! passes through a mailbox, so a late reply can only meet `Gone`.
 //!
 //! ## Checked by
 //! `models::reply_against_give_up`, `models::death_against_look`, `models::drop_against_reply`,
@@ -253,7 +253,7 @@ mod models {
 
     use super::{Answer, CallLooked, Finished, NoReply, mutation};
 
-    /// A reply comes while the caller gives up.
+    /// A reply arrives while the caller executes `GiveUp`.
     fn give_up<const MUTATION: u8>() {
         explore(|| {
             let answer = Arc::new(Answer::<u32, MUTATION>::new());
@@ -280,7 +280,7 @@ mod models {
         give_up::<{ mutation::FINISH_IN_TWO }>();
     }
 
-    /// One of two rights to reply is dropped while the other one replies.
+    /// One of two rights to reply is dropped while the holder of the other right replies.
     fn shared<const MUTATION: u8>() {
         explore(|| {
             let answer = Arc::new(Answer::<u32, MUTATION>::new());

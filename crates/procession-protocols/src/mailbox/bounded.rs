@@ -4,8 +4,8 @@
 //!
 //! ## Problem
 //! - A sender finds the mailbox full. Before it has queued itself, the receiver takes a message and
-//!   finds no sender waiting. The sender waits forever beside an empty mailbox.
-//! - The receiver ends meanwhile, and the message of the sender is never returned.
+//!   finds no sender waiting. The sender then waits forever, although the mailbox is empty.
+//! - The receiver ends while a sender waits, and the message of the sender is never returned.
 //!
 //! ## States
 //! One lock guards the entries, the queue of waiting senders, and the messages to return. A message
@@ -19,24 +19,24 @@
 //! - Wait: as push, but if there is no room, `Stand` behind the senders in the queue, with message
 //!   and waker.
 //! - Take: take one entry out. While there is room, `Admit` the first waiting sender: move its
-//!   message into the mailbox, and wake it. A state machine takes its messages first, and frees
-//!   their room all at once when it receives them.
-//! - Reserve, by a sender whose message is made only once it will be accepted: count a message that
-//!   is not there yet, if there is room and no sender waits. `Fill` puts the message in, and
-//!   returns it if the mailbox was closed meanwhile. A sender that gives up frees the room, as a
-//!   take does.
+//!   message into the mailbox, and wake it. A state machine takes its messages first, and frees the
+//!   room of all these messages together when it receives them.
+//! - Reserve, by a sender that makes its message only once it will be accepted: count a message
+//!   that is not there yet, if there is room and no sender waits. `Fill` puts the message in, and
+//!   returns it if the mailbox was closed after the reservation. A sender that makes no message
+//!   after all frees the room, as a take does.
 //! - Take over, before the receiver runs: queue a message that an earlier process of the same
 //!   supervised child has left, whatever the capacity is.
-//! - Withdraw, by a sender that gives up: leave the queue. A sender that is not in the queue has
-//!   had its message accepted.
+//! - Withdraw, by a sender that no longer waits: leave the queue. If a sender is not in the queue
+//!   any more, its message was accepted.
 //! - Close: take all entries out. The message of each waiting sender goes to `returned`, and the
 //!   sender is woken.
 //!
 //! ## Why it works
 //! A sender finds no room and stands in the queue in one critical section. Every later `Take`
 //! therefore finds the sender, and moves the message itself. No permit can be lost with a sender
-//! that goes away between its wake-up and its send. A sender that comes while others wait is queued
-//! behind them or refused, so the order is first come, first served.
+//! that goes away between its wake-up and its send. A sender that arrives while others wait is
+//! queued behind them or refused, so the order is first come, first served.
 //!
 //! ## Allowed
 //! A mailbox may hold more entries than its capacity, because of what the runtime pushed. The
@@ -73,7 +73,7 @@ pub mod mutation {
     pub const CLOSE_FORGETS: u8 = 2;
     /// `Fill` puts the message into a closed mailbox.
     pub const FILL_AFTER_CLOSE: u8 = 3;
-    /// A sender that gives up its room admits no waiting sender.
+    /// A sender that returns its room admits no waiting sender.
     pub const GIVE_UP_ALONE: u8 = 4;
 }
 
@@ -174,7 +174,8 @@ struct Ring<M, S> {
     entries: BlockQueue<Event<M, S>>,
     /// The number of messages that count against the capacity.
     messages: u32,
-    /// The number of messages ever queued, without those dropped to make room. It wraps around.
+    /// The number of messages ever queued, without messages that were dropped to make room. It
+    /// wraps around.
     sent: u32,
     high_water: u32,
     armed: bool,
@@ -343,7 +344,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// Gives up the room of a message that is not made after all. Returns the wakers of the senders
+    /// Frees the room of a message that is not made after all. Returns the wakers of the senders
     /// that it admits.
     pub fn give_up(&self) -> Vec<Waker> {
         if mutation::is(MUTATION, mutation::GIVE_UP_ALONE) {

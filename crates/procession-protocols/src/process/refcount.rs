@@ -9,7 +9,7 @@
 //!
 //! ## States
 //! `generation:32 | pins:32`. A slot is *free* while `pins` is 0, and then only the free list
-//! refers to it. The generation counts the uses of the slot, and a PID names one of them. Slots are
+//! refers to it. The generation counts the uses of the slot, and a PID names one use. Slots are
 //! never deallocated while anything can name them.
 //!
 //! ## Steps
@@ -75,8 +75,8 @@ pub enum Unpinned {
     Free,
     /// No pins and no generations are left. The slot stays out of use.
     Retired,
-    /// There were too many pins to be counted. The slot stays out of use, and its generation never
-    /// ends.
+    /// There were more pins than can be counted. The slot stays out of use, and its generation
+    /// never ends.
     Lost,
 }
 

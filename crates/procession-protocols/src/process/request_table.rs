@@ -5,25 +5,27 @@
 //!
 //! ## Problem
 //! A process is suspended. Its entry is put away, and a cancel at that moment queues nothing: the
-//! process never ends. Or a request is left beside the entry, and nothing serves it.
+//! process never ends. Or a request is left for a process after its entry was put away, and nothing
+//! serves the request.
 //!
 //! ## States
-//! A table beside the slots holds the requests of each process that has any, and its suspension.
-//! The flag `ASKED` of the state word (`process/state.rs`) is set if the table has something about
-//! the process. A process that is suspended is `ACTIVE`, and its entry is in the table.
+//! A table outside of the slots holds the requests of each process that has any, and its
+//! suspension. The flag `ASKED` of the state word (`process/state.rs`) is set if the table has
+//! something about the process. A process that is suspended is `ACTIVE`, and its entry is in the
+//! table.
 //!
 //! ## Steps
 //! - `Leave`: put the request into the table; `ask`. If the process is suspended, take its entry
 //!   out, to be queued: the worker serves the request, and suspends it again.
 //! - `Attend`, by the worker that begins a step and finds the flag: clear it, and take the
-//!   requests. If the process is suspended, `Hold`, else the step goes on.
+//!   requests. If the process is suspended, `Hold`, else continue with the step.
 //! - `Hold`, under the lock of the table: set the flag. If the process is to end, end the
 //!   suspension and keep the entry. If a request has come, keep the entry. Otherwise leave it in
 //!   the table.
 //! - `Release`, by a resume, by the timer of the suspension, and by a cancel or a terminate that
 //!   finds the flag: end the suspension, take the entry out, and queue it.
-//! - `Forget`, at the end of a process with the flag: drop what is left. An answer that is dropped
-//!   tells its caller that the process has ended.
+//! - `Forget`, at the end of a process with the flag: drop what is left. The caller of a dropped
+//!   answer learns by the drop that the process has ended.
 //!
 //! ## Why it works
 //! The table is changed under its lock. If a cancel is ordered before the mark of `Hold`, `Hold`
@@ -72,8 +74,8 @@ pub trait TableRequest {
     fn waits_for_step(&self) -> bool;
 }
 
-/// The requests `Q` of all processes, with the entries `E` and the timers `T` of those that are
-/// suspended.
+/// The requests `Q` of all processes, with the entries `E` and the timers `T` of the suspended
+/// processes.
 #[derive(Debug)]
 pub struct RequestTable<Q, E, T, const MUTATION: u8 = { mutation::BUILT }>(
     Mutex<RequestsBySlot<Q, E, T>>,
@@ -159,7 +161,7 @@ impl<Q: TableRequest, E, T: Copy, const MUTATION: u8> RequestTable<Q, E, T, MUTA
     /// Leaves a request. Returns the entry of the process, if it is suspended, to be queued.
     ///
     /// # Errors
-    /// Returns the request if too many wait.
+    /// Returns the request if the maximum number of requests already waits.
     pub fn leave(&self, slot: u32, generation: u32, request: Q) -> Result<Option<E>, Q> {
         let mut table = self.0.lock();
         let left = table.of(slot, generation);

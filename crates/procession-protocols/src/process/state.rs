@@ -3,7 +3,7 @@
 //! # State protocol
 //!
 //! ## Problem
-//! A wake-up comes while the process runs. Its worker then finds that the process waits, and puts
+//! A wake-up arrives while the process runs. Its worker then finds that the process waits, and puts
 //! it away: nothing queues it again. Or two wakers both queue a waiting process, and it runs twice
 //! at the same time.
 //!
@@ -37,7 +37,7 @@
 //! | `ask_again` (the worker leaves one for the next step) | sets `ASKED` | - | - |
 //! | `hold` (the worker hands the entry to the requests) | sets `ASKED` | - | - |
 //!
-//! A `-` cannot happen: only the worker that has the entry causes those events, and debug builds
+//! A `-` cannot happen: only the worker that has the entry causes such events, and debug builds
 //! assert it.
 //!
 //! ## Why it works
@@ -51,9 +51,10 @@
 //! and that `start` acquired the waker's writes before its step. A wake ordered after `wait` sees
 //! that the process waits, and only one of several makes it `ACTIVE`.
 //!
-//! `complete` and `release_handle` are ordered, too. If `complete` is first, it sees `HANDLE` set
+//! `complete` and `release_handle` are also ordered. If `complete` is first, it sees `HANDLE` set
 //! and leaves the body to `release_handle`, which sees `COMPLETE`. If `release_handle` is first, it
-//! leaves the body to `complete`, which sees `HANDLE` clear. Exactly one of them disposes of it.
+//! leaves the body to `complete`, which sees `HANDLE` clear. Exactly one of the two disposes of the
+//! body.
 //!
 //! A message that is sent after `terminate` has returned is never received. The step takes messages
 //! out of the mailbox first, and reads the word then (`take_for_step`). Taking acquires the
@@ -83,9 +84,9 @@
 //!
 //! ## Checked by
 //! `models::*` below (`terminate_against_receive` and `canary_look_before_take` are about
-//! messages). They leave out wake-ups by unpinned wakers beside the stores: `loom` lets a
-//! read-modify-write read a value that a store has overwritten, and then takes it for the later of
-//! the two. `tests::every_event_in_every_phase` walks through the table.
+//! messages). The models leave out wake-ups by unpinned wakers at the same time as the stores:
+//! `loom` lets a read-modify-write read a value that a store has overwritten, and then takes it for
+//! the later of the two. `tests::every_event_in_every_phase` walks through the table.
 
 #[cfg(all(debug_assertions, not(procession_loom)))]
 use procession_sync::atomic::AtomicBool;
@@ -278,7 +279,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         state
     }
 
-    /// Sets the word to that of a new process. Only the thread that occupies the slot may call
+    /// Sets the word to the word of a new process. Only the thread that occupies the slot may call
     /// this.
     pub fn renew(&self) {
         // Relaxed: published with the pin that makes the slot reachable.
@@ -396,7 +397,7 @@ impl<const MUTATION: u8> State<MUTATION> {
         self.note_step(false);
     }
 
-    /// Ends a step of a process that waits. If it was woken meanwhile, the caller queues it.
+    /// Ends a step of a process that waits. If it was woken during the step, the caller queues it.
     #[inline]
     pub fn wait(&self, phase: WaitPhase) -> Duty {
         let phase = match phase {
@@ -421,7 +422,7 @@ impl<const MUTATION: u8> State<MUTATION> {
 
     /// Ends a process that has left its result in the body. Returns whether a handle takes the
     /// result, and whether it left a waker. Returns `None`, and does nothing, if the process has
-    /// relations whose names were not `released`, because a name must be free before anybody can
+    /// relations and its names were not `released`, because a name must be free before anybody can
     /// see the end.
     pub fn complete(&self, released: bool) -> Option<Seen> {
         // COMPLETE - ACTIVE turns one phase into the other. WOKEN is left, since nothing reads it
@@ -463,27 +464,30 @@ impl<const MUTATION: u8> State<MUTATION> {
         let _ = starts;
     }
 
-    /// Marks a waker that the handle has left for `complete`. Returns `complete` if it is too late.
+    /// Marks a waker that the handle has left for `complete`. If the process is already complete,
+    /// returns that.
     pub fn watch(&self) -> Seen {
         // Ordering: as in `complete`, in the other direction.
         Seen(self.word.fetch_or(WAITER, AcqRel))
     }
 
-    /// Clears the mark of a waker that the handle takes back. Returns `complete` if it is too late.
+    /// Clears the mark of a waker that the handle takes back. If the process is already complete,
+    /// returns that.
     pub fn unwatch(&self) -> Seen {
         // Ordering: as in `watch`: a handle that finds the process complete sees its writes.
         Seen(self.word.fetch_and(!WAITER, AcqRel))
     }
 
-    /// Marks an entry that was left for the end of the process. Returns `complete` if it is too
-    /// late.
+    /// Marks an entry that was left for the end of the process. If the process is already complete,
+    /// returns that.
     pub fn relate(&self) -> Seen {
         // Ordering: Release pairs with the Acquire of `complete`, and in the other direction:
         // either the end finds the entry, or this finds the end. The entry itself is under a lock.
         Seen(self.word.fetch_or(RELATED, AcqRel))
     }
 
-    /// Marks a request that was left, and wakes the process. Returns `None` if it is too late.
+    /// Marks a request that was left, and wakes the process. Returns `None` if the process is
+    /// already complete.
     pub fn ask(&self) -> Option<Duty> {
         let duty = self.raise(ASKED);
         // Without the flag the process is complete, or the worker has just taken the request.

@@ -4,8 +4,8 @@
 //!
 //! ## Problem
 //! A worker records an event at each step. It must wait for no reader, and make no
-//! read-modify-write. A reader copies the ring while the worker goes on writing, so words are
-//! overwritten under its eyes.
+//! read-modify-write. A reader copies the ring while the worker continues to write, so the worker
+//! overwrites words during the copy.
 //!
 //! ## States
 //! The words, and the *position*: the number of words written so far. The word with the number `p`
@@ -15,7 +15,7 @@
 //! Writer: `Write` the word in the place of the position · `Publish` the next position.
 //!
 //! Reader: `Begin` read the position · `Copy` the words before it, at most the capacity · `Check`
-//! read the position again, and drop each word whose place may have been written meanwhile.
+//! read the position again, and drop each word if its place may have been written since `Begin`.
 //!
 //! ## Why it works
 //! - *No word is seen before it is written.* `Publish` releases the word, and `Begin` acquires it.
@@ -75,7 +75,7 @@ impl<const MUTATION: u8> fmt::Debug for EventRing<MUTATION> {
 }
 
 /// The mask of a ring that `try_push` finds no place in: nothing is recorded, or a time is to be
-/// recorded before each event. So the usual case needs no test of its own.
+/// recorded before each event. So the usual case needs no separate test.
 const NO_PLACE: u64 = u64::MAX;
 
 /// A copy of some words of a ring.
@@ -96,8 +96,8 @@ impl Copied {
 }
 
 impl<const MUTATION: u8> EventRing<MUTATION> {
-    /// Creates a ring that keeps `capacity` words, a power of two, or 0 for one that records
-    /// nothing.
+    /// Creates a ring that keeps `capacity` words. The capacity is a power of two, or 0 for a ring
+    /// that records nothing.
     pub fn new(capacity: usize, is_fine: bool) -> Self {
         debug_assert!(capacity == 0 || capacity.is_power_of_two(), "places are found by a mask");
         // The conversion reuses the memory, of which the system makes pages only when they are

@@ -13,16 +13,16 @@
 //! - Handler: `Flag` the signal, then `Ring`: write a byte, without waiting. If the pipe is full,
 //!   the byte is dropped.
 //! - Thread: `Drain`: wait for bytes, and take what there are. Then `Take`: clear each flag, and
-//!   hear the signals of those that were set.
+//!   hear its signal if the flag was set.
 //!
 //! ## Why it works
-//! If `Ring` finds room, its byte is taken by a `Drain` that comes later. If it finds the pipe
-//! full, the bytes in it are taken by a later `Drain`. Each `Drain` is followed by a `Take`, which
-//! finds the flag, because `Flag` was before `Ring`.
+//! If `Ring` finds room, its byte is taken by a later `Drain`. If it finds the pipe full, the bytes
+//! in it are taken by a later `Drain`. Each `Drain` is followed by a `Take`, which finds the flag,
+//! because `Flag` was before `Ring`.
 //!
 //! ## Allowed
-//! A `Take` may find flags before their `Ring` comes. The next one then finds nothing. Several
-//! signals of one kind before a `Take` are heard as one, as the kernel itself does it.
+//! A `Take` may find flags before their `Ring`. The next `Take` then finds nothing. Several signals
+//! of one kind before a `Take` are heard as one, as the kernel itself does it.
 //!
 //! ## Checked by
 //! `models::a_signal_is_heard`, and its canaries.

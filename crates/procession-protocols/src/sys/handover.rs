@@ -10,12 +10,12 @@
 //!
 //! ## Steps
 //! - `Ask`: from `IDLE` or `FULL` to the number of the thread. Then the signal is sent.
-//! - `Begin`, in the handler: from the number of its own thread to `BUSY`. A handler that finds
-//!   anything else does nothing: the signal came from elsewhere, or too late.
+//! - `Begin`, in the handler: from the number of its thread to `BUSY`. A handler that finds
+//!   anything else does nothing: the signal is not from `Ask`, or was late.
 //! - `Finish`: from `BUSY` to `FULL`.
-//! - `Recall`, if no answer comes: from the number of the thread to `IDLE`. If the handler has
-//!   begun, the thread lets go of the buffer, which cannot be asked for until the handler has
-//!   finished.
+//! - `Recall`, if the handler does not answer: from the number of the thread to `IDLE`. If the
+//!   handler has begun, the thread lets go of the buffer, which cannot be asked for until the
+//!   handler has finished.
 //!
 //! ## Why it works
 //! Each change but `Finish` is a compare-and-swap, and only the one handler that has begun

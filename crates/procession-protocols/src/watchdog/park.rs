@@ -34,8 +34,8 @@
 //! time that the sleep has without it, at most `LATEST_LOOK` ahead. After `PUT_OFFS` times, the
 //! alarm is left as it is.
 //!
-//! Thread that ends the scheduler, `Dismiss`: under the lock, note it and set the alarm to now.
-//! Whoever would set it later finds the note.
+//! Thread that ends the scheduler, `Dismiss`: under the lock, note it and set the alarm to now. A
+//! thread that would set the alarm later finds the note.
 //!
 //! ## Why it works
 //! *Sleep against Rouse.* The two fences are totally ordered. If the watchdog's is first, the
@@ -46,7 +46,7 @@
 //! and sets it. If it is first, its worker became awake before, so the look of `PutOff` sees it,
 //! unless it has parked since.
 //!
-//! *End against both.* Under the lock, a thread that comes too late finds the word clear, and
+//! *End against both.* Under the lock, a `Rouse` or `PutOff` after `End` finds the word clear, and
 //! leaves the alarm of the next pause as it is.
 //!
 //! ## Allowed
@@ -220,7 +220,7 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
         now: impl FnOnce() -> u64,
         set: impl FnOnce(u64),
     ) {
-        // A worker that does not see the word yet leaves one look too many.
+        // If a worker does not see the word yet, the watchdog makes one look that was not needed.
         if self.sleeps.load(Relaxed) {
             self.set_late(is_quiet, now, set);
         }
@@ -241,7 +241,8 @@ impl<const MUTATION: u8> WatchdogPark<MUTATION> {
         if !sleeps || !state.is_early || state.is_dismissed || state.put_offs == PUT_OFFS {
             return;
         }
-        // It takes the lock of the seats. Nobody takes that of the alarm while holding that one.
+        // This call takes the lock of the seats. No thread takes the lock of the alarm while it
+        // holds the lock of the seats.
         let is_quiet = || if looks_early { looked } else { is_quiet() };
         if !planted(mutation::PUT_OFF_BLINDLY) && !is_quiet() {
             return;
