@@ -18,8 +18,8 @@
 //! | [`process`] | the state word of a process, its references, its requests and its result |
 //! | [`relations`] | what others leave with a process until its end |
 //! | [`mailbox`] | bounded mailboxes, and the answer to a call |
-//! | [`scheduler`] | which thread may run, sleeps or drives the poller, and how a scheduler ends |
-//! | [`sync`] | the lists of waiters, and the channels, semaphores and tokens that use these lists |
+//! | [`scheduler`] | which threads run, sleep and drive the poller, and how a scheduler ends |
+//! | [`sync`] | the lists of waiters, and channels, semaphores and tokens that use them |
 //! | [`pool`] | which job of a pool runs next, on which worker, and which process waits |
 //! | [`time`] | timers |
 //! | [`io`] | the readiness of descriptors |

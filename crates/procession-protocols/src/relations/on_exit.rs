@@ -4,8 +4,8 @@
 //!
 //! ## Problem
 //! A watcher monitors a process while it ends. The end has already looked for watchers, so it sends
-//! no down, and the watcher waits forever. Or both the end and the watcher, which finds the process
-//! ended, send a down: it comes twice.
+//! no down, and the watcher waits forever. Or the end sends a down, and the watcher, which finds
+//! the process ended, also sends a down: it arrives twice.
 //!
 //! ## States
 //! The entries are under a lock. The bit `RELATED` of the state word (`process/state.rs`) is set if
@@ -25,32 +25,32 @@
 //! - If it finds `RELATED`, `Settle`: take all entries out under the lock, and signal each.
 //!
 //! A relation of two processes is an entry on each side, each under its own lock: first on the side
-//! of the process that asks for it, then on the other one. Another thread may ask on behalf of a
+//! of the process that asks for it, then on the other side. Another thread may ask on behalf of a
 //! process, which then may end between the two. So the thread looks at the first entry once more
-//! after it has made the second (`LookAgain`). If the first one is gone, it withdraws the second
-//! one. If the process has ended, and the second entry was still there, it signals the other side.
+//! after it has made the second (`LookAgain`). If the first entry is gone, it withdraws the second.
+//! If the process has ended, and the second entry was still there, it signals the other side.
 //!
 //! The two locks are never held together. An end that takes out one side signals the other only if
 //! it finds itself there, and removes that entry in the same critical section. Both entries of a
-//! link have its number. `Unlink` removes the own entries first, and then those entries of the
-//! other side that have the same numbers.
+//! link have its number. `Unlink` removes its own entries first, and then the entries of the other
+//! side that have the same numbers.
 //!
 //! ## Why it works
-//! `Mark` and `Complete` change one word, so one of them is first. If it is `Mark`, `Complete` sees
+//! `Mark` and `Complete` change one word, so either is first. If it is `Mark`, `Complete` sees
 //! `RELATED`, and `Settle` finds the entry, which was made before. If it is `Complete`, `Mark` sees
-//! the end. `Settle` may run all the same, because of the mark of another entry. The lock then
-//! gives the entry to exactly one of `Withdraw` and `Settle`.
+//! the end. `Settle` may run all the same, because of the mark of another entry. Because of the
+//! lock, exactly one of `Withdraw` and `Settle` then gets the entry.
 //!
-//! The other side of a link is signalled by the one that finds the link there: exactly one of an
-//! end, an unlink and a failed link of the same two processes. A `Settle` that has taken the first
-//! entry either finds the second one, or was before it. In the latter case, `LookAgain` finds the
-//! first entry gone, and sees the end: the lock of the first side orders them. Between the two
-//! halves of an `Unlink`, the other process may unlink and link again. The new link has another
-//! number and stays whole.
+//! The other side of a link is signalled by the operation that finds the link there: exactly one of
+//! an end, an unlink and a failed link of the same two processes. A `Settle` that has taken the
+//! first entry either finds the second entry, or was before it. In the latter case, `LookAgain`
+//! finds the first entry gone, and sees the end: the lock of the first side orders them. Between
+//! the two halves of an `Unlink`, the other process may unlink and link again. The new link has
+//! another number and stays whole.
 //!
-//! Nobody finds a name of a process that has ended. The name was entered before `Release`, which
-//! comes before `Complete`, or it is refused. A name whose `Mark` comes after a `Complete` that has
-//! found no `RELATED` is withdrawn under the lock of the names, which `whereis` takes.
+//! Nobody finds a name of a process that has ended. The name was entered before `Release`, which is
+//! before `Complete`, or it is refused. If the `Mark` of a name follows a `Complete` that has found
+//! no `RELATED`, the name is withdrawn under the lock of the names, which `whereis` takes.
 //!
 //! ## Allowed
 //! The row of a table is inserted before the process enters the table. If another thread inserts a
@@ -82,9 +82,9 @@ pub mod mutation {
     pub const SOUND: u8 = 0;
     /// The code that is built: sound, unless the build has mutants.
     pub const BUILT: u8 = crate::util::mutant::planted("on_exit", SOUND);
-    /// `Mark` comes before `Enter`.
+    /// `Mark` is before `Enter`.
     pub const MARK_BEFORE_ENTER: u8 = 1;
-    /// `Release` comes after `Complete`.
+    /// `Release` is after `Complete`.
     pub const RELEASE_AFTER_COMPLETE: u8 = 2;
 }
 
@@ -232,7 +232,7 @@ mod models {
         is_in_table: Mutex<bool>,
     }
 
-    /// A thread names a process that ends. Another one that sees the end looks the name up.
+    /// A thread names a process that ends. Another thread, which sees the end, looks the name up.
     fn name<const MUTATION: u8, const REFUSES: bool, const IS_RELATED: bool>() {
         explore(|| {
             let named = Arc::new((State::vacant(), NamedProcess::<MUTATION>::default()));
@@ -301,7 +301,7 @@ mod models {
         name::<{ mutation::SOUND }, false, true>();
     }
 
-    /// Process 1 links to process 2, which ends meanwhile.
+    /// Process 1 links to process 2 while process 2 ends.
     #[test]
     fn link_against_end() {
         explore(|| {
@@ -404,7 +404,7 @@ mod models {
         ends::<false>();
     }
 
-    /// Two linked processes unlink, and one of them links again meanwhile.
+    /// Two linked processes unlink, and one process links again at the same time.
     fn unlinks<const NUMBERS: bool>() {
         explore(|| {
             // The numbers of the links that each side has with the other.

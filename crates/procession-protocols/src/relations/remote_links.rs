@@ -1,11 +1,12 @@
-//! The link of a process with one of another node, and what each side tells the other of it.
+//! The link of a process with a process of another node, and the signals of each side about the
+//! link.
 //!
 //! # Link protocol
 //!
 //! ## Problem
-//! A process unlinks and links again, and the other one unlinks meanwhile. The unlink of the other
-//! one was about the old link. It comes when the new one is there, and ends that on this side. On
-//! the other side, the new link comes later, and stays: half a link is left.
+//! A process unlinks and links again, while the other process unlinks the old link. This unlink
+//! arrives when the new link is there, and ends the new link on this side. On the other side, the
+//! new link arrives after the unlink, and stays: half a link is left.
 //!
 //! ## States
 //! Each side is linked or not, under the lock of its process. A side that has unlinked is also
@@ -15,15 +16,15 @@
 //! Each is under the lock, with the place of its signal in the queue of `scheduler/nodes.rs`:
 //! - `Link`: if it is not linked, links, ends `unlinking`, and queues a link.
 //! - `Unlink`: if it is linked, ends that, begins `unlinking`, and queues an unlink.
-//! - `TakeLink`, when a link comes: links, unless the side is `unlinking`.
-//! - `TakeUnlink`, when an unlink comes: ends the link, and queues an acknowledgement.
-//! - `TakeAck`: ends `unlinking`, if the number is the one that was last used.
+//! - `TakeLink`, when a link arrives: links, unless the side is `unlinking`.
+//! - `TakeUnlink`, when an unlink arrives: ends the link, and queues an acknowledgement.
+//! - `TakeAck`: ends `unlinking`, if the number is the number of the last unlink.
 //! - `TakeEnd`, when the other process has ended or its node is gone: ends the link.
 //!
 //! ## Why it works
 //! Signals of two processes stay in order. If a side that is `unlinking` ignores a link, the link
 //! was queued before the acknowledgement, so it was made before `TakeUnlink`, which has ended it.
-//! So both sides are without it. If the link was made after `TakeUnlink`, it comes behind the
+//! So neither side has the link. If the link was made after `TakeUnlink`, it arrives after the
 //! acknowledgement, and is not ignored. A side that links again before it hears of the
 //! acknowledgement is linked, and a link of the other side changes nothing there.
 //!
@@ -31,7 +32,7 @@
 //! two halves of `TakeUnlink`, which another thread carries out: its link would stand before the
 //! acknowledgement, and be ignored, although it was made after.
 //!
-//! The protocol is that of OTP, where the signals are `LINK`, `UNLINK_ID` and `UNLINK_ID_ACK`.
+//! OTP has the same protocol, with the signals `LINK`, `UNLINK_ID` and `UNLINK_ID_ACK`.
 //!
 //! ## Checked by
 //! `models::links_and_unlinks_cross`, `models::a_second_unlink_waits_for_its_own_answer`,
@@ -49,7 +50,7 @@ pub mod mutation {
     pub const ANY_ANSWER: u8 = 2;
 }
 
-/// What one side tells the other.
+/// A signal from one side of a link to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkNews {
     /// The link exists.
@@ -127,14 +128,14 @@ mod models {
 
     use super::{LinkNews, RemoteLink, mutation};
 
-    /// A process of this program, and the queue of what it tells.
+    /// A process of this program, and the queue of its signals.
     struct Side<const MUTATION: u8> {
         link: Mutex<RemoteLink<MUTATION>>,
         queue: Mutex<Vec<LinkNews>>,
     }
 
     impl<const MUTATION: u8> Side<MUTATION> {
-        /// Changes the link, and queues what it tells: in one step, or in two.
+        /// Changes the link, and queues the signal of the change: in one step, or in two.
         fn change<const ONE_STEP: bool>(
             &self,
             change: impl FnOnce(&mut RemoteLink<MUTATION>) -> Option<LinkNews>,
@@ -147,7 +148,7 @@ mod models {
         }
     }
 
-    /// Takes what the other side tells. Returns the answer.
+    /// Takes a signal of the other side. Returns the answer.
     fn take<const MUTATION: u8>(
         link: &mut RemoteLink<MUTATION>,
         news: LinkNews,
@@ -197,9 +198,9 @@ mod models {
         });
     }
 
-    /// Two linked processes. The one here has unlinked, linked and unlinked again, and the other
-    /// one unlinks and links while another thread carries that out. The first answer comes back
-    /// when the second unlink still waits for its own.
+    /// Two linked processes. The process here has unlinked, linked and unlinked again. The other
+    /// process unlinks and links while another thread carries that out. The answer to the first
+    /// unlink arrives while the second unlink still waits for its answer.
     fn unlink_twice<const MUTATION: u8>() {
         explore(|| {
             let linked = || RemoteLink::<MUTATION> { is_linked: true, unlinking: None };

@@ -32,7 +32,7 @@
 //! that had stored it are woken, and they store it again.
 //!
 //! ## Allowed
-//! A thread that comes later may get the lock first. A thread that had to wait leaves `waiting`
+//! A thread that arrives later may get the lock first. A thread that had to wait leaves `waiting`
 //! set, so the next `Free` notifies, perhaps no thread. A notification wakes all threads at the
 //! bucket, some of which may wait for other locks.
 //!
@@ -49,8 +49,8 @@
 //! `models::touch_against_touch`, the first two also without asymmetric fences, and their canaries;
 //! under load by `tests::threads_exclude_each_other`.
 //!
-//! In models the light fence is a full one. The proof needs no order between two light fences,
-//! since `held` puts their holders one after the other. The store of `Free` comes before the light
+//! In models the light fence is a full fence. The proof needs no order between two light fences,
+//! because `held` puts their holders one after the other. The store of `Free` is before the light
 //! fence, so models do find a missing Release in it (`canary_free_relaxed`).
 
 use std::fmt;
@@ -84,7 +84,7 @@ pub mod mutation {
 }
 
 /// Number of spin-loop hints in the first and in the last back-off from a held lock. The number
-/// doubles each time. The values are those of `lock_with_backoff`, for which they were measured.
+/// doubles each time. `lock_with_backoff` has the same values, and they were measured there.
 #[cfg(not(any(procession_loom, procession_sim)))]
 const FIRST: u32 = 16;
 #[cfg(not(any(procession_loom, procession_sim)))]

@@ -1,11 +1,11 @@
-//! A queue whose memory follows its length.
+//! A queue that uses memory in proportion to its length.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Size of a block. Together with the block that is being emptied and the one that is being filled,
-/// it bounds what a queue keeps beyond its elements. A block of the allocator that is much larger
-/// would be mapped and unmapped by the system each time.
+/// Size of a block. A queue keeps at most two blocks beyond its elements: the block that is being
+/// emptied and the block that is being filled. The system would map and unmap a much larger block
+/// of the allocator each time.
 const BLOCK_BYTES: usize = 16 * 1024;
 
 /// Elements in the order in which they were pushed, in blocks of the same number of elements.

@@ -8,13 +8,13 @@
 //!
 //! # In models
 //! loom has no fence that is free on one side, so in models both are fence(SeqCst). Such a light
-//! fence does more than the real one: it releases and acquires, and it orders the accesses around
-//! it for every thread that passes a fence, even for one that passes only a light fence. A model
-//! therefore does not reveal a proof that relies on an order between two light fences, or a missing
-//! Release beside one. The modules that use these fences (`util/biased_lock.rs`,
+//! fence does more than the real fence: it releases and acquires, and it orders the accesses around
+//! it for every thread that passes a fence, even for a thread that passes only a light fence. A
+//! model therefore does not reveal a proof that relies on an order between two light fences, or a
+//! missing Release next to a light fence. The modules that use these fences (`util/biased_lock.rs`,
 //! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs
-//! set a light fence against heavy ones only, and name what their models cannot see. Under the cfg
-//! `procession_sim` both fences are what they are on the real machine.
+//! set a light fence against heavy fences only, and name what their models cannot see. Under the
+//! cfg `procession_sim` both fences are what they are on the real machine.
 
 #[cfg(all(feature = "sim", not(procession_loom)))]
 pub use real::simulate;
@@ -33,7 +33,7 @@ mod real {
     /// Longer, by orders of magnitude, than a processor can keep a store to itself.
     const DRAIN: Duration = Duration::from_millis(1);
 
-    /// Returns `true` if the system has these fences. Call this before passing either of them.
+    /// Returns `true` if the system has these fences. Call this before passing either fence.
     pub fn are_there() -> bool {
         #[cfg(feature = "sim")]
         if let Some(there) = SIMULATED.get() {
@@ -56,9 +56,9 @@ mod real {
 
     /// Replaces the answer of [`are_there`] on the calling thread. Returns the previous one.
     ///
-    /// The fences stay real, since threads that are not simulated may use the same scheduler. They
-    /// are cheap in a simulation: no other thread of it runs, so no processor is interrupted. A
-    /// system without the fences cannot simulate them.
+    /// The fences stay real, because threads that are not simulated may use the same scheduler.
+    /// They are cheap in a simulation: no other simulated thread runs, so no processor is
+    /// interrupted. A system without the fences cannot simulate them.
     #[cfg(feature = "sim")]
     pub fn simulate(there: Option<bool>) -> Option<bool> {
         SIMULATED.replace(there.map(|there| there && are_in_system()))

@@ -2,9 +2,9 @@
 //! them.
 //!
 //! The protocols have their defects as a const parameter, for the canaries of their models. A build
-//! with the private cfg `procession_mutant` has them all, and plants the one that the environment
-//! variable `PROCESSION_MUTANT` names, such as `driver:4`. Without the variable, it is sound. So
-//! one build is enough for `.ci/mutants`.
+//! with the private cfg `procession_mutant` contains all defects, and plants the defect that the
+//! environment variable `PROCESSION_MUTANT` names, for example `driver:4`. Without the variable, it
+//! is sound. So one build is enough for `.ci/mutants`.
 
 #[cfg(procession_mutant)]
 pub use self::chosen::{is, planted};
@@ -13,7 +13,7 @@ pub use self::chosen::{is, planted};
 mod chosen {
     use std::sync::OnceLock;
 
-    /// The protocols, whose places in this list are those of their mutations.
+    /// The protocols. `planted` encodes a protocol by its place in this list.
     const PROTOCOLS: [&str; 18] = [
         "answer",
         "bounded",
@@ -46,7 +46,7 @@ mod chosen {
         at == one.len() && at == other.len()
     }
 
-    /// Returns the mutation of a protocol whose defect is chosen at run time.
+    /// Returns the mutation of a protocol, for a build in which the defect is chosen at run time.
     #[inline]
     pub const fn planted(protocol: &str, _sound: u8) -> u8 {
         let mut place = 0;

@@ -3,26 +3,27 @@
 //! # Shares protocol
 //!
 //! ## Problem
-//! A message is to be read by a number of receivers. With an `Arc`, each of them adds itself to the
-//! count, under the lock of the channel, and subtracts itself: two read-modify-writes of a line
-//! that other processors use, too.
+//! A message is to be read by a number of receivers. With an `Arc`, each receiver adds itself to
+//! the count, under the lock of the channel, and subtracts itself: two read-modify-writes of a line
+//! that other processors also use.
 //!
 //! ## States
 //! One word, `left`: the number of shares that exist.
 //!
 //! ## Steps
-//! - Allocate, and divide into all shares, which one owner has. An owner gives a share to another
-//!   one without a change of the word.
+//! - Allocate, and divide into all shares, which one owner has. An owner passes a share to another
+//!   owner without a change of the word.
 //! - `Look`: an owner that loads its own number of shares is alone.
 //! - `Leave`, once by each owner: `Look`, and if it is not alone, lower the word by its shares. The
-//!   one that finds no others frees the value.
+//!   owner that finds no other shares frees the value.
 //!
 //! ## Why it works
-//! The word is lowered only by owners that leave, so it is at least the number of shares of those
-//! that have not. An owner that finds itself alone by `Look` leaves the word as it is, and nobody
-//! reads it afterwards. The others lower one word by read-modify-writes. So exactly one owner finds
-//! no others. It acquires what they have released, so the free comes after all that they did. So
-//! does what follows a `Look` that finds no others.
+//! The word is lowered only by owners that leave, so it is at least the number of shares of the
+//! owners that have not left. An owner that finds itself alone by `Look` leaves the word as it is,
+//! and nobody reads it afterwards. All other owners lower one word by read-modify-writes. So
+//! exactly one owner finds no other shares. It acquires what the other owners have released, so the
+//! free follows all that they did. The same holds for what an owner does after a `Look` that finds
+//! no other shares.
 //!
 //! ## Rejected
 //! - An `Arc` for each message of a broadcast: `broadcast` took 41 ns per message instead of 25.
@@ -97,7 +98,7 @@ impl<T, const MUTATION: u8> Shares<T, MUTATION> {
     pub fn into_shares(mut self, count: usize) -> Self {
         self.assert_alone();
         self.count = count.max(1);
-        // Relaxed: others learn of it with their shares.
+        // Relaxed: the other owners see this store when they receive their shares.
         self.shared().left.store(self.count, Relaxed);
         self
     }
@@ -112,7 +113,7 @@ impl<T, const MUTATION: u8> Shares<T, MUTATION> {
         assert!(self.is_alone(), "there is no other owner");
     }
 
-    /// Gives one share to another owner. Returns `None` if this owner has only one.
+    /// Splits off one share, for another owner. Returns `None` if this owner has only one.
     #[inline]
     pub fn split(&mut self) -> Option<Self> {
         if self.count == 1 {
@@ -144,7 +145,7 @@ impl<T, const MUTATION: u8> Shares<T, MUTATION> {
     fn is_alone(&self) -> bool {
         let order = if MUTATION == mutation::LOOK_RELAXED { Relaxed } else { Acquire };
         // Ordering: Acquire pairs with the Release of `Leave`, so that all that other owners have
-        // done comes before what this one does next.
+        // done is before what this owner does next.
         self.shared().left.load(order) == self.count
     }
 
@@ -210,7 +211,7 @@ mod models {
 
     impl Drop for Value {
         fn drop(&mut self) {
-            // SAFETY: the one that frees is alone, which the model checks.
+            // SAFETY: the owner that frees is alone, which the model checks.
             self.touched.with_mut(|touched| unsafe { *touched += 1 });
             self.freed.fetch_add(1, Relaxed);
         }
@@ -226,7 +227,8 @@ mod models {
             let first = second.split().expect("there are several shares");
             // Its drop touches the value, whichever of the two ways is taken. loom tries other
             // orders of the latest access of a word only, so the owner that looks first is the
-            // spawned one: its look is then tried before the leave of the other one, and after it.
+            // spawned owner: its look is then tried before the leave of the other owner, and after
+            // it.
             let other = thread::spawn(move || drop(second.into_inner()));
             // SAFETY: only this owner touches it before another one is alone.
             first.touched.with_mut(|touched| unsafe { *touched = 7 });

@@ -5,8 +5,9 @@
 //! ## Problem
 //! Two owners on two threads let an allocation go, and the later one frees it. A count of
 //! references, as in an `Arc`, is changed four times for that: when there are two owners, when each
-//! of them leaves, and once for a weak reference that nobody has. Each is a read-modify-write. A
-//! channel for one value is made, used and freed in some 40 ns, and these would be half of it.
+//! owner leaves, and once for a weak reference that nobody has. Each change is a read-modify-write.
+//! A channel for one value is made, used and freed in some 40 ns, and the four changes would take
+//! half that time.
 //!
 //! ## States
 //! One word, `has_one`: whether an owner has left.
@@ -17,9 +18,9 @@
 //! is the last, and frees the allocation.
 //!
 //! ## Why it works
-//! Of two swaps, the second finds the word set. If an owner finds it set by `Look`, the other one
+//! Of two swaps, the second finds the word set. If an owner finds it set by `Look`, the other owner
 //! has swapped, and touches the allocation no more. So exactly one owner is the last. It acquires
-//! what the first one has released, so all that the first one has done comes before the free.
+//! what the first owner has released, so all that the first owner has done is before the free.
 //!
 //! ## Rejected
 //! - An `Arc`: `oneshot` took 49 ns instead of 33.
@@ -27,8 +28,8 @@
 //!   of 36.0.
 //!
 //! ## Invariants
-//! - `[two]` an allocation has two owners, which are made together and never cloned. It is freed by
-//!   the last one that leaves.
+//! - `[two]` an allocation has two owners, which are made together and never cloned. The owner that
+//!   leaves last frees it.
 //!
 //! ## Checked by
 //! `models::the_last_frees`, `models::canary_leave_relaxed`, `models::canary_leave_without_swap`.
@@ -101,7 +102,7 @@ impl<T, const MUTATION: u8> Twin<T, MUTATION> {
     fn is_alone(&self) -> bool {
         let order = if MUTATION == mutation::LEAVE_RELAXED { Relaxed } else { Acquire };
         // Ordering: Acquire pairs with the Release of `leave`, so that all that the other owner has
-        // done comes before what this one does next.
+        // done is before what this owner does next.
         self.shared().has_one.load(order)
     }
 
@@ -167,7 +168,7 @@ mod models {
 
     impl Drop for Value {
         fn drop(&mut self) {
-            // SAFETY: the one that frees is alone, which the model checks.
+            // SAFETY: the owner that frees is alone, which the model checks.
             self.touched.with_mut(|touched| unsafe { *touched += 1 });
             self.freed.fetch_add(1, Relaxed);
         }
