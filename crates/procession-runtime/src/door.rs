@@ -10,16 +10,16 @@
 //! ```
 //!
 //! The server runs on an isolated scheduler with one worker. It therefore answers while all workers
-//! of the observed scheduler are stalled, and its processes are not among those that it shows. It
-//! costs one thread, which sleeps, and a few descriptors. Without a door there is neither.
+//! of the observed scheduler are stalled, and does not show its own processes. It costs one thread,
+//! which sleeps, and a few descriptors. Without a door there is no thread and no descriptor.
 //!
 //! # Opening a door without a change of the program
 //! If a program has the feature `observe` and is started with the environment variable
 //! `PROCESSION_OBSERVE=1`, each scheduler opens a door with the default settings, unless its
 //! builder says otherwise. It is read-only and at a Unix socket, whatever else is set. The variable
 //! is ignored in a program that runs with more rights than its caller (set-user-ID), and for
-//! schedulers with a test clock. If the door cannot be opened, the program goes on, and a line on
-//! standard error gives the reason.
+//! schedulers with a test clock. If the door cannot be opened, the program continues, and a line on
+//! standard error states the reason.
 //!
 //! # Routes
 //! | request | answer |
@@ -55,18 +55,18 @@
 //! the status is 409. If it does not answer in time, it is 503.
 //!
 //! # Limits
-//! Each connection is for one request. A door answers 8 requests of its Unix socket at once, and 8
-//! of TCP, and refuses others with the status 503. A request takes a place once it has passed all
-//! checks. Of the connections of each way whose request has not, there may be 32; one more makes
-//! the oldest give way, so that silent connections lock nobody out. The head of a request has at
-//! most 64 KiB and arrives within 5 seconds; the response is read within 5 seconds. An answer has
-//! at most 4 MiB; if rows are left out, its member `truncated` is `true`. Texts of the program are
-//! cut to 120 characters.
+//! Each connection is for one request. A door answers up to 8 requests of its Unix socket and 8 of
+//! TCP concurrently, and refuses further requests with the status 503. A request takes a place once
+//! it has passed all checks. On each of the two ways, 32 connections may exist before their
+//! requests have passed the checks. One more connection closes the oldest, so that silent
+//! connections lock nobody out. The head of a request has at most 64 KiB and arrives within 5
+//! seconds; the response is read within 5 seconds. An answer has at most 4 MiB; if rows are left
+//! out, its member `truncated` is `true`. Texts of the program are cut to 120 characters.
 //!
 //! # Security
 //! - The directory of the socket belongs to the user, has the mode 0700 and is no symbolic link, or
-//!   the door is not opened. The socket has the mode 0600. The kernel tells the user of each peer
-//!   (`SO_PEERCRED`); others than the user of the program and root are refused.
+//!   the door is not opened. The socket has the mode 0600. The kernel reports the user of each peer
+//!   (`SO_PEERCRED`); only the user of the program and root are accepted.
 //! - TCP is opened only if [`Observe::tcp`] asks for it, and only at a loopback address. A browser
 //!   gets in by a [link](Door::link) that works once. It is exchanged for a cookie, which the
 //!   browser sends to no other site and for no request of another site.

@@ -1,4 +1,5 @@
-//! The flight recorder: the latest events of each worker, and the traces that are made of them.
+//! The flight recorder: the latest events of each worker, and the traces that are made from these
+//! events.
 //!
 //! Each worker keeps its latest events: the steps that it ran, the processes that it made ready,
 //! its searches, thefts and parks, timers and descriptors. The recorder is always on, unless
@@ -22,15 +23,15 @@
 //! If the builder names a [directory](crate::Builder::dump_directory), the recorder is also written
 //! to a file there when
 //! - the watchdog finds a stalled step,
-//! - a supervisor gives up,
+//! - a supervisor exceeds its restart limit,
 //! - a [shutdown](crate::Scheduler::shutdown) has to terminate processes,
 //! - a signal asks for it, if the program lets it (`Scheduler::dump_on_signal`, with the feature
 //!   `signal`).
 //!
 //! Each scheduler writes at most one file in 60 seconds. A directory keeps at most 8 of these
-//! files, and 64 MiB of them: older ones are removed, whichever program wrote them. A line on
-//! standard error tells the name of each file. By default there is no directory, and nothing is
-//! written.
+//! files, which together have at most 64 MiB. Older files are removed, whichever program wrote
+//! them. The name of each file is written to standard error. By default there is no directory, and
+//! nothing is written.
 //!
 //! # Times
 //! Reading a clock takes longer than many a step, so events carry no times. Workers record the time
@@ -40,11 +41,11 @@
 //! order of one worker's events is exact, and so is the arrow from a wake-up to its step.
 //!
 //! # What is missing
-//! Threads that are no workers record nothing: a process that they make ready has no arrow, and
-//! neither has one that another worker takes out of a LIFO slot. The end of a step is not recorded
-//! either. A slice lasts until the next event that shows that the step is over, so it includes the
-//! search for the next process. If a process has ended and the event of its end was overwritten,
-//! its place is unknown. Labels of processes that have ended are unknown.
+//! Threads that are no workers record nothing. A process that such a thread makes ready has no
+//! arrow, and a process that another worker takes out of a LIFO slot has no arrow either. The end
+//! of a step is not recorded either. A slice lasts until the next event that shows that the step is
+//! over, so it includes the search for the next process. If a process has ended and the event of
+//! its end was overwritten, its place is unknown. Labels of processes that have ended are unknown.
 
 // | file | what it is about |
 // |---|---|

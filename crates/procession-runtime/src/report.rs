@@ -1,8 +1,8 @@
-//! Reports of failures: what a process or a supervisor tells people about an end.
+//! Reports of failures: what a process or a supervisor reports to people about an end.
 //!
-//! A process that fails tells its handle, its links and its monitors. If the failure reaches none
-//! of them, it is reported, so that no process dies in silence. OTP's crash and supervisor reports
-//! are the model. By default a report is a line on standard error:
+//! A process that fails notifies its handle, its links and its monitors. If there is none to
+//! notify, the failure is reported, so that no process dies in silence. OTP's crash and supervisor
+//! reports are the model. By default a report is a line on standard error:
 //!
 //! ```text
 //! procession: p1.42.7 "cache" failed: no room
@@ -24,11 +24,12 @@
 //! | a child is terminated, because it did not stop in time | [`SupervisorReport`] | `WARN` |
 //!
 //! A process that ends with [`Exit::Normal`], [`Exit::Shutdown`] or [`Exit::Killed`] is not
-//! reported. Neither is one that ends because of another: by a link, an exit signal, a terminate, a
-//! shutdown or a scope. A failure that takes 10 000 linked processes along is one report.
+//! reported. A process that ends because another has ended is not reported either: it ends by a
+//! link, an exit signal, a terminate, a shutdown or a scope. For example, a failure that takes 10
+//! 000 linked processes along is one report.
 //!
 //! Reports never contain messages or the state of a process. They contain the text of a panic or of
-//! an error, so keep secrets out of those.
+//! an error, so keep secrets out of panics and errors.
 //!
 //! # When a failure has reached somebody
 //!
@@ -65,10 +66,11 @@
 //!
 //! What is reported does not depend on where it goes.
 //!
-//! A thread of its own writes the lines, so a slow or blocked standard error never blocks a worker.
-//! The thread starts with the first line, and ends after a second without one. At most 10 lines are
-//! written in a second; the rest is counted, and the count is written. Up to 256 lines wait while
-//! standard error is slow. A line has at most 1 KiB, and control characters in it are escaped.
+//! A separate thread writes the lines, so a slow or blocked standard error never blocks a worker.
+//! The thread starts with the first line, and ends after a second without a line. At most 10 lines
+//! are written in a second; the rest is counted, and the count is written. Up to 256 lines wait
+//! while standard error is slow. A line has at most 1 KiB, and control characters in it are
+//! escaped.
 //!
 //! At their ends, [`Scheduler::shutdown`], and [`run`](crate::run()), [`Scheduler::block_on`] and
 //! [`JoinHandle::join`] on a thread outside all schedulers, wait until waiting lines are written,

@@ -1,7 +1,7 @@
 //! Streams and sinks: the traits of the crates `futures-core` and `futures-sink`.
 //!
-//! A type whose receive takes `&mut self` is a [`Stream`] itself: [`Context`], the mailbox of a
-//! process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; [`JoinSet`]; [`GroupMonitor`];
+//! A type with a receive that takes `&mut self` is a [`Stream`] itself: [`Context`], the mailbox of
+//! a process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; [`JoinSet`]; [`GroupMonitor`];
 //! [`RegistryListener`]; and `signal::Signal`. Other types are turned into streams:
 //! [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and listeners by `incoming`.
 //! [`channel::Sender::into_sink`] makes a [`Sink`].

@@ -19,13 +19,13 @@ use crate::scheduler::current;
 /// the future is dropped. The future still belongs to the process. It is cancelled and terminated
 /// with the process, and each poll charges the budget of the step.
 ///
-/// The runtime is the one that the calling thread is in. If there is none, it is a runtime with one
-/// thread, which the program starts the first time and keeps. A scheduler with a
-/// tokio runtime of its own ([`Builder::tokio_threads`](crate::Builder::tokio_threads)), as most
-/// have, needs no wrapper.
+/// The runtime is the runtime that the calling thread has entered. If there is none, it is a
+/// runtime with one thread, which the program starts the first time and keeps. Most schedulers have
+/// a tokio runtime ([`Builder::tokio_threads`](crate::Builder::tokio_threads)), and need no
+/// wrapper.
 ///
 /// All schedulers share this runtime, so the tasks that a future starts in it by `tokio::spawn`
-/// belong to none of them. A [`spawn`](crate::spawn()) in such a task means the [default
+/// belong to no scheduler. A [`spawn`](crate::spawn()) in such a task means the [default
 /// scheduler](crate::Scheduler::global), unless the task [enters](crate::Scheduler::enter) another
 /// one.
 ///
@@ -52,9 +52,9 @@ use crate::scheduler::current;
 /// ```
 ///
 /// # Errors
-/// Returns [`CompatError`], which contains the future, in two cases. The scheduler has a [test
-/// clock](crate::Builder::test_clock) and no runtime of its own, so that the clock would jump over
-/// everything that waits for tokio. Or the system refuses the thread of the runtime.
+/// Returns [`CompatError`], which contains the future, in two cases. First, the scheduler has a
+/// [test clock](crate::Builder::test_clock) and no tokio runtime, so that the clock would jump over
+/// everything that waits for tokio. Second, the system refuses the thread of the runtime.
 ///
 /// # Cancellation
 /// Dropping the wrapper drops the future.

@@ -90,7 +90,7 @@ impl Builder {
         self
     }
 
-    /// Sets how many threads the tokio runtime beside the scheduler has, up to 1024, or 0 for no
+    /// Sets how many threads the tokio runtime of the scheduler has, up to 1024, or 0 for no
     /// runtime. Default: as many as the scheduler has workers
     /// ([`worker_threads`](Self::worker_threads)), or none if [callers drive](Self::callers_drive)
     /// the scheduler or it is on the [test clock](Self::test_clock).
@@ -102,11 +102,11 @@ impl Builder {
     ///
     /// - The scheduler's workers poll the futures of such a crate, like any other.
     /// - The threads of the runtime serve tokio's sockets and timers, and wake the process. Each
-    ///   costs a wake-up across threads, which those of [`net`](crate::net) and
-    ///   [`sleep`](crate::sleep()) do not.
+    ///   event therefore costs a wake-up across threads, which [`net`](crate::net) and
+    ///   [`sleep`](crate::sleep()) avoid.
     /// - `tokio::spawn` starts a task of tokio on these threads, not a process. In such a task,
     ///   [`spawn`](crate::spawn()), names and timers still mean this scheduler.
-    /// - `tokio::task::spawn_blocking` has threads of its own, to which the same applies.
+    /// - `tokio::task::spawn_blocking` uses further threads, to which the same applies.
     /// - Waiting in tokio spends none of a step's budget.
     ///
     /// Many crates start tasks of tokio: `reqwest`, for example, starts one for each connection. If
@@ -121,8 +121,8 @@ impl Builder {
     /// A scheduler on the [test clock](Self::test_clock) has no runtime by default, so that its
     /// processes are dispatched in the same way each time. With a number above 0, it has a runtime
     /// without threads, and must have [one worker](Self::worker_threads). The tasks run on the
-    /// worker that finds nothing else to run. tokio's clock is paused and moves together with that
-    /// of the scheduler, so that timers of both fire in the order of their deadlines, with tokio's
+    /// worker that finds nothing else to run. tokio's clock is paused and moves together with the
+    /// scheduler's clock, so that timers of both fire in the order of their deadlines, with tokio's
     /// resolution of a millisecond:
     ///
     /// - The clock stands still while a task of tokio is ready, and while a closure of
@@ -131,12 +131,12 @@ impl Builder {
     ///   program, but not while such sockets are idle. For other descriptors of processes, the rule
     ///   of [`net`](crate::net#on-the-test-clock) holds. tokio's sockets to other programs do not
     ///   hold the clock.
-    /// - The clock also waits for threads of libraries, such as those of `sqlx` for SQLite. Once
-    ///   tokio has had a task or another thread has woken a process, and while processes wait for
-    ///   sockets, each move of the clock therefore takes some milliseconds of real time. A thread
-    ///   that runs on and on delays the clock by a quarter of a second, and is then ignored until
-    ///   it rests.
-    /// - tokio's timers fire only while the scheduler has a deadline, too, such as the limit of
+    /// - The clock also waits for threads of libraries, for example the threads of `sqlx` for
+    ///   SQLite. Once tokio has had a task or another thread has woken a process, and while
+    ///   processes wait for sockets, each move of the clock therefore takes some milliseconds of
+    ///   real time. A thread that runs on and on delays the clock by a quarter of a second, and is
+    ///   then ignored until it rests.
+    /// - tokio's timers fire only while the scheduler also has a deadline, such as the limit of
     ///   `procession::test`.
     /// - The thread that drives the scheduler must not be inside the `block_on` of another tokio
     ///   runtime, because tokio allows no second one there.

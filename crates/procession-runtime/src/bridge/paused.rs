@@ -5,21 +5,21 @@
 //! ## Problem
 //! A service uses timers of the scheduler and timers of tokio: a handler sleeps, and a layer around
 //! it has a timeout of tokio. On the test clock, both kinds must fire in the order of their
-//! deadlines, although neither clock can be asked for the deadlines of the other. Beside that, some
+//! deadlines, although neither clock can be asked for the deadlines of the other. In addition, some
 //! work is in no queue that the scheduler could look into: bytes between two sockets of the
-//! program, and threads that a library has started, such as those of `sqlx` for SQLite. If a clock
+//! program, and work of threads that a library has started, as `sqlx` does for SQLite. If a clock
 //! moved while such work is on its way, a timeout of an hour would end a request that takes a
 //! millisecond.
 //!
 //! ## States
-//! The runtime has one thread, its clock is paused, and no thread of its own runs it. tokio's clock
-//! shows whole milliseconds since its start, because its timers have this resolution. It is ahead
-//! of the scheduler's clock by less than a millisecond.
+//! The runtime has one thread, which it does not start itself, and its clock is paused. tokio's
+//! clock shows whole milliseconds since its start, because its timers have this resolution. It is
+//! ahead of the scheduler's clock by less than a millisecond.
 //!
 //! ## Steps
 //! 1. `Drive`: a worker that finds nothing to run runs the tasks of the runtime until none is
 //!    ready, before it parks. One worker at a time does so. A parked worker that keeps the time
-//!    comes back every [`LOOK_EVERY`], because tokio wakes no worker for its tasks.
+//!    looks again every [`LOOK_EVERY`], because tokio wakes no worker for its tasks.
 //! 2. `Quiet`: if every seat is parked and the runtime is idle, wait until nothing is on its way
 //!    (`bridge/quiet.rs`).
 //! 3. `Hop`: the last worker lets tokio's clock advance by itself, which it does up to the earliest
@@ -46,8 +46,8 @@
 //! ## Rejected
 //! - A thread for the runtime: the order of its tasks and of the processes would depend on the
 //!   system.
-//! - `tokio::time::advance` by the time to the next deadline of the scheduler: timers of tokio that
-//!   lie before it would all fire at once, and late.
+//! - `tokio::time::advance` by the time to the next deadline of the scheduler: earlier timers of
+//!   tokio would all fire at the same time, and late.
 //! - To poll the runtime without a limit, and let it advance when it parks: it advances after one
 //!   look at its sockets, so timeouts of tokio overtook requests between two sockets of one
 //!   program.
@@ -80,13 +80,13 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// The resolution of tokio's timers, in nanoseconds.
 const TICK: u64 = 1_000_000;
 
-/// The number of polls of the root future in one `Drive`. Each lets one task run. An arbitrary
-/// choice: as many steps as a worker runs between two looks at its descriptors would be too few for
-/// a chain of tasks, and with more, processes would wait for long.
+/// The number of polls of the root future in one `Drive`. Each poll lets one task run. An arbitrary
+/// choice: as many steps as a worker runs between two looks at its descriptors would not be enough
+/// for a chain of tasks, and with more, processes would wait for long.
 const POLLS: u32 = 256;
 
-/// The number of times that the runtime parks in a `Hop` without advancing before the worker gives
-/// up. It does not advance at the first time, because the limit was just set.
+/// The number of times that the runtime parks in a `Hop` without advancing before the worker stops
+/// trying. It does not advance at the first time, because the limit was just set.
 const PARKS: u32 = 3;
 
 /// The longest hop in ticks: a year. tokio's timers end after some years.
@@ -114,7 +114,7 @@ pub(crate) struct PausedClock {
     /// Set once a task of tokio's has existed, or another thread has woken a process. From then on,
     /// libraries may have threads and sockets that work for the processes.
     is_used: AtomicBool,
-    /// The thread that has built the scheduler, which is that of a test.
+    /// The thread that has built the scheduler, which is the thread of a test.
     builder: u32,
     quiet: Mutex<QuietSince>,
     watch: Arc<HopWatch>,
@@ -145,7 +145,7 @@ impl HopWatch {
     }
 }
 
-/// Starts a runtime without threads, whose clock is paused. Its threads for closures call `begin`
+/// Starts a runtime without threads and with a paused clock. Its threads for closures call `begin`
 /// first.
 pub(super) fn start(
     name: &str,
@@ -232,8 +232,8 @@ impl PausedClock {
         driven
     }
 
-    /// Lets the tasks run until none is ready, or for [`POLLS`] polls. Returns whether any has run,
-    /// too.
+    /// Lets the tasks run until none is ready, or for [`POLLS`] polls. Also returns whether any
+    /// task has run.
     async fn run_tasks(&self, handle: &Handle, now: u64) -> (Driven, bool) {
         // Somebody has moved the scheduler's clock.
         let behind = now.div_ceil(TICK).saturating_sub(self.tick.load(Relaxed));
@@ -275,7 +275,7 @@ impl PausedClock {
         let until =
             if self.has_advanced.load(Relaxed) { limit.min(tick + HOP_MAX) } else { tick + 1 };
         let Ok(reached) = guarded(|| runtime.block_on(self.hop(until))) else {
-            // As in `drive`: the scheduler goes on without tokio.
+            // As in `drive`: the scheduler continues without tokio.
             return deadline;
         };
         self.has_advanced.store(reached > tick, Relaxed);

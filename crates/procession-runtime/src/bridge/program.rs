@@ -14,7 +14,8 @@ use crate::sys::World;
 /// do, and other tests are none of its business.
 static TESTING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Marks the calling thread as one that works for a scheduler on a test clock, until it is dropped.
+/// Records that the calling thread works for a scheduler on a test clock, until this value is
+/// dropped.
 pub(crate) struct TestingThread(u32);
 
 impl TestingThread {
@@ -59,7 +60,7 @@ pub(super) fn threads() -> Vec<SeenThread> {
     let others = numbers.filter(|number| !testing.contains(number));
     others
         .filter_map(|number| {
-            // A thread whose file cannot be read has ended.
+            // If its file cannot be read, the thread has ended.
             let stat = text_of(&format!("/proc/self/task/{number}/stat")).ok()?;
             let runs = text_of(&format!("/proc/self/task/{number}/schedstat")).unwrap_or_default();
             let runs = runs.split_whitespace().nth(2).and_then(|count| count.parse().ok());
@@ -93,7 +94,7 @@ pub(super) struct Sockets {
     own: BTreeMap<u64, TcpSocket>,
     /// The ends of the sockets of this program.
     ends: BTreeSet<SocketAddress>,
-    /// Set if something is on its way from or to one of them.
+    /// Set if something is on its way from or to a socket of this program.
     is_busy: bool,
 }
 
@@ -176,7 +177,7 @@ impl Sockets {
         let is_own = |socket: &TcpSocket| inodes.contains(&socket.inode);
         let ends = all.iter().filter(|socket| is_own(socket)).map(|socket| socket.local.clone());
         let ends = ends.collect::<BTreeSet<_>>();
-        // A connection between two sockets of this program, also if one of them is closed or not
+        // A connection between two sockets of this program, even if one socket is closed or not
         // accepted yet.
         let is_inside =
             |socket: &TcpSocket| is_among(&ends, &socket.local) || is_among(&ends, &socket.remote);
@@ -190,8 +191,8 @@ impl Sockets {
         self.is_busy
     }
 
-    /// Returns `true` if the descriptor is a TCP socket that listens, or whose other end belongs to
-    /// this program, too.
+    /// Returns `true` if the descriptor is a TCP socket that listens, or if its other end also
+    /// belongs to this program.
     pub(super) fn are_inside(&self, descriptor: i32) -> bool {
         let socket = inode_of(&descriptor.to_string()).and_then(|inode| self.own.get(&inode));
         socket.is_some_and(|socket| {

@@ -9,16 +9,16 @@
 //! - every socket that a process waits for listens, or its other end belongs to this program. For
 //!   any other descriptor the clock stands still, because the outside has its own time;
 //! - the system has delivered all that was sent between sockets of this program;
-//! - all threads of the program sleep that do not work for a scheduler on a test clock, and none of
-//!   them has run between two looks.
+//! - all threads of the program sleep, except the threads that work for a scheduler on a test
+//!   clock, and no other thread has run between two looks.
 //!
 //! The last two conditions are dropped after [`PATIENCE`], because the program may have threads
 //! that never rest, such as other tests. A thread that has run for so long is ignored until it
 //! rests.
 //!
-//! A program whose processes wait only for each other is quiet at once. Whether libraries have
-//! threads that work for its processes is known by their traces: tokio has tasks, another thread
-//! has woken a process, or the number of threads has changed since the last look.
+//! If processes wait only for other processes, the program is quiet immediately. Traces show
+//! whether libraries have threads that work for its processes: tokio has tasks, another thread has
+//! woken a process, or the number of threads has changed since the last look.
 //!
 //! What the worker cannot see is a socket of tokio's with another program at its other end. While a
 //! task waits for it, the clock moves.
@@ -30,17 +30,17 @@ use super::program::{self, SeenThread};
 use crate::scheduler::part::SeenScheduler;
 use crate::sys::{World, nanoseconds};
 
-/// The real time for which nothing has run. Far more than two looks of a worker, and little enough
-/// for a test whose clock moves a thousand times.
+/// The real time for which nothing has run. It is far longer than two looks of a worker, and short
+/// enough for a test in which the clock moves a thousand times.
 const QUIET: Duration = Duration::from_millis(2);
 
 /// The real time after which threads that run, and sockets that send, are taken to be none of the
 /// test's business.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The most that the time between two looks counts for. Looks are far closer to each other, unless
-/// the system keeps this worker from running. Then it may have kept the other threads from running,
-/// too, and their silence says nothing.
+/// The time between two looks counts for at most this long. Looks follow far sooner, unless the
+/// system keeps this worker from running. In that case the system may have kept the other threads
+/// from running as well, and their silence proves nothing.
 const GAP: Duration = Duration::from_millis(5);
 
 /// What a paused runtime has done.

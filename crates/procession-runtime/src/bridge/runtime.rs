@@ -1,4 +1,4 @@
-//! The tokio runtime beside a scheduler.
+//! The tokio runtime of a scheduler.
 
 use std::io;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub(crate) fn open(
     plan: &Plan<'_>,
     begin: impl Fn() + Send + Sync + 'static,
 ) -> Result<Option<Arc<Bridge>>, BuildError> {
-    // A test clock beside tokio waits for the threads of libraries. Other tests do without, because
-    // they make the same dispatches each time.
+    // A test clock with tokio waits for the threads of libraries. Other tests have no runtime,
+    // because they make the same dispatches each time.
     let starts_none = os::here().is_some() || plan.callers_drive || plan.test_clock;
     let threads = match choice {
         RuntimeChoice::Given(_) if plan.test_clock => return Err(BuildError::TokioWithTestClock),
@@ -136,7 +136,7 @@ impl Bridge {
     }
 }
 
-/// A runtime that is lent to a thread. Dropping this gives it back.
+/// A runtime that is lent to a thread. Dropping this value ends the loan.
 struct LentRuntime<'a> {
     bridge: &'a Bridge,
     /// Present until the drop.

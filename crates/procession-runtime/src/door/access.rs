@@ -23,7 +23,8 @@ struct Secret([u8; 16]);
 impl Secret {
     fn draw() -> io::Result<Self> {
         let mut bytes = [0; 16];
-        // The system returns up to 256 bytes at once, and this early only as many as it has.
+        // One call of the system returns up to 256 bytes. This early in the life of the system, it
+        // returns only as many as it has.
         let count = getrandom(&mut bytes, GetRandomFlags::empty())?;
         if count == bytes.len() { Ok(Self(bytes)) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
@@ -67,7 +68,7 @@ fn add(tokens: &Mutex<VecDeque<Secret>>) -> io::Result<String> {
     Ok(hex)
 }
 
-/// Returns the place of a token. Compares with all of them.
+/// Returns the place of a token. Compares with all tokens.
 fn find(tokens: &VecDeque<Secret>, token: &Secret) -> Option<usize> {
     tokens
         .iter()

@@ -75,7 +75,7 @@ pub(super) fn workers(json: &mut Json, shared: &Shared) {
     json.name("stalls").object(|json| stalls(json, shared));
 }
 
-/// Writes the pools of the scheduler and those of threads, added up by name.
+/// Writes the pools of the scheduler and the pools of threads, added up by name.
 pub(super) fn pools(json: &mut Json, shared: &Shared) {
     let mut pools = BTreeMap::new();
     THREAD_POOLS.add_to(&mut pools);

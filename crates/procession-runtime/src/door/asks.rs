@@ -1,5 +1,5 @@
-//! Requests to one process: its stacks, and what it shows of itself; and the report of one that
-//! failed.
+//! Requests to one process: its stacks, and what it shows of itself; and the report of a failed
+//! process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,8 +150,8 @@ pub(super) async fn crash(shared: &Shared, number: &str) -> Result<Response, Res
     }))
 }
 
-/// Reads symbols on a thread of its own: the first time, the debug information of the program is
-/// read.
+/// Reads symbols on another thread, because the first call reads the debug information of the
+/// program.
 async fn off_thread<T: Send + 'static>(
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Response> {

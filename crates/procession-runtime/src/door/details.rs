@@ -1,4 +1,4 @@
-//! One process, the list of all of them, the supervision tree, and failed processes, as JSON.
+//! One process, the list of all processes, the supervision tree, and failed processes, as JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -52,7 +52,7 @@ impl Json {
         self.within('[', ']', write);
     }
 
-    /// Writes the name of a member. Its value comes next.
+    /// Writes the name of a member. The caller writes its value next.
     pub(crate) fn name(&mut self, name: &str) -> &mut Self {
         self.separate();
         escape(&mut self.text, name, usize::MAX);

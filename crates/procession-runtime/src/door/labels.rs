@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// The maximum number of characters of a label's value.
 const LABEL_MAX: usize = 120;
 
-/// Writes the labels of a sample, with that of the scheduler in front.
+/// Writes the labels of a sample. The label of the scheduler is the first.
 pub(super) fn write_labels<'a>(
     text: &mut String,
     scheduler: u32,

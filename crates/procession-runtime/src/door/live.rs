@@ -22,7 +22,8 @@ use crate::observe::look::view::View;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 
-/// The maximum number of connections that follow at once, so that others can get in.
+/// The maximum number of connections that follow at the same time, so that other requests find a
+/// place.
 const FOLLOWERS_MAX: usize = 4;
 /// The shortest time between two looks: there are at most four in a second.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
@@ -33,7 +34,7 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Looking takes at most this part of the processors: one in a hundred.
 const SHARE: u64 = 100;
 
-/// The parameters beside those of a view.
+/// The parameters that a live view has in addition to the parameters of a view.
 const PARAMETERS: &[&str] = &["interval", "with", "ms"];
 
 /// A part of an event that the request asks for.
@@ -59,12 +60,12 @@ impl LivePart {
     }
 }
 
-/// A connection in the count of those that follow.
+/// Counts one connection that follows.
 struct Follower(Arc<AtomicUsize>);
 
 impl Follower {
     fn new(count: &Arc<AtomicUsize>) -> Option<Self> {
-        // Relaxed: only the number matters, and all of it is on one worker.
+        // Relaxed: only the number matters, and all accesses are on one worker.
         let others = count.fetch_add(1, Relaxed);
         let follower = Self(Arc::clone(count));
         (others < FOLLOWERS_MAX).then_some(follower)
@@ -139,7 +140,7 @@ impl Live {
         let processors = available_parallelism().map_or(1, NonZero::get) as u64;
         let next = interval(took, self.follower.count() as u64, processors, self.interval);
         let share = took as f64 / processors as f64 / next.as_nanos() as f64;
-        // The cost is known when all else is written, so its members are the last ones.
+        // The cost is known when all else is written, so its members are written last.
         text.pop();
         text += &format!(
             ",\"took_us\":{},\"interval_ms\":{},\"share\":{share:.6}}}",
@@ -175,8 +176,8 @@ impl Live {
     }
 }
 
-/// Returns the processor time of this thread. The time that passes would also count what the system
-/// lets others run meanwhile.
+/// Returns the processor time of this thread. Elapsed time would also count the time that the
+/// system grants to other threads.
 fn processor_time(shared: &Shared) -> u64 {
     let time = shared.world.processor_time(World::thread_number());
     time.unwrap_or_else(World::real_now)

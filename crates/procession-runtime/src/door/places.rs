@@ -1,10 +1,11 @@
-//! The connections of a door: how many there may be, and which one gives way.
+//! The connections of a door: how many there may be, and which connection is closed if there are
+//! more.
 //!
 //! The two ways into a door are counted apart, so that neither can close the other: anybody on this
 //! machine can connect by TCP. A connection first *arrives*. It is *admitted* once its request has
-//! passed all checks, and only connections that were admitted take one of the few places. Too many
-//! arrivals make the oldest give way, because a client that knows the door sends its request
-//! immediately.
+//! passed all checks, and only connections that were admitted take one of the few places. If more
+//! connections arrive than are allowed, the oldest arrival is closed, because a client that knows
+//! the door sends its request immediately.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::JoinHandle;
 
-/// The maximum number of connections of one way whose requests are answered at once.
+/// The maximum number of connections of one way with requests that are answered concurrently.
 pub(super) const ADMITTED_MAX: usize = 8;
-/// The maximum number of connections of one way that were not admitted, with those that are being
-/// refused.
+/// The maximum number of connections of one way that were not admitted, including connections that
+/// are being refused.
 const ARRIVALS_MAX: usize = 32;
 
 /// The connections of one way.
@@ -44,7 +45,7 @@ impl Arrivals {
     }
 }
 
-/// A connection of a door. Dropping it gives its place back.
+/// A connection of a door. Dropping it releases its place.
 pub(super) struct Entrant {
     places: Arc<DoorPlaces>,
     number: u64,
@@ -52,7 +53,7 @@ pub(super) struct Entrant {
 }
 
 impl Entrant {
-    /// Counts a connection that arrives. If there are too many, the oldest gives way.
+    /// Counts a connection that arrives. If the limit is exceeded, closes the oldest arrival.
     pub(super) fn new(places: &Arc<DoorPlaces>) -> Self {
         let mut arrivals = places.arrivals.lock();
         let is_full = arrivals.waiting.len() >= ARRIVALS_MAX;
@@ -74,7 +75,7 @@ impl Entrant {
     /// Takes a place for a request that has passed all checks. Returns `false` if there is none.
     pub(super) fn admit(&mut self) -> bool {
         let places = &self.places;
-        // Relaxed: only the number matters, and all of it is on one worker.
+        // Relaxed: only the number matters, and all accesses are on one worker.
         if places.admitted.fetch_add(1, Relaxed) >= ADMITTED_MAX {
             places.admitted.fetch_sub(1, Relaxed);
             return false;

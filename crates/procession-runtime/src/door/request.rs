@@ -36,7 +36,8 @@ impl HttpRequest {
     /// Parses a head, with the empty line that ends it.
     pub(super) fn parse(head: &[u8]) -> Result<Self, HttpStatus> {
         let text = str::from_utf8(head).map_err(|_| HttpStatus::BadRequest)?;
-        // httparse also takes lines that end with a line feed alone, and empty ones at the begin.
+        // httparse also accepts lines that end with a line feed alone, and empty lines at the
+        // begin.
         if text.starts_with(['\r', '\n']) || text.split("\r\n").any(|line| line.contains('\n')) {
             return Err(HttpStatus::BadRequest);
         }

@@ -1,6 +1,6 @@
-//! The responses of the door, with the header fields that all of them have.
+//! The responses of the door, and the header fields that all responses have.
 
-/// The maximum size of a response's body, except that of a trace.
+/// The maximum size of the body of a response. A trace has another maximum.
 pub(super) const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
 /// The status of a response.

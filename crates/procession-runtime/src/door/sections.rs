@@ -87,9 +87,10 @@ impl Figure {
     }
 }
 
-/// Writes the figures of all sections as OpenMetrics text. What is not known has no series, and
-/// rows with the same labels have that of the first. Of families with the same name, or with the
-/// same name of their samples, there is only one; those of the runtime go before.
+/// Writes the figures of all sections as OpenMetrics text. A figure without a value has no series.
+/// If several rows have the same labels, the first row is written. If several families have the
+/// same name, or the same name of their samples, one family is written; families of the runtime
+/// take precedence.
 pub(super) fn metrics(text: &mut String, shared: &Shared) {
     let sections = read(shared);
     let mut families = BTreeMap::<_, FamilyText<'_>>::new();

@@ -120,8 +120,8 @@ async fn serve(connection: &Connection, way: Way, observed: &Arc<Observed>, mut 
     }
 }
 
-/// Writes an event after the other, until the client goes away or takes too long to read one, or
-/// the scheduler ends.
+/// Writes an event after the other, until the client goes away or does not read an event in time,
+/// or the scheduler ends.
 async fn follow(connection: &Connection, mut live: Live, observed: &Observed) {
     let mut bytes = Response::events_head();
     loop {
@@ -139,8 +139,8 @@ async fn follow(connection: &Connection, mut live: Live, observed: &Observed) {
     }
 }
 
-/// Reads the head of a request, or as much of a head that is too large. Returns `None` if the
-/// connection ends before.
+/// Reads the head of a request. If the head exceeds the limit, reads only as much as the limit.
+/// Returns `None` if the connection ends before.
 async fn read(connection: &Connection) -> io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     let mut buffer = [0; 4096];

@@ -37,7 +37,7 @@ impl Observe {
         self
     }
 
-    /// Listens at a TCP port of the loopback address 127.0.0.1, too. 0 is any free port. Default:
+    /// Also listens at a TCP port of the loopback address 127.0.0.1. 0 is any free port. Default:
     /// no TCP.
     ///
     /// A browser gets in by a [link](super::Door::link).

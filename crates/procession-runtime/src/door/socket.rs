@@ -83,9 +83,9 @@ pub(super) fn program_name() -> String {
     if name.is_empty() { String::from("program") } else { name }
 }
 
-/// Listens at a new socket in the directory. Its name tells the program and the number that the
-/// system gave it, and ends in a random part: another namespace of the system, or another scheduler
-/// of the program, may have the same number.
+/// Listens at a new socket in the directory. Its name contains the program and the number that the
+/// system gave it. It ends in a random part, because another namespace of the system, or another
+/// scheduler of the program, may have the same number.
 pub(super) fn listen(
     directory: Option<&Path>,
     random: u32,

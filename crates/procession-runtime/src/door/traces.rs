@@ -22,7 +22,7 @@ const TRACE_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(super) struct OneAtATime(Arc<AtomicBool>);
 
-/// The permit, while it is taken. Dropping this gives it back.
+/// The permit, while it is taken. Dropping this value returns the permit.
 pub(super) struct LongPermit(Arc<AtomicBool>);
 
 impl OneAtATime {
@@ -45,7 +45,7 @@ impl Drop for LongPermit {
 }
 
 /// Answers `GET /trace`: with `seconds`, the events of a window that begins now; without, the
-/// latest ones.
+/// latest events.
 pub(super) async fn trace(
     request: &HttpRequest,
     shared: Arc<Shared>,
@@ -53,8 +53,8 @@ pub(super) async fn trace(
 ) -> Result<Response, Response> {
     let seconds = seconds(request, SECONDS_MAX)?.unwrap_or(0);
     let permit = long.take()?;
-    // On a thread of its own, so that the door goes on serving. It has the permit: a request that
-    // goes away does not end the trace.
+    // On another thread, so that the door continues to serve. The closure has the permit, because a
+    // request that goes away does not end the trace.
     let made = spawn_blocking(move || {
         let trace = match seconds {
             0 => Ok(Trace::of(&shared)),

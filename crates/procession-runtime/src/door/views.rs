@@ -16,7 +16,8 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 
-/// The number of views that are kept for differences to later ones. Eight readers have two each.
+/// The number of views that are kept to compute the differences to later views. Enough for eight
+/// readers with two views each.
 const VIEWS_KEPT: usize = 16;
 
 /// The latest views, by number.

@@ -147,7 +147,7 @@ impl TracedNames {
             };
             Some(((slot, low), TracedProcess { pid, label, place }))
         };
-        // From a sorted list, a map is made at once.
+        // A map is made from a sorted list in one pass.
         let mut names = Self(named.into_iter().filter_map(found).collect());
         names.find_ended(shared, workers);
         names
@@ -185,7 +185,7 @@ pub(crate) fn names_process(word: EventWord) -> bool {
     matches!(word.kind(), Some(Step | NextStep | Wake | Rouse | Spawn | Call))
 }
 
-/// Cuts a label that is too long.
+/// Cuts a label that exceeds the limit.
 fn shortened(mut label: String) -> String {
     if label.len() > LABEL_MAX {
         label.truncate(label.floor_char_boundary(LABEL_MAX));

@@ -1,6 +1,6 @@
 //! When a trace is written to a file, because something has gone wrong.
 //!
-//! A request starts a thread, which copies the rings at once and writes the file. So neither a
+//! A request starts a thread, which copies the rings immediately and writes the file. So neither a
 //! worker nor the watchdog waits for a disk.
 
 use std::fmt;

@@ -38,7 +38,7 @@ impl Builder {
     }
 }
 
-/// Writes a dump, and tells on standard error where it is. Returns `true` if it is there.
+/// Writes a dump, and names the file on standard error. Returns `true` if the file was written.
 fn write(shared: &Shared, cause: DumpCause) -> bool {
     let Some(DumpTarget { directory, .. }) = &Dumps::of(shared).target else { return false };
     let trace = Trace::of(shared);
@@ -79,7 +79,7 @@ fn write_file(trace: &Trace, directory: &Path, path: &Path) -> io::Result<()> {
         fs::rename(&part, path)
     })();
     if written.is_err() {
-        // Ignored: the first error tells more.
+        // Ignored: the first error has more information.
         drop(fs::remove_file(&part));
     }
     written
@@ -95,7 +95,7 @@ fn make_room(directory: &Path, bytes: u64) {
         if count <= FILES_MAX && total <= BYTES_MAX {
             return;
         }
-        // Ignored: if it cannot be removed, there is one file too many.
+        // Ignored: if it cannot be removed, there is one file more than allowed.
         drop(fs::remove_file(path));
         (count, total) = (count - 1, total - bytes);
     }

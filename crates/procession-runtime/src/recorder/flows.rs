@@ -82,8 +82,8 @@ fn ends(workers: &[Vec<Moment>], is_end: fn(EventWord) -> bool) -> Vec<(u64, End
     ends
 }
 
-/// Pairs wake-ups with steps, both in the order of their times. Some may have no partner, because
-/// the ring of one of them has lost it.
+/// Pairs wake-ups with steps, both in the order of their times. Some have no partner, because a
+/// ring has lost the partner.
 fn pairs(wakes: &[(u64, End)], steps: &[(u64, End)]) -> Vec<(End, End)> {
     let apart = |wake: usize, step: usize| wakes[wake].1.at.abs_diff(steps[step].1.at);
     let (mut wake, mut step, mut found) = (0, 0, Vec::new());

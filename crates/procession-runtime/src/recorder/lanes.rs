@@ -23,7 +23,7 @@ pub(crate) struct Lanes {
     pub(crate) from: u64,
     /// The end of the window.
     pub(crate) to: u64,
-    /// The places, those with the most time first, and the nanoseconds of all workers.
+    /// The places, ordered by their time, the longest first, and the nanoseconds of all workers.
     pub(crate) places: Vec<(LanePlace, u64)>,
     pub(crate) workers: Vec<WorkerLane>,
 }

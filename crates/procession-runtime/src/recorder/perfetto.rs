@@ -1,9 +1,9 @@
 //! The format of Perfetto: a list of packets in protocol buffers.
 //!
-//! The numbers of fields are those of `trace_packet.proto` and the files beside it. The extract
-//! `tests/perfetto/trace.proto` has all that are used here.
+//! The numbers of fields are defined in `trace_packet.proto` and the files of its directory. The
+//! extract `tests/perfetto/trace.proto` has all numbers that are used here.
 //!
-//! Each track is a sequence of packets of its own. The times of a sequence are differences from
+//! Each track is a separate sequence of packets. The times of a sequence are differences from
 //! packet to packet, and its names are numbers, which the packet that first uses a name explains.
 //! With the feature `observe`, packets are compressed some 64 KiB at a time, which makes a trace
 //! four times smaller.
@@ -155,7 +155,7 @@ impl<'a> WorkerTrack<'a> {
                 let ends = (flow > 0).then_some(flow);
                 self.with_process(out, at, EventType::Begin, word, "", begins, ends)
             }
-            // Those of a step begin at its slice.
+            // The events of a step begin at its slice.
             WordKind::Rouse | WordKind::Wake | WordKind::Spawn => {
                 if flow == 0 || self.open > 0 && is_of_step(word) {
                     return Ok(());

@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecorderSnapshot {
-    /// Size of the rings of all workers and of the watchdog, in bytes. The system makes pages of
-    /// them only when they are first written.
+    /// Size of the rings of all workers and of the watchdog, in bytes. The system allocates their
+    /// pages only when they are first written.
     pub bytes: u64,
     /// Number of files that were written to the [directory](crate::Builder::dump_directory).
     pub dumps: u64,

@@ -25,7 +25,7 @@ pub(crate) fn of_worker(recording: &Recording, worker: usize) -> Vec<Moment> {
     let mut points = own_points(recording, chunks);
     points.extend(marks(recording, worker as u32, last.end()));
     points.push((last.end(), recording.stamps.end.1));
-    // At one position, a worker's own time is before that of the watchdog, which looks later.
+    // At one position, a worker's own time is before the time of the watchdog, which looks later.
     points.sort_by_key(|point| point.0);
     let mut latest = 0;
     for (_, time) in &mut points {

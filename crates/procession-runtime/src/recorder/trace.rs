@@ -86,7 +86,7 @@ pub enum TraceEventKind {
     SectionEntered,
     /// The running step left a blocking section.
     SectionLeft,
-    /// The watchdog found that the step of this worker had lasted for too long.
+    /// The watchdog found that the step of this worker had exceeded its time.
     Stalled(u32),
     /// The watchdog found this many processes in the queues.
     Queued(u32),
@@ -131,16 +131,16 @@ impl Trace {
         Self { recording: Collector::from_oldest(shared).finish(), tracks: Vec::new() }
     }
 
-    /// Gives these processes tracks of their own, beside those of the workers. Processes beyond the
-    /// first 200 have none.
+    /// Adds a track for each of these processes to the tracks of the workers. Processes beyond the
+    /// first 200 get no track.
     #[must_use]
     pub fn with_tracks(mut self, processes: impl IntoIterator<Item = Pid>) -> Self {
         self.tracks = processes.into_iter().take(TRACKS_MAX).collect();
         self
     }
 
-    /// Returns the events, worker by worker and then those of the watchdog. Those of one worker are
-    /// in the order in which they happened.
+    /// Returns the events, worker by worker, and then the events of the watchdog. The events of one
+    /// worker are in the order in which they happened.
     pub fn events(&self) -> impl Iterator<Item = TraceEvent> {
         let workers = (0..self.recording.workers.len()).flat_map(|worker| {
             let moments = timeline::of_worker(&self.recording, worker);
@@ -201,7 +201,7 @@ impl Trace {
     /// up to 64 KiB. Its [viewer](https://ui.perfetto.dev) opens it.
     ///
     /// # Errors
-    /// Those of `to`. Part of the trace has been written then.
+    /// The errors of `to`. Part of the trace has been written then.
     pub fn write_to(&self, to: impl Write) -> io::Result<()> {
         perfetto::write(&self.recording, &self.tracks, to)
     }
@@ -249,13 +249,13 @@ impl Scheduler {
     /// missing, and the first one after a gap [says so](TraceEvent::follows_gap).
     ///
     /// # Errors
-    /// [`TraceError`]: there is no recorder, another call traces this scheduler, or the window is
-    /// too long.
+    /// [`TraceError`]: there is no recorder, another call traces this scheduler, or the window
+    /// exceeds the maximum.
     ///
     /// # Blocking
     /// Blocks the thread for as long as the window lasts. In a process this is a [blocking
     /// section](crate::blocking()). On a [test clock](crate::Builder::test_clock) a window has no
-    /// end of its own, so this returns what [`dump`](Self::dump) returns.
+    /// end, because the clock stands still, so this returns what [`dump`](Self::dump) returns.
     ///
     /// ```
     /// use std::time::Duration;
@@ -272,7 +272,8 @@ impl Scheduler {
 }
 
 impl Trace {
-    /// Blocks the thread, and records meanwhile. See [`Scheduler::trace`].
+    /// Blocks the thread for the window, and records the events of the window. See
+    /// [`Scheduler::trace`].
     pub(crate) fn of_window(shared: &Shared, window: Duration) -> Result<Self, TraceError> {
         if window > WINDOW_MAX {
             return Err(TraceError::TooLong(window));

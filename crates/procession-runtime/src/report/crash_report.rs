@@ -14,7 +14,7 @@ use crate::{Exit, Pid};
 pub(crate) const CRASHES_KEPT: usize = 64;
 /// The maximum length in bytes of a text of a panic or an error in a kept report.
 pub(crate) const TEXT_MAX: usize = 1024;
-/// The maximum length in bytes of each other text in a kept report.
+/// The maximum length in bytes of any other text in a kept report.
 pub(crate) const PART_MAX: usize = 256;
 
 /// The maximum number of return addresses of a backtrace in a kept report.
@@ -30,8 +30,8 @@ pub(crate) const BACKTRACE_MAX: usize = 128;
 pub struct CrashReport {
     /// The number of the report: the first failure of the scheduler is 1.
     pub number: u64,
-    /// The report of the end. Its texts are cut: that of the failure after 1024 bytes, the others
-    /// after 256.
+    /// The report of the end. Its texts are cut: the text of the failure after 1024 bytes, all
+    /// other texts after 256.
     pub exit: ExitReport,
     /// Number of messages that waited in its mailbox.
     pub waiting: u32,
@@ -68,7 +68,7 @@ pub enum SupervisorAnswer {
         /// The time for which it waits before the restart.
         wait: Duration,
     },
-    /// It gives up, because there were too many restarts.
+    /// It ends, because its restart limit is exceeded.
     GaveUp,
 }
 
@@ -101,7 +101,8 @@ struct KeptCrashes {
 }
 
 impl CrashLog {
-    /// Keeps a report, and gives it its number. Forgets the oldest if there are too many.
+    /// Keeps a report, and assigns a number to it. If the maximum is exceeded, forgets the oldest
+    /// report.
     pub(crate) fn keep(&self, report: CrashReport) {
         let mut report = Arc::new(report);
         let mut kept = self.0.lock();

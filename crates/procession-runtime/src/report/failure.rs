@@ -164,7 +164,7 @@ impl CrashReport {
 }
 
 /// Hands a report to the hook, to a subscriber, or to standard error. User code can run here, as in
-/// a `Drop` of what the process holds. The span is that of the process, while it is open.
+/// a `Drop` of what the process holds. The span is the span of the process, while it is open.
 pub(crate) fn tell(shared: &Shared, report: &ExitReport, span: &FailureSpan) {
     if let Some(hook) = &Reports::of(shared).hooks.on_exit {
         return after_hook(shared, "on_exit", guarded_for_report(|| hook(report)));
@@ -178,7 +178,7 @@ pub(crate) fn tell(shared: &Shared, report: &ExitReport, span: &FailureSpan) {
     print(shared, report.level, report);
 }
 
-/// Prints a report, unless its level is below those that are printed.
+/// Prints a report, unless its level is `Debug`.
 fn print(shared: &Shared, level: ReportLevel, report: &dyn fmt::Display) {
     if level > ReportLevel::Debug {
         Reports::of(shared).hooks.print(&shared.world, report);

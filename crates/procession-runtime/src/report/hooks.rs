@@ -18,7 +18,7 @@ pub(crate) struct ReportHooks {
     /// If reports keep backtraces of panics. `None` leaves it to the environment.
     #[cfg(feature = "observe")]
     pub(crate) panic_backtraces: Option<bool>,
-    /// What is worth a report, if the process has no choice of its own.
+    /// The failures that are worth a report, if the process does not choose.
     pub(crate) reporting: Reporting,
     pub(crate) on_exit: Option<ReportHook<ExitReport>>,
     pub(crate) on_supervisor: Option<ReportHook<SupervisorReport>>,
@@ -27,7 +27,7 @@ pub(crate) struct ReportHooks {
 }
 
 impl ReportHooks {
-    /// Prints a report: for a test on the calling thread, and otherwise on that of the writer.
+    /// Prints a report: in a test on the calling thread, and otherwise on the thread of the writer.
     pub(crate) fn print(&self, world: &World, report: &dyn fmt::Display) {
         match &self.unseen {
             Some(_) => print_captured(report),
@@ -37,7 +37,7 @@ impl ReportHooks {
 }
 
 /// Prints a line in the way that the harness of tests captures, so that the line is shown with its
-/// test. The harness captures the threads of the test and those that they have started.
+/// test. The harness captures the thread of the test, and the threads that this thread has started.
 #[expect(clippy::print_stderr, reason = "the harness of tests shows it with the failed test")]
 fn print_captured(report: &dyn fmt::Display) {
     eprint!("{}", stderr::line_of(report));

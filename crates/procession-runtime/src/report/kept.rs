@@ -1,4 +1,4 @@
-//! The reports of a scheduler: who receives them, and which are kept.
+//! The reports of a scheduler: their receivers, and the reports that are kept.
 
 use std::sync::Arc;
 
@@ -50,10 +50,9 @@ impl Builder {
         &mut reports.expect("`assembly.rs` gives each builder this part").hooks
     }
 
-    /// Sets what of the failures of processes is worth a [report](crate::report), and at which
-    /// level, unless the process has a choice of its own
-    /// ([`SpawnOptions::reporting`](crate::SpawnOptions::reporting)). Default:
-    /// [`Reporting::new`].
+    /// Sets which failures of processes are worth a [report](crate::report), and at which level. A
+    /// process may choose otherwise ([`SpawnOptions::reporting`](crate::SpawnOptions::reporting)).
+    /// Default: [`Reporting::new`].
     pub fn reporting(mut self, reporting: Reporting) -> Self {
         self.report_hooks().reporting = reporting;
         self

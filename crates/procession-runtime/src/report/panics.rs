@@ -4,8 +4,8 @@
 //! leaves a note on the thread. The worker catches the panic on the same thread, even if a
 //! coroutine has panicked, and takes the note for its report.
 //!
-//! The hook keeps silent only about the first panic of a step that is not reported yet. Each
-//! further one may be that of a destructor, which aborts the program, so both are printed.
+//! The hook is silent only about the first panic of a step, until that panic is reported. A further
+//! panic may be raised by a destructor, which aborts the program, so both panics are printed.
 //!
 //! # Rule
 //! The hook keeps silent only if a report or a line is certain to follow:
@@ -24,7 +24,7 @@
 //! of a step, of a job or of `Coroutine::unwind`.
 //!
 //! The test `reports::catches` goes through the kinds of places. It does not go through each call
-//! of `guarded` and `drop_guarded`, because all of them print in the same function.
+//! of `guarded` and `drop_guarded`, because all calls print in the same function.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -84,15 +84,16 @@ thread_local! {
 ///
 /// - for each panic outside of processes: on other threads, in jobs of thread pools, and in futures
 ///   in [`block_on`](crate::Scheduler::block_on),
-/// - for the second and each further panic in one step, for instance that of a destructor,
+/// - for the second and each further panic in one step, for instance a panic of a destructor,
 /// - for each panic if the environment variable `RUST_BACKTRACE` is set and not `0`, because that
 ///   hook prints the backtrace,
 /// - for each panic in a program that aborts on panics. There is no report then, so the process is
 ///   named before.
 ///
 /// A panic that code in a process catches ends no process and is not printed. If the runtime
-/// catches it, and the process goes on or is ending anyway, the panic is a line of its own. For
-/// example, a job of a pool may panic, or a destructor, or a function that the runtime calls.
+/// catches it, and the process continues or is ending anyway, the panic is printed as a separate
+/// line. For example, a job of a pool may panic, or a destructor, or a function that the runtime
+/// calls.
 ///
 /// # Panics
 /// Panics on a thread that is panicking, as [`std::panic::set_hook`] does.
@@ -185,8 +186,8 @@ fn backtrace(slot: &Slot, by_environment: bool) -> Vec<usize> {
 fn print_caught(message: &str) {
     let Some(slot) = current::current() else { return };
     let step = StepId::of(&slot);
-    // Nothing is left of it, so the next panic in this step is the first again. A panic that the
-    // process has caught itself may have left a note, and had another text.
+    // The note is taken out, so the next panic in this step is the first again. If the process has
+    // caught a panic itself, that panic may have left a note, and had another text.
     let take = |last: &RefCell<Option<Note>>| {
         let is_it = |last: &mut Note| last.step == step && !last.is_told && last.text == message;
         last.borrow_mut().take_if(is_it)
@@ -201,7 +202,7 @@ fn print_caught(message: &str) {
 }
 
 impl Note {
-    /// Prints the panic at once, because the program may be about to abort.
+    /// Prints the panic immediately, because the program may be about to abort.
     fn print(&self) {
         let Self { step: StepId(pid, _), place, text, .. } = self;
         let line =

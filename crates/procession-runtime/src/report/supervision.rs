@@ -102,12 +102,12 @@ const OTHERS: &str = "(others)";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RestartCounts {
     pub(crate) restarts: u64,
-    /// Number of times one of them gave up.
+    /// The number of times that such a supervisor exceeded its restart limit.
     pub(crate) gave_up: u64,
 }
 
-/// The restarts by all supervisors of a scheduler, by their labels. Those without a label count
-/// under the empty label.
+/// The restarts by all supervisors of a scheduler, by their labels. Restarts by supervisors without
+/// a label count under the empty label.
 #[derive(Debug, Default)]
 pub(crate) struct RestartTotals(Mutex<BTreeMap<String, RestartCounts>>);
 

@@ -22,8 +22,8 @@ pub struct SupervisorReport {
     pub name: Option<Arc<str>>,
     /// The id of the child, if it has one.
     pub child: Option<Arc<str>>,
-    /// The label of the child, if it has one: that of the process which has failed, or the one that
-    /// the description of the child sets.
+    /// The label of the child, if it has one: the label of the process which has failed, or the
+    /// label that the description of the child sets.
     pub child_label: Option<String>,
     /// The process of the child, if it has or had one.
     pub process: Option<Pid>,
@@ -55,18 +55,18 @@ pub enum SupervisorEvent {
         wait: Duration,
     },
     /// The child did not start, and the start is not tried again: it was the start of the whole
-    /// tree, or was asked for, or was the restart of a transient child whose name or key another
-    /// process has taken.
+    /// tree, or was asked for, or was the restart of a transient child, and another process has
+    /// taken the name or key of the child.
     #[non_exhaustive]
     NotStarted {
         /// The reason.
         reason: Arc<str>,
     },
-    /// The supervisor gives up: with this failure there were more restarts within a `period` than
-    /// it tolerates. It stops its children and ends.
+    /// With this failure there were more restarts within a `period` than the supervisor tolerates.
+    /// It stops its children and ends.
     #[non_exhaustive]
     GaveUp {
-        /// The failure that was one too many.
+        /// The failure that exceeded the limit.
         failure: ChildFailure,
         /// The restarts that are tolerated within any `period`.
         intensity: u32,
@@ -92,10 +92,10 @@ pub enum ChildFailure {
 }
 
 impl ChildFailure {
-    /// Returns the level at which the restart of a child is reported: that of the failure, because
-    /// nothing else reports it. A child that is restarted after it lost its connection was meant to
-    /// keep that connection, and a child that is restarted after it ended in order has not failed,
-    /// so these are `WARN`.
+    /// Returns the level at which the restart of a child is reported: the level of the failure,
+    /// because nothing else reports it. There are two exceptions, which are `WARN`: a child that
+    /// lost its connection, because it was meant to keep the connection, and a child that ended in
+    /// order, because it has not failed.
     pub(crate) fn level_of_restart(&self, reporting: Reporting) -> Option<ReportLevel> {
         let failures = reporting.level_of_failures();
         match self {
@@ -177,7 +177,8 @@ impl fmt::Display for SupervisorReport {
     }
 }
 
-/// The restarts that a supervisor tolerates, as a supervisor that gives up states them.
+/// The restarts that a supervisor tolerates, as the reason of [`Exit::GaveUp`](crate::Exit::GaveUp)
+/// states them.
 pub(crate) struct RestartLimit(pub(crate) u32, pub(crate) Duration);
 
 impl fmt::Display for RestartLimit {

@@ -4,8 +4,8 @@ use procession_sync::Mutex;
 
 use crate::Pid;
 
-/// The panics of processes for which no monitor, link or supervisor exists, and whose results were
-/// not taken.
+/// The panics of processes without a monitor, link or supervisor, if the results of the processes
+/// were not taken.
 #[derive(Debug, Default)]
 pub(crate) struct UnseenPanics(Mutex<Vec<(Pid, String)>>);
 
@@ -15,7 +15,7 @@ impl UnseenPanics {
         self.0.lock().push((pid, report));
     }
 
-    /// Forgets the panic of a process whose result was taken.
+    /// Forgets the panic of a process when its result is taken.
     pub(crate) fn forget(&self, pid: Pid) {
         self.0.lock().retain(|(unseen, _)| *unseen != pid);
     }

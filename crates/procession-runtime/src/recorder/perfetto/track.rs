@@ -1,4 +1,4 @@
-//! The packets of a trace, and the tracks that are made of them.
+//! The packets of a trace, and the tracks that are made from the packets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -157,7 +157,7 @@ impl Track {
             packet.number(10, sequence);
             // The state of the sequence begins here.
             packet.number(13, 1);
-            // ClockSnapshot: the clock of the sequence shows 0 when that of the system does.
+            // ClockSnapshot: the clock of the sequence shows 0 when the clock of the system does.
             packet.message(6, |snapshot| {
                 for (clock, is_incremental) in [(CLOCK_MONOTONIC, false), (CLOCK_OWN, true)] {
                     snapshot.message(1, |reading| {
@@ -197,14 +197,14 @@ impl Track {
         number
     }
 
-    /// Returns a number for a PID that has none yet.
+    /// Returns a number for a PID that does not have a number yet.
     pub(super) fn new_pid(&mut self, pid: &str) -> u64 {
         self.pids += 1;
         explain(&mut self.unexplained, 29, self.pids, pid);
         self.pids
     }
 
-    /// Adds an event. Its time is not before that of the last one.
+    /// Adds an event. Its time is not before the time of the previous event.
     pub(super) fn event<W: Write>(
         &mut self,
         out: &mut Output<W>,
@@ -244,7 +244,7 @@ impl Track {
     }
 }
 
-/// Adds what a number means to `InternedData`. The field is that of the kind of text.
+/// Adds what a number means to `InternedData`. The field depends on the kind of text.
 fn explain(data: &mut Message, field: u32, number: u64, text: &str) {
     data.message(field, |entry| {
         entry.number(1, number);
