@@ -1,4 +1,4 @@
-//! The lists of waiters, and the primitives on top of them.
+//! The lists of waiters, and the primitives that use these lists.
 
 pub mod batch_semaphore;
 pub mod bell;

@@ -1,7 +1,7 @@
 //! # Hand-over protocol
 //!
 //! ## Problem
-//! The holder of a lock gives it up and wakes the next waiter. A third caller takes the lock in
+//! The holder of a lock releases it and wakes the next waiter. A third caller takes the lock in
 //! between, again and again, and the waiter starves. Or the waiter is dropped after it was woken
 //! and before it takes the lock: the lock is free, and the waiters behind it are never woken.
 //!
@@ -12,17 +12,17 @@
 //! ## Steps
 //! - Acquire: `Look` whether there is no waiter and enough permits are free. If so, take them; else
 //!   `Enlist` in the same critical section.
-//! - Release: add the permits to the free ones, then `Grant`: while the first waiter can have what
-//!   it wants, subtract that from the free permits and unlink the waiter.
-//! - Cancel: leave the list, and release what was granted. Then `Grant`, since the waiter may have
-//!   stood before one that wants less.
+//! - Release: add the permits to the free permits, then `Grant`: while the first waiter can have
+//!   what it wants, subtract that from the free permits and unlink the waiter.
+//! - Cancel: leave the list, and release what was granted. Then `Grant`, because the waiter may
+//!   have stood before a waiter that wants less.
 //!
 //! `Wake` happens outside the lock.
 //!
 //! ## Why it works
 //! A permit is free, held, or granted. A granted permit belongs to its waiter before that waiter
 //! runs, so no other caller can take it, and a cancel releases it. `Look` and `Enlist` are one
-//! critical section. A release therefore comes before it and is seen, or comes after it and finds
+//! critical section. A release is therefore before this section and is seen, or after it and finds
 //! the waiter.
 //!
 //! ## Allowed
@@ -103,7 +103,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         change(&mut self.0.lock())
     }
 
-    /// Takes permits, unless there are too few or somebody waits.
+    /// Takes permits, unless fewer permits are free or somebody waits.
     pub fn try_acquire(&self, wanted: usize) -> bool {
         self.change(|state| !state.closed && state.take(wanted))
     }
@@ -143,7 +143,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         Some(left != REFUSED)
     }
 
-    /// Gives permits back, and returns the waiters that have them now.
+    /// Frees permits, and returns the waiters that they were granted to.
     pub fn release(&self, permits: usize) -> ServedWaiters {
         self.change(|state| {
             state.free = state.free.saturating_add(permits).min(PERMITS_MAX);
@@ -201,7 +201,7 @@ mod models {
     use super::{BatchSemaphore, Entry, mutation};
     use crate::sync::wait_list::Another;
 
-    /// The holder gives the lock up while the first waiter is cancelled.
+    /// The holder releases the lock while the first waiter is cancelled.
     fn cancel<const MUTATION: u8>() {
         explore(|| {
             let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
@@ -230,7 +230,7 @@ mod models {
         cancel::<{ mutation::CANCEL_KEEPS }>();
     }
 
-    /// The holder gives the lock up while another thread acquires it.
+    /// The holder releases the lock while another thread acquires it.
     fn release<const MUTATION: u8>() {
         explore(|| {
             let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));

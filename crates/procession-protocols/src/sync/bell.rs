@@ -1,10 +1,10 @@
 //! # Bell protocol
 //!
 //! ## Problem
-//! A bell releases the waiters that are listening, and keeps nothing for later ones. A released
+//! A bell releases the waiters that are listening, and keeps nothing for later waiters. A released
 //! waiter can be dropped before it observes its release. If a notice was meant for a single waiter,
-//! it must then reach another one, or a wake-up is lost. If it was meant for all of them, it must
-//! reach no other: a waiter that came later belongs to the next round, and would be released
+//! it must then reach another waiter, or a wake-up is lost. If it was meant for all waiters, it
+//! must reach no other: a waiter that came later belongs to the next round, and would be released
 //! although nothing has happened. The same goes wrong if a bell rings after the critical section
 //! that decided to ring it: a waiter that begins to listen in between hears the old round.
 //!
@@ -15,7 +15,7 @@
 //!
 //! ## Steps
 //! - Listen: change what the bell is about, and `Enlist` in the same critical section.
-//! - Ring: change what it is about, and serve one waiter or all of them in the same critical
+//! - Ring: change what it is about, and serve one waiter or all waiters in the same critical
 //!   section. A waiter that is served alone gets a notice with the present count. A waiter that is
 //!   served with all others gets a notice that goes to no other.
 //! - Leave: if the waiter was served alone, `PassOn` its notice to the first waiter with a number
@@ -31,9 +31,9 @@
 //! looking at its first waiter is enough.
 //!
 //! ## Rejected
-//! A semaphore that takes its permits back after each ring. A released waiter that is dropped gives
-//! its permit back, which releases a waiter of the next round without waking it. If the ring takes
-//! two critical sections, the permits are there for a waiter that leaves in between.
+//! A semaphore that takes its permits back after each ring. A released waiter that is dropped
+//! returns its permit, which releases a waiter of the next round without waking it. If the ring
+//! takes two critical sections, the permits are there for a waiter that leaves in between.
 //!
 //! ## Checked by
 //! `models::a_ring_against_the_next_round`, `models::a_notice_against_a_leave`, and their canaries;
@@ -90,8 +90,7 @@ impl<S> Ringing<S> {
 
     /// Serves all waiters.
     pub fn ring_all(&mut self) -> ServedWaiters {
-        // A single waiter needs no room of its own, and `used` counts those that were served
-        // before, too.
+        // A single waiter needs no room, and `used` also counts waiters that were served before.
         let room = if self.waiters.has_several() { self.waiters.used() } else { 0 };
         let mut rung = ServedWaiters::with_capacity(room);
         while let Some((waiter, ())) = self.waiters.serve(|notice| *notice = Notice::FOR_ALL) {

@@ -4,7 +4,7 @@
 //!
 //! ## Problem
 //! The last end of a kind closes the channel. A weak sender makes a sender of a channel that is
-//! being closed. Or the close comes before what another end has done.
+//! being closed. Or the close happens before what another end has done.
 //!
 //! ## States
 //! One word: the number of ends. Once it is 0, it stays so.
@@ -12,12 +12,12 @@
 //! ## Steps
 //! - `Clone`, by an end: add 1.
 //! - `Upgrade`, by a weak sender: one read-modify-write that adds 1, unless the word is 0.
-//! - `Remove`, once by each end: subtract 1. The one that finds no other closes the channel.
+//! - `Remove`, once by each end: subtract 1. The end that finds no other end closes the channel.
 //!
 //! ## Why it works
-//! All of these change one word. An `Upgrade` that comes before the last `Remove` makes it not the
-//! last one, and one that comes after it finds 0. The last `Remove` acquires what the others have
-//! released.
+//! All of these change one word. If an `Upgrade` is before a `Remove`, this `Remove` is not the
+//! last one. If it is after the last `Remove`, it finds 0. The last `Remove` acquires what the
+//! earlier ends have released.
 //!
 //! ## Checked by
 //! `models::an_upgrade_against_the_last_end`, `models::canary_upgrade_without_rmw`;
@@ -36,7 +36,7 @@ pub mod mutation {
     pub const REMOVE_RELAXED: u8 = 2;
 }
 
-/// The number of ends of one kind. Each of them is counted while it lives.
+/// The number of ends of one kind. Each end is counted while it lives.
 #[derive(Debug)]
 pub struct EndCount<const MUTATION: u8 = { mutation::SOUND }>(AtomicUsize);
 
@@ -65,8 +65,8 @@ impl<const MUTATION: u8> EndCount<MUTATION> {
     /// `Remove`: counts an end that is dropped. Returns `true` if it was the last one.
     pub fn remove(&self) -> bool {
         let order = if MUTATION == mutation::REMOVE_RELAXED { Relaxed } else { AcqRel };
-        // Ordering: AcqRel pairs with itself, so that the last end comes after what the others have
-        // done, and with the Acquire of `is_none`.
+        // Ordering: AcqRel pairs with itself, so that the last end is after what the earlier ends
+        // have done, and with the Acquire of `is_none`.
         self.0.fetch_sub(1, order) == 1
     }
 
@@ -76,7 +76,7 @@ impl<const MUTATION: u8> EndCount<MUTATION> {
         self.0.load(Acquire) == 0
     }
 
-    /// Returns the number of ends. It may be outdated at once.
+    /// Returns the number of ends. It may be outdated when this returns.
     pub fn count(&self) -> usize {
         self.0.load(Relaxed)
     }

@@ -1,15 +1,15 @@
 //! # Token protocol
 //!
 //! ## Problem
-//! A token is cancelled while a waiter begins to wait for it, or while a child of it is made. The
-//! waiter or the child must learn of the cancel. A program has long-lived tokens with many
-//! short-lived children, which must leave nothing behind.
+//! A token is cancelled while a waiter begins to wait for it, or while a child is made. The waiter
+//! or the child must learn of the cancel. A program has long-lived tokens with many short-lived
+//! children, which must leave nothing behind.
 //!
 //! ## States
 //! A tree of nodes. A node keeps its parent alive, so a dropped token still passes a cancel on to
 //! the children of its node. A parent knows its children by weak references. Each node has a bell
 //! (`sync/bell.rs`) with one lock for all of its state: whether it is *cancelled*, whether it is
-//! *settled* (all of its descendants are cancelled, too), and its children by number.
+//! *settled* (all of its descendants are also cancelled), and its children by number.
 //!
 //! ## Steps
 //! - Wait: `Look` whether the node is cancelled, and enlist at the bell in the same critical
@@ -17,8 +17,8 @@
 //! - Make a child: `Look` whether the parent is cancelled, and `Insert` the child in the same
 //!   critical section. The child of a cancelled parent is born cancelled, and has no parent.
 //! - Cancel, for the node and each descendant, unless it is settled: `Mark` it, take its waiters
-//!   and copy its list of children, in one critical section. Then `Settle` all of them, and last of
-//!   all wake the waiters, outside the locks.
+//!   and copy its list of children, in one critical section. Then `Settle` all these nodes, and
+//!   last of all wake the waiters, outside the locks.
 //! - Drop of a node: remove its number from its parent, and drop the reference to the parent. A
 //!   chain of dropped parents is dropped in a loop.
 //!
@@ -81,7 +81,7 @@ pub struct TokenNode<const MUTATION: u8 = { mutation::SOUND }> {
 }
 
 impl<const MUTATION: u8> TokenNode<MUTATION> {
-    /// Creates a token. The parent comes with the number of the child there.
+    /// Creates a token. `parent` is the parent with the number of the child there.
     pub fn new(parent: Option<(Arc<Self>, u64)>, is_cancelled: bool) -> Self {
         Self {
             bell: Bell::new(Branch {

@@ -4,9 +4,9 @@
 //! # Choice protocol
 //!
 //! ## Problem
-//! A select waits in several lists at once, and must act on one of them. Two threads find it at the
-//! same moment, one in each list, and both serve it. A message is then handed to a receiver that
-//! takes another one.
+//! A select waits in several lists, and must act on exactly one list. Two threads find it at the
+//! same moment, each in another list, and both serve it. A message is then handed to a receiver
+//! that takes another one.
 //!
 //! ## States
 //! Each waiting select has one word: open, or the number of the chosen arm.
@@ -29,9 +29,9 @@
 //! An arm is handed something only after a successful `Claim`, and of several claims on one word
 //! one succeeds. While a select tries, it is in no list. So no server can claim it, and its own
 //! actions need no claim. Between `Enlist` and the end of the wait, an arm that waits in a list
-//! becomes ready only with a `Claim`, since the thread that makes it ready serves the list first.
-//! If two selects face each other, both enlist. The later one does so under the lock of the list
-//! that they share, and sees the earlier one.
+//! becomes ready only with a `Claim`, because the thread that makes it ready serves the list first.
+//! If each of two selects waits for the other, both enlist. The later one does so under the lock of
+//! the list that they share, and sees the earlier one.
 //!
 //! ## Allowed
 //! A server may claim just before the select withdraws. The select's own CAS then fails, and the
@@ -41,8 +41,8 @@
 //! - Serving every list, and letting the select give back what it does not take. A sender is then
 //!   told that its message arrived, although it did not.
 //! - Claiming the select's own word while it tries, so that it stays enlisted. If it then meets a
-//!   partner that is claimed meanwhile, it must open its own word again, and a server that saw the
-//!   word closed in between has passed on to no other.
+//!   partner that is claimed at the same time, it must open its own word again, and a server that
+//!   saw the word closed in between has passed on to no other.
 //!
 //! ## Checked by
 //! `models::a_choice_is_served_once`, `models::canary_claim_without_cas`; with channels
@@ -264,7 +264,7 @@ pub enum Looked<T> {
 }
 
 /// Observes the state of a waiter with `look`, which takes a lock. If the waiter was served, it
-/// gives up its place.
+/// leaves its place.
 pub fn look<T>(
     place: &mut Option<Place>,
     another: &mut Another<'_>,
@@ -305,7 +305,7 @@ struct Node<T> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct WaitList<T> {
-    /// First in memory, too, since often only this field is read.
+    /// Also first in memory, because often only this field is read.
     first: u32,
     last: u32,
     free: u32,
@@ -338,7 +338,7 @@ impl<T> WaitList<T> {
         Place(self.occupy(None, content, NOWHERE))
     }
 
-    /// Takes a node into use, with `before` in front of it.
+    /// Takes a node into use, with `before` in front.
     #[inline]
     fn occupy(&mut self, waiter: Option<Waiter>, content: T, before: u32) -> u32 {
         let content = Some(content);
@@ -424,7 +424,7 @@ impl<T> WaitList<T> {
         waiter.claim().then_some((waiter, content))
     }
 
-    /// Returns the number of nodes in use: the waiters, and those that were served and have not
+    /// Returns the number of nodes in use: the waiters, and the served waiters that have not
     /// observed it.
     pub fn used(&self) -> usize {
         self.used as usize

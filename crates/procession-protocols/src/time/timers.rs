@@ -23,13 +23,13 @@
 //!
 //! | state | flags | meaning |
 //! |---|---|---|
-//! | settled | `PENDING` | the timer will fire. Its key in the heap is no later than its deadline. A deadline that never comes has no key |
+//! | settled | `PENDING` | the timer will fire. Its key in the heap is no later than its deadline. A deadline of `NEVER` has no key |
 //! | unsettled | `PENDING` and `RESETTING` or `QUEUED` | a visitor is setting the deadline or has set it; the heap does not know yet |
 //! | ticking | `PENDING` without `SPARE`, and a period | one of the above, while the thread that took the tick clones the action |
 //! | ended | not `PENDING` | the timer has fired or was deleted. Its generation is over, so its id is stale. With `TAKING`, a visitor is moving the actions out; with `QUEUED`, the slot waits to be freed |
 //!
-//! Beside the heap, `early` and `inbox` record what is done without the lock. `next` is the smaller
-//! of `earliest` and `early`.
+//! Outside the heap, `early` and `inbox` record what is done without the lock. `next` is the
+//! smaller of `earliest` and `early`.
 //!
 //! ## Operations
 //! The effect of each operation, by the state that it finds, and its behaviour when another thread
@@ -38,17 +38,17 @@
 //! | | settled | unsettled | ticking | ended | lock taken |
 //! |---|---|---|---|---|---|
 //! | add | makes a settled timer of a free slot; at the limit, settles the inbox for a free slot, else refuses | | | | waits |
-//! | delete | `End`; the key goes, the slot is free | the same; the slot stays queued, or its visitor queues it | the same; the tick still comes, its spare is refused | `None` | `End` with `TAKING`, `Leave`, `Push`; the key goes when it is settled or comes first |
+//! | delete | `End`; the key goes, the slot is free | the same; the slot stays queued, or its visitor queues it | the same; the tick still fires, its spare is refused | `None` | `End` with `TAKING`, `Leave`, `Push`; the key goes when it is settled or first |
 //! | reset | to later: one store; to earlier: the key moves up | the same | the same | `None` | `Begin`, store, `Leave`, `Push`, `Lower`; if another thread has begun, nothing: that reset overrides this one |
-//! | modify | `Replace`, then as reset | the same | the same; the tick still comes with the old action, its spare is refused | refused | waits |
-//! | clean | raises the first key to its deadline, or is done | removes the first key, which comes back when it is settled | as settled | removes the first key | does nothing |
-//! | adjust | | gives it a key no later than its deadline | as unsettled | frees the slot, or leaves that to its visitor | waits |
+//! | modify | `Replace`, then as reset | the same | the same; the tick still fires with the old action, its spare is refused | refused | waits |
+//! | clean | raises the first key to its deadline, or is done | removes the first key, which returns when it is settled | as settled | removes the first key | does nothing |
+//! | adjust | | inserts a key no later than its deadline | as unsettled | frees the slot, or leaves that to its visitor | waits |
 //! | run | if due, `Fire`, or `Tick` and the next deadline; else raises its key | removes the key: not fired before it is settled | if due: missed, the next deadline | removes the key | does nothing |
 //!
 //! No operation waits for a visitor. No code of an action runs under the lock. The work under the
 //! lock is bounded: a few sifts, 64 entries of the inbox (an add at the limit looks for a slot in
-//! all of it), a page of new slots. In each tick of a periodic timer, `run` waits for the lock
-//! once, to return the spare.
+//! the whole inbox), a page of new slots. In each tick of a periodic timer, `run` waits for the
+//! lock once, to return the spare.
 //!
 //! ## Steps
 //! - `Arm` (lock): fill the cells of a free slot · store the word, `PENDING`. `Publish` (lock):
@@ -57,8 +57,8 @@
 //!   without the lock `TAKING` is set · move the actions out. `Fire` (lock): the same, from a
 //!   settled word only.
 //! - `Tick` (lock): CAS `SPARE` away from a settled word · move the spare out · CAS the deadline
-//!   from the one that was due to the next. Without the lock: clone. `Return` (lock): fill the cell
-//!   · CAS `SPARE` back, if generation and edition are still the same.
+//!   from the deadline that was due to the next. Without the lock: clone. `Return` (lock): fill the
+//!   cell · CAS `SPARE` back, if generation and edition are still the same.
 //! - `Replace` (lock): CAS `SPARE` away, move the old spare out · fill the other cell · CAS the
 //!   edition up, which makes the other cell the current one · move the old action out · fill its
 //!   cell with the new spare, CAS `SPARE` back.
@@ -70,12 +70,12 @@
 //!   and deadline, and settle the slot.
 //!
 //! ## Why it works
-//! - *A delete and a firing exclude each other.* `End` and `Fire` are successful CASes from the
-//!   same generation of one word to the next.
+//! - *Either a delete or a firing succeeds, never both.* `End` and `Fire` are successful CASes from
+//!   the same generation of one word to the next.
 //! - *Never early.* `Fire` and `Tick` start from a settled word. While one thread holds the lock, a
 //!   reset without it changes that word for good: `QUEUED` stays until a holder of the lock clears
 //!   it. So if the CAS succeeds, the deadline that was read after the word is the valid one.
-//!   Generation and flags cannot come back meanwhile, so there is no ABA.
+//!   Generation and flags cannot return to their old values in between, so there is no ABA.
 //! - *Exactly once.* The lock lets one thread at a time take from the heap. A tick is taken with
 //!   its spare, and there is one spare.
 //! - *No reset is lost.* The deadline is stored before `Leave` sets `QUEUED`, and read after
@@ -87,8 +87,8 @@
 //! - *Each slot is queued once.* The thread that sets `QUEUED` in its `Leave` pushes the slot.
 //!   `Unqueue` clears the flag after the slot has left the list.
 //! - *No slot is reused while a visitor works on it.* `RESETTING` and `TAKING` outlive the timer. A
-//!   slot is free when neither of them is set, nor `QUEUED`. The thread that clears the last of the
-//!   two sets `QUEUED`, so that a holder of the lock frees the slot.
+//!   slot is free when neither of the two is set, nor `QUEUED`. The thread that clears the last of
+//!   the two sets `QUEUED`, so that a holder of the lock frees the slot.
 //! - *A pending timer is whole.* A tick and a replacement move the spare and the other cell, never
 //!   the current one. So a delete always finds the action immediately. A spare that returns to
 //!   another timer, or to another edition, is refused.
@@ -98,8 +98,8 @@
 //! a sleeper. A thread that goes to sleep announces that, passes a fence(SeqCst), then reads
 //! `next`. The two fences are ordered: either the sleeper reads a time no later than the deadline,
 //! or the other thread sees the sleeper and wakes it. `driver.rs` has both fences. A worker that
-//! sets a timer of its own checks whether it still has its permit. If so, it reads `next` itself
-//! before it sleeps.
+//! sets a timer in its own heap checks whether it still has its permit. If so, it reads `next`
+//! itself before it sleeps.
 //!
 //! The sleeper reads a time no later than the deadline because `earliest` is stored under the lock
 //! after the key is in the heap, and `early` is lowered after the slot is in the inbox. So a thread
@@ -122,12 +122,13 @@
 //! try takes the lock later and finds the slot free, or it took the lock before, and then its waker
 //! is seen. A delete and a reset without the lock pass a fence(SeqCst) after the slot is in the
 //! inbox. Either the second try finds the slot there, or the caller finds the waker. A reset frees
-//! no slot, but it may be the last to leave the slot of a timer that was deleted meanwhile, so its
-//! caller looks as well.
+//! no slot, but it may be the last to leave the slot of a timer that was deleted during the reset,
+//! so its caller looks as well.
 //!
 //! ## Allowed
-//! - `next` is too early after a delete without the lock or a reset to later. The sleeper wakes,
-//!   runs, finds nothing due, and `next` has become right. Or `clean` makes it right before.
+//! - After a delete without the lock or a reset to later, `next` is earlier than necessary. The
+//!   sleeper wakes, runs, finds nothing due, and `next` has become right. Or `clean` makes it right
+//!   before.
 //! - A timer is not fired while a thread is between `Begin` and `Leave` at it, whatever its
 //!   deadline was. If that thread is preempted there, this one timer is late.
 //! - A tick is missed if the clone for the one before takes longer than a period.
@@ -147,8 +148,8 @@
 //!   be neither deleted nor fired by others while the first action runs, which may be long.
 //! - To run the actions under the lock, so that no code is unsafe: a delete that finds the lock
 //!   taken could not return the action.
-//! - One cell, from which the runner clones: a delete meanwhile finds no action, and cannot tell
-//!   whether it prevented anything.
+//! - One cell, from which the runner clones: a delete during the clone finds no action, and does
+//!   not know whether it prevented anything.
 //! - The deadline as the state word (tokio): a stale id meets the next timer of its slot with the
 //!   same deadline, and resets it.
 //! - An add through the inbox: slots would have to be allocated without the lock. Adds come from
@@ -160,9 +161,9 @@
 //! | NoStatus, Removed | ended. `add` makes a timer, so none is added twice, where Go panics |
 //! | Waiting | settled |
 //! | Running | none: `Fire` is one CAS, after which the timer has ended. A periodic one stays pending. In Go, delete and modify spin |
-//! | Deleted | ended and `QUEUED`, if the lock was taken; else the key goes at once, not when it comes first |
+//! | Deleted | ended and `QUEUED`, if the lock was taken; else the key goes immediately, not when it is first |
 //! | Removing, Moving | none: that happens under the lock, and a thread that finds the lock taken uses the inbox. In Go, they spin |
-//! | Modifying | `RESETTING`: a delete succeeds, another reset is overridden, a runner skips the timer. In Go, all of them spin |
+//! | Modifying | `RESETTING`: a delete succeeds, another reset is overridden, a runner skips the timer. In Go, all three spin |
 //! | ModifiedEarlier | unsettled: settled one by one from the inbox, where Go sweeps over all timers |
 //! | ModifiedLater | settled, with a deadline later than its key |
 //!
@@ -174,7 +175,7 @@
 //!   queued: only the lock's holder uses it.
 //! - `[lock]` a caller that has a reference to the ledger holds the lock of its timers, and uses it
 //!   for their slots only.
-//! - `[cells]` the current cell is filled while `PENDING`, the other one while `SPARE`. The thread
+//! - `[cells]` the current cell is filled while `PENDING`, the other cell while `SPARE`. The thread
 //!   that clears such a flag owns the cell until it is empty; without the lock, `TAKING` keeps the
 //!   slot from being freed that long. While a timer is pending without `SPARE`, the other cell is
 //!   empty, and belongs to the lock's holder.
@@ -245,9 +246,9 @@ mod mutation {
     pub(super) const LEAVE_RELAXED: u8 = 14;
     /// `Push` is a plain store.
     pub(super) const PUSH_WITHOUT_CAS: u8 = 15;
-    /// `Lower` comes before `Push`.
+    /// `Lower` is before `Push`.
     pub(super) const LOWER_BEFORE_PUSH: u8 = 16;
-    /// `Raise` comes without `earliest` having been lowered.
+    /// `Raise` happens without `earliest` having been lowered.
     pub(super) const RAISE_WITHOUT_LOWERING: u8 = 17;
     /// The deadline is read before `Unqueue`.
     pub(super) const READ_BEFORE_UNQUEUE: u8 = 18;
@@ -438,8 +439,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
 
     /// Returns a time before which no timer is due, or `u64::MAX` if none will ever be due.
     ///
-    /// The time may be too early (*Allowed*), but it is never later than a deadline that was set
-    /// before (*Deadline and sleeper*).
+    /// The time may be earlier than the next deadline (*Allowed*), but it is never later than a
+    /// deadline that was set before (*Deadline and sleeper*).
     #[inline]
     pub fn next(&self) -> u64 {
         // Ordering: Acquire pairs with the Release of `Raise`; a thread that sees `early` raised
@@ -458,8 +459,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     ///
     /// # Blocking
     /// Waits for the lock.
-    // Always inlined: the result is too large for registers and would pass through memory (2 of 33
-    // ns for add and delete).
+    // Always inlined, because the result does not fit into registers and would pass through memory
+    // (2 of 33 ns for add and delete).
     #[inline(always)]
     pub fn add(
         &self,
@@ -484,7 +485,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
         let sequence = ledger.heap.create();
         ledger.armed += 1;
-        // SAFETY: [free] the number comes from the free list, or was never used.
+        // SAFETY: [free] the number is from the free list, or was never used.
         let generation = unsafe { self.slot(number).arm(when, sequence, period, action, spare) };
         if when != NEVER {
             ledger.heap.insert(when, sequence, number);
@@ -593,8 +594,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         self.table.get(id.slot).is_some_and(|slot| slot.word().is_pending(id.generation))
     }
 
-    /// Deletes all timers, and passes their actions to `take`. A timer that is added meanwhile may
-    /// stay.
+    /// Deletes all timers, and passes their actions to `take`. A timer that is added during this
+    /// call may stay.
     pub fn clear(&self, take: &mut dyn FnMut(A)) {
         let made = self.lock().made;
         for number in 0..made {
@@ -672,8 +673,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         earliest < before
     }
 
-    /// Finds a slot when the free list is empty: a new one or, at the limit, one that a visitor has
-    /// left.
+    /// Finds a slot when the free list is empty: a new slot or, at the limit, a slot that a visitor
+    /// has left.
     #[cold]
     fn find_free(&self, ledger: &mut Ledger) -> Option<u32> {
         if ledger.made == self.limit {

@@ -1,14 +1,14 @@
 //! # Broadcast protocol
 //!
 //! ## Problem
-//! A receiver finds no message and is about to wait. A message comes in between, and the receiver
+//! A receiver finds no message and is about to wait. A message arrives in between, and the receiver
 //! must be woken. A receiver that is slow must not stop the sender: the oldest message makes room,
 //! and the receiver must learn how many messages it has missed. A receiver that goes away while a
 //! message is sent must not leave that message behind for itself.
 //!
 //! ## States
 //! All under the lock of a bell (`sync/bell.rs`): the messages in order, each with a share for each
-//! receiver that it is *due* to; the position of the first of them; the number of receivers; and
+//! receiver that it is *due* to; the position of the first message; the number of receivers; and
 //! whether the channel is closed. Each receiver has the position of its next message.
 //!
 //! ## Steps
@@ -18,21 +18,21 @@
 //!   number of messages in between. Else `Take` a share of up to `AT_ONCE` messages from there.
 //!   With its last share a message leaves the channel. If there is no message, enlist in the same
 //!   critical section.
-//! - Return a message that was taken: if more messages than the capacity were sent since, `Skip` it
-//!   and the ones before the last of these. For this, the number of all messages can be read
-//!   without the lock.
+//! - Return a message that was taken: if more messages than the capacity were sent since, `Skip`
+//!   this message and all later messages that the capacity has no room for. For this, the number of
+//!   all messages can be read without the lock.
 //! - Drop of a receiver: drop its shares, and lower the number of receivers, in one critical
 //!   section. Messages that are due to it alone leave the channel, and are dropped afterwards.
 //! - Close: set the flag, and `Ring`.
 //!
 //! `Wake`, and the drop and the clone of messages, happen outside the lock: a message has as many
-//! shares as receivers (`util/shares.rs`), and each of them takes its own.
+//! shares as receivers (`util/shares.rs`), and each receiver takes its own share.
 //!
 //! ## Why it works
 //! A receiver that a message is due to has not passed its position. So messages leave the channel
 //! only at its front, and the numbers of shares do not fall from front to back. A position before
-//! the first message means that messages were dropped, since those that are due to the receiver
-//! stay otherwise.
+//! the first message means that messages were dropped, because otherwise all messages stay that are
+//! due to the receiver.
 //!
 //! ## Rejected
 //! A lock for each message, as in tokio, under which receivers clone. User code would run under it:
@@ -112,7 +112,7 @@ pub struct Cursor<T> {
 }
 
 impl<T> Cursor<T> {
-    /// Creates the cursor of a receiver whose next message is at this position.
+    /// Creates the cursor of a receiver with its next message at this position.
     pub fn new(next: u64) -> Self {
         Self { next, taken: VecDeque::new() }
     }
@@ -342,8 +342,8 @@ impl<T, const MUTATION: u8> BroadcastCore<T, MUTATION> {
         self.change(|state| state.messages.len())
     }
 
-    /// Returns the number of messages that a receiver has not received, including those that it has
-    /// missed.
+    /// Returns the number of messages that a receiver has not received, including messages that it
+    /// has missed.
     pub fn len_from(&self, cursor: &Cursor<T>) -> usize {
         self.change(|state| state.end() - cursor.next) as usize
     }
@@ -395,7 +395,7 @@ mod models {
         receive::<{ mutation::RING_FIRST }>();
     }
 
-    /// Messages overwrite each other while a receiver receives them.
+    /// Later messages overwrite earlier messages while a receiver receives them.
     fn overwrite<const MUTATION: u8>() {
         explore(|| {
             let channel = Arc::new(BroadcastCore::<u32, MUTATION>::new(1, 1));
@@ -458,8 +458,8 @@ mod models {
         leave::<{ mutation::LEAVE_IN_TWO }>();
     }
 
-    /// A receiver takes two messages at once. A third one is sent, which makes room of the second,
-    /// and the receiver learns of that send.
+    /// A receiver takes two messages in one step. A third message is sent, which makes room of the
+    /// second, and the receiver learns of that send.
     fn lag<const MUTATION: u8>() {
         explore(|| {
             let channel = Arc::new(BroadcastCore::<u32, MUTATION>::new(2, 1));

@@ -6,10 +6,9 @@
 //! a message and is dropped before it observes that: the message is lost.
 //!
 //! ## States
-//! All under one lock: the messages in order, at most `room` of them; the waiting senders, each
-//! with its message; the waiting receivers, each with an empty place for one; and whether the
-//! channel is closed. A receiver waits only while there is neither a message nor a sender that
-//! waits with one.
+//! All under one lock: the messages in order, at most `room`; the waiting senders, each with its
+//! message; the waiting receivers, each with an empty place for one; and whether the channel is
+//! closed. A receiver waits only while there is neither a message nor a sender that waits with one.
 //!
 //! Room can be *reserved*. Each reservation takes one from `room` until its message is sent or it
 //! is given up. A sender that waits for a reservation is in the list of senders, without a message.
@@ -18,29 +17,29 @@
 //! - Send: `Look`. If a receiver waits, hand it the message. If there is room, append the message.
 //!   If the channel is closed, which leaves no room, refuse it. Else `Enlist` in the same critical
 //!   section.
-//! - Receive: `Look`. If there is a message, take the first one, and append that of the first
-//!   waiting sender. If there is none but a sender waits, take its message. If the channel is
-//!   closed, return the end. Else `Enlist` in the same critical section.
+//! - Receive: `Look`. If there is a message, take the first one, and append the message of the
+//!   first waiting sender. If there is no message but a sender waits, take its message. If the
+//!   channel is closed, return the end. Else `Enlist` in the same critical section.
 //! - Reserve: `Look` for room and take it, or `Enlist` in the same critical section.
 //! - Send with a reservation: give the room back, and hand the message to a waiting receiver or
 //!   append it. Giving it up: give the room back, and let the first waiting sender have it, in the
 //!   same critical section.
 //! - Close: set the flag, and serve all waiters with nothing. While there are reservations,
-//!   receivers wait on: those messages are still sent.
-//! - Cancel: leave the list. A receiver that was handed a message gives it to the next waiting
+//!   receivers continue to wait, because the reserved messages are still sent.
+//! - Cancel: leave the list. A receiver that was handed a message passes it to the next waiting
 //!   receiver, or puts it first.
 //!
 //! `Wake` happens outside the lock.
 //!
 //! ## Why it works
-//! `Look` and `Enlist` are one critical section, so a change of the answer comes later and finds
-//! the waiter in the list. A message is in one place at each moment: with its sender, in the queue,
-//! or with the receiver that it was handed to. If that receiver is cancelled, it passes the message
+//! `Look` and `Enlist` are one critical section, so a change of the answer is later and finds the
+//! waiter in the list. A message is in one place at each moment: with its sender, in the queue, or
+//! with the receiver that it was handed to. If that receiver is cancelled, it passes the message
 //! on.
 //!
 //! ## Allowed
-//! - Messages that cancelled receivers pass on may exceed `room`, by one for each of them. The next
-//!   senders then wait longer.
+//! - Messages that cancelled receivers pass on may exceed `room`, by one for each such receiver.
+//!   The next senders then wait longer.
 //! - If several receives of one channel are cancelled after they were handed messages, the messages
 //!   return in the order of the cancels and not in the order of the sends. To keep the order, each
 //!   message would need a number.
@@ -70,7 +69,8 @@ pub mod mutation {
     /// A cancelled receiver drops the message that it was handed.
     #[cfg(all(test, procession_loom))]
     pub const CANCEL_DROPS: u8 = 2;
-    /// Given up room goes to the first waiting sender in a critical section of its own, before.
+    /// Returned room goes to the first waiting sender in a separate critical section, before the
+    /// room is returned.
     #[cfg(all(test, procession_loom))]
     pub const GIVE_UP_IN_TWO: u8 = 3;
 }
@@ -202,7 +202,7 @@ impl<T> ChannelState<T> {
         self.reserved += 1;
     }
 
-    /// Gives up a reservation.
+    /// Returns the room of a reservation.
     fn unreserve(&mut self) {
         self.reserved -= 1;
         if !self.closed {
@@ -237,8 +237,8 @@ impl<T> ChannelState<T> {
 }
 
 impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
-    /// Creates a channel that holds `capacity` messages beyond those that waiting receivers are
-    /// handed.
+    /// Creates a channel that holds `capacity` messages, not counting messages that were handed to
+    /// waiting receivers.
     pub fn new(capacity: usize) -> Self {
         let state = ChannelState {
             messages: BlockQueue::new(),
@@ -256,12 +256,12 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         change(&mut self.state.lock())
     }
 
-    /// Sends, if that is possible at once. Returns the receiver to wake.
+    /// Sends, if that is possible without waiting. Returns the receiver to wake.
     pub fn try_send(&self, message: T) -> Result<Option<Waiter>, NotSent<T>> {
         self.change(|state| state.send(message))
     }
 
-    /// Receives, if that is possible at once. Returns the message, and the sender to wake.
+    /// Receives, if that is possible without waiting. Returns the message, and the sender to wake.
     pub fn try_recv(&self) -> Result<(T, Option<Waiter>), NotReceived> {
         self.change(ChannelState::recv)
     }
@@ -321,8 +321,8 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         }
     }
 
-    /// Enlists a sending arm of a select, unless it is ready now. The message goes into the list,
-    /// or comes back if the arm is ready.
+    /// Enlists a sending arm of a select, unless it is ready now. The message goes into the list.
+    /// If the arm is ready, returns the message.
     pub fn enlist_sender(&self, message: T, choice: &Arc<Choice>, arm: u32) -> Result<Place, T> {
         self.change(|state| {
             if state.closed

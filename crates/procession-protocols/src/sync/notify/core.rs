@@ -1,10 +1,10 @@
 //! # Notify protocol
 //!
 //! ## Problem
-//! A waiter finds no permit and is about to wait. A notification comes in between, finds no waiter,
-//! and must not get lost. A waiter that was notified alone is dropped before it observes that: the
-//! notification must reach another waiter. A notification of all waiters comes after a waiter was
-//! made and before it is first polled: it must reach that waiter, too.
+//! A waiter finds no permit and is about to wait. A notification arrives in between, finds no
+//! waiter, and must not get lost. A waiter that was notified alone is dropped before it observes
+//! that: the notification must reach another waiter. A notification of all waiters arrives after a
+//! waiter was made and before it is first polled: it must also reach that waiter.
 //!
 //! ## States
 //! All under one lock: whether a *permit* is stored; the *round*, which counts the notifications of
@@ -13,23 +13,24 @@
 //!
 //! ## Steps
 //! - Make a waiter: `ReadRound`.
-//! - Wait: `Look` for a later round than that of `ReadRound`, or else for a permit, and take it. If
-//!   there is neither, `Enlist` in the same critical section. The round is compared first, because
-//!   a waiter that it releases must leave the permit to a waiter that was made later.
+//! - Wait: `Look` for a later round than `ReadRound` has read, or else for a permit, and take it.
+//!   If there is neither, `Enlist` in the same critical section. The round is compared first,
+//!   because a waiter that it releases must leave the permit to a waiter that was made later.
 //! - Notify one: release the first or the last waiter, or store a permit.
 //! - Notify all: `Count` the round and release all waiters, in one critical section. No permit is
 //!   stored.
-//! - Cancel: leave the list. A waiter that was released alone notifies one, in the same critical
-//!   section. A waiter that has taken a permit, or has left the list with its notification, and is
-//!   dropped before it completes notifies one, too.
+//! - Cancel: leave the list. A waiter that was released alone notifies another waiter, in the same
+//!   critical section. The same holds for a waiter that has taken a permit, or has left the list
+//!   with its notification, and is dropped before it completes.
 //!
 //! `Wake` happens outside the lock.
 //!
 //! ## Why it works
-//! A notification comes before `Look` and is seen as a permit or as a round, or it comes after it
-//! and finds the waiter in the list. `ReadRound` needs no lock: a notification that happens after
-//! the waiter was made counts a later round than the one read, and one that happens before it was
-//! read. A notification that is concurrent may be missed or seen.
+//! A notification is before `Look` and is seen as a permit or as a round, or it is after `Look` and
+//! finds the waiter in the list. `ReadRound` needs no lock: a notification that happens after the
+//! waiter was made counts a later round than the round that was read, and a notification that
+//! happens before is part of the round that was read. A notification that is concurrent may be
+//! missed or seen.
 //!
 //! ## Checked by
 //! `models::notify_against_wait`, `models::notify_against_cancel`, `models::round_against_wait`,
@@ -88,7 +89,7 @@ impl NotifyState {
         served.map(|(waiter, ())| waiter)
     }
 
-    /// Notifies another waiter in place of one that was released alone.
+    /// Notifies another waiter in place of a waiter that was released alone.
     #[inline]
     fn pass_on(&mut self, release: Release) -> Option<Waiter> {
         match release {

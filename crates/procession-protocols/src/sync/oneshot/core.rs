@@ -23,8 +23,8 @@
 //! the lock: `Twin` orders this after all that the sender has done.
 //!
 //! ## Why it works
-//! A send comes before `Look` and is seen, or after it and finds the waker. A send comes before the
-//! drop of the receiver, which takes the value, or after it and gives the value back.
+//! A send is before `Look` and is seen, or after it and finds the waker. A send is before the drop
+//! of the receiver, which takes the value, or after it and returns the value to the sender.
 //!
 //! ## Allowed
 //! A value that was sent can be received after the channel is closed.

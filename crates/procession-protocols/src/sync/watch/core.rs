@@ -14,18 +14,19 @@
 //! - Change, under the write lock: write the value, then `Count` the version. After the lock is
 //!   released, `Ring`.
 //! - Read, under the read lock: read the value and the version.
-//! - Wait: under the lock of the bell, compare the version with the one that was seen, and enlist
-//!   if it is the same.
+//! - Wait: under the lock of the bell, compare the version with the version that was seen, and
+//!   enlist if they are the same.
 //! - Close: set the lowest bit of the version, then `Ring`.
 //!
 //! ## Why it works
 //! The version changes under the write lock, so value and version that are read under one read lock
-//! belong together. The critical section of `Ring` follows `Count`. So a wait comes before it and
-//! is rung for, or comes after it and sees the new version.
+//! belong together. The critical section of `Ring` follows `Count`. So a wait is before it and is
+//! rung for, or after it and sees the new version.
 //!
 //! ## Allowed
-//! A receiver that is rung for may find a version that it has seen meanwhile. It waits on. One that
-//! sees the new version between `Count` and `Ring` may stay enlisted, and is woken once more.
+//! A receiver that is rung for may find a version that it has already seen. It then continues to
+//! wait. A receiver that sees the new version between `Count` and `Ring` may stay enlisted, and is
+//! woken once more.
 //!
 //! ## Rejected
 //! A value in an `Arc`, which readers clone. A read would never block a change. But a change would
@@ -106,7 +107,7 @@ impl<T, const MUTATION: u8> WatchCore<T, MUTATION> {
         Version(self.version.load(Acquire))
     }
 
-    /// Reads the value. The version is that of the value, except that the watch may be closed.
+    /// Reads the value. The version belongs to the value, except that the watch may be closed.
     pub fn read(&self) -> (RwLockReadGuard<'_, T>, Version) {
         if cfg!(procession_loom) && MUTATION == 2 {
             let version = self.version();

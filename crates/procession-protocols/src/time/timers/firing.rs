@@ -40,8 +40,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     {
         let mut fired = 0;
         while fired < FIRINGS_MAX && self.is_due(now) {
-            // One at a time: timers that are not taken yet can be fired and deleted by others,
-            // whatever `fire` does meanwhile.
+            // One at a time: whatever `fire` does, other threads can fire and delete the timers
+            // that are not taken yet.
             let due = self.try_lock().and_then(|mut ledger| self.take_due(&mut ledger, now));
             match due {
                 None => break,
@@ -125,8 +125,8 @@ struct Spare<'a, A, const MUTATION: u8> {
 }
 
 impl<A: Clone, const MUTATION: u8> Spare<'_, A, MUTATION> {
-    /// Makes two of it: one to fire, and one that goes back. If `clone` panics, the one there is
-    /// goes back, and the tick is lost.
+    /// Clones the action: the clone fires, and the original goes back. If `clone` panics, the
+    /// original goes back, and the tick is lost.
     fn split(self) -> A {
         self.action.clone().expect("there until it goes back")
     }

@@ -1,34 +1,34 @@
 //! An indexed 4-ary heap of 16-byte keys.
 //!
 //! Four siblings share a cache line. The root is the last key of the first line, and the children
-//! of the key at position p are the whole line p - 2. A place without a key holds one that sorts
+//! of the key at position p are the whole line p - 2. A place without a key holds a key that sorts
 //! after all others, so the first of four children is found without counting them. `places` holds
 //! the position of each slot's key, so that any key can be moved or removed without a search. A
 //! sift writes `places` at each level, so it is kept dense and apart from the slots.
 //!
 //! # Order
 //! Keys are ordered by deadline, then by number. A number is the creation number of a timer less a
-//! base, in 32 bits. When the numbers are used up, the base moves on by half of them, and one pass
-//! lowers those of all keys by as much. So the order of equal deadlines is wrong only for two
-//! timers that were both created more than 2^31 timers ago. A pass takes 3 ms for a million keys,
-//! once in 2^31 timers.
+//! base, in 32 bits. When the numbers are used up, the base moves on by half the numbers, and one
+//! pass lowers the numbers of all keys by as much. So the order of equal deadlines is wrong only
+//! for two timers that were both created more than 2^31 timers ago. A pass takes 3 ms for a million
+//! keys, once in 2^31 timers.
 //!
 //! # Rejected
 //! - Lazy deletion with a compaction when a quarter is dead (Go): not faster, and the compaction is
 //!   a pause.
 //! - A wheel instead: faster only for far more than 100,000 timers, and it rounds deadlines.
 //! - A wheel before the heap, exact: far keys in unsorted buckets (the finest 2^20 ns wide, 8
-//!   levels of 64, chunks of 16 keys from one pool), each poured into the heap or into finer ones
-//!   when its first key is due. With a million timers and no other load, a firing takes 190 ns
-//!   instead of 380, a hundred of these because slots are then read 64 at a time; an insertion 32
-//!   instead of 21; an insertion and a removal 33, as before. On one CPU, a million sleepers that
-//!   are all set first, and then due within 0.2 s, take 12 to 15 % less CPU (1.14 to 1.16 us each,
-//!   instead of 1.29 to 1.36). But `timers_fire_cpu` stays the same (2.11 us, and 2.08 before):
-//!   workers keep up with the deadlines, and spend what they save on searching, and on parking for
-//!   the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead of 127).
-//!   Against this: 400 lines, 16 bytes more for each timer, 8 KB for each worker that ever had one,
-//!   and a pause, since nothing in a bucket fires before all of it is poured: 9 ms for a million
-//!   timers in one.
+//!   levels of 64, chunks of 16 keys from one pool), each poured into the heap or into finer
+//!   buckets when its first key is due. With a million timers and no other load, a firing takes 190
+//!   ns instead of 380, a hundred of these because slots are then read 64 at a time; an insertion
+//!   32 instead of 21; an insertion and a removal 33, as before. On one CPU, a million sleepers
+//!   that are all set first, and then due within 0.2 s, take 12 to 15 % less CPU (1.14 to 1.16 us
+//!   each, instead of 1.29 to 1.36). But `timers_fire_cpu` stays the same (2.11 us, and 2.08
+//!   before): workers keep up with the deadlines, and spend what they save on searching, and on
+//!   parking for the microsecond until the next. `timers_cancel` takes 4 % less (122 ns instead of
+//!   127). Against this: 400 lines, 16 bytes more for each timer, 8 KB for each worker that ever
+//!   had one, and a pause, because nothing in a bucket fires before the whole bucket is poured: 9
+//!   ms for a million timers in one.
 //! - To fetch two levels ahead on the way down, 16 lines instead of four: `timers_fire_cpu` 5 %
 //!   more, `timers_cancel` 18 %.
 //! - To compare deadline and wrapping number apart, which needs no base: 10 % slower than one
@@ -165,7 +165,7 @@ impl Heap {
         }
     }
 
-    /// Inserts a key for a slot that has none.
+    /// Inserts a key for a slot without a key.
     #[inline]
     pub(super) fn insert(&mut self, when: u64, sequence: u32, slot: u32) {
         debug_assert_eq!(self.places[slot as usize], NOWHERE, "a slot has one key");

@@ -52,7 +52,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             // *Room*
             fence(SeqCst);
         }
-        // `earliest` does not help: a sleeper may have read a later value of it than this thread
+        // `earliest` does not help: a sleeper may have read a later `earliest` than this thread
         // would.
         Some(Rearmed { earliest: true })
     }
@@ -116,8 +116,8 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             }
             let Some(number) = ledger.backlog.checked_sub(1) else { break };
             let slot = self.slot(number);
-            // Relaxed: acquired by `Fetch`. It comes before `Unqueue`, after which the slot may be
-            // pushed again.
+            // Relaxed: acquired by `Fetch`. This load is before `Unqueue`, after which the slot may
+            // be pushed again.
             ledger.backlog = slot.next.load(Relaxed);
             let planted =
                 mutation::is(MUTATION, mutation::READ_BEFORE_UNQUEUE).then(|| slot.when());

@@ -68,7 +68,7 @@ impl Word {
         Self(self.0 & !flag)
     }
 
-    /// The cell that holds the action; the other one is for the spare.
+    /// The cell that holds the action; the other cell is for the spare.
     #[inline]
     fn current(self) -> usize {
         (self.0 & EDITION_ONE != 0).into()
@@ -228,7 +228,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
         Word(self.word.load(Relaxed))
     }
 
-    /// Under the lock: returns the deadline. For a settled timer, this is the one that was set
+    /// Under the lock: returns the deadline. For a settled timer, this is the deadline that was set
     /// last.
     #[inline]
     pub(super) fn when(&self) -> u64 {
@@ -242,7 +242,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
         self.when.store(when, Relaxed);
     }
 
-    /// Under the lock: advances the deadline, unless another thread sets it meanwhile.
+    /// Under the lock: advances the deadline, unless another thread sets it at the same time.
     pub(super) fn advance(&self, from: u64, to: u64) -> bool {
         if mutation::is(MUTATION, mutation::ADVANCE_WITHOUT_CAS) {
             self.when.store(to, Relaxed);
@@ -320,7 +320,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
         }
         let order = if mutation::is(MUTATION, mutation::ARM_RELAXED) { Relaxed } else { Release };
         // Ordering: Release pairs with the Acquire of `cancel_apart`, which makes the cells
-        // visible, and with that of `begin_reset`, so that its deadline comes after this one. A
+        // visible, and with the Acquire of `begin_reset`, so that its deadline is after this one. A
         // store: no other thread changes the word of a free slot.
         self.word.store(armed.0, order);
         armed.generation()
@@ -391,7 +391,7 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
         }
         let ticking = word.without(SPARE);
         // Ordering: Release pairs with the Acquire of `begin_reset`, so that its deadline is not
-        // the one that was read before this.
+        // the deadline that was read before this.
         self.swap(word, ticking, Release).ok()?;
         // SAFETY: [cells] this thread cleared SPARE.
         let action = unsafe { self.take(1 - word.current()) };
@@ -429,7 +429,8 @@ impl<A, const MUTATION: u8> TimerSlot<A, MUTATION> {
         Err(unsafe { self.take(other) })
     }
 
-    /// Under the lock, `Replace`: gives the timer of that generation another action and period.
+    /// Under the lock, `Replace`: replaces the action and the period of the timer of that
+    /// generation.
     pub(super) fn replace(
         &self,
         _lock: &Ledger,
@@ -630,8 +631,8 @@ impl<A, const MUTATION: u8> Drop for TimerTable<A, MUTATION> {
     }
 }
 
-/// The actions that a dropped table still holds. If the `Drop` of one panics, the others are
-/// dropped nevertheless.
+/// The actions that a dropped table still holds. If the `Drop` of one action panics, the remaining
+/// actions are dropped nevertheless.
 struct RemainingActions<I: Iterator>(I);
 
 impl<I: Iterator> RemainingActions<I> {

@@ -1,7 +1,7 @@
 //! Goal: the seven operations work as the module documentation describes, at the ends of every
 //! range, whatever the actions do, with and without the lock. Method: behaviours one by one; random
-//! sequences of operations against a list; and four threads whose books must balance in the end. A
-//! thread that holds the lock itself makes its own operations take the path without it.
+//! sequences of operations against a list; and four threads that keep books, which must balance in
+//! the end. A thread that holds the lock itself makes its own operations take the path without it.
 
 mod hostile;
 mod random;

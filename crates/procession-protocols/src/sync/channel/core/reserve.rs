@@ -4,7 +4,7 @@ use super::{ChannelCore, ChannelState, NotSent, Offer, Sent};
 use crate::sync::wait_list::{Another, Place, ServedWaiters, Waiter, look};
 
 impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
-    /// Reserves room for a message, if that is possible at once.
+    /// Reserves room for a message, if that is possible without waiting.
     pub fn try_reserve(&self) -> Result<(), NotSent<()>> {
         self.change(Self::reserve_in)
     }
@@ -50,7 +50,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         Some(matches!(left, Offer::Served))
     }
 
-    /// Removes a sender that waits for a reservation, and gives the reservation up if it has one.
+    /// Removes a sender that waits for a reservation, and returns its room if it has a reservation.
     pub fn cancel_reservation(&self, place: Place) -> (Option<Waiter>, ServedWaiters) {
         self.change(|state| {
             let (left, own) = state.senders.remove(place);
@@ -68,7 +68,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         state.end_receivers(woken);
     }
 
-    /// Gives up a reservation. Returns the waiters to wake.
+    /// Frees the room of a reservation. Returns the waiters to wake.
     pub fn unreserve(&self) -> ServedWaiters {
         if cfg!(procession_loom) && MUTATION == 3 {
             let sender = self.change(ChannelState::refill);
