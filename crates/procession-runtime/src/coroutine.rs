@@ -1,8 +1,8 @@
 //! Coroutines: processes written as straight-line code that blocks.
 //!
-//! A coroutine has a stack of its own. While it waits, its stack stays as it is, and its worker
-//! runs other processes. A coroutine can [`wait`] for everything that a process can await:
-//! messages, sleeps, channels, locks, calls, the ends of other processes.
+//! A coroutine has a separate stack. While it waits, its stack stays as it is, and its worker runs
+//! other processes. A coroutine can [`wait`] for everything that a process can await: messages,
+//! sleeps, channels, locks, calls, the ends of other processes.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,10 +49,11 @@
 //! are not `Send`, `errno` and guards of locks stay valid on its stack. Valid guards are not enough
 //! to hold a [lock](#locks) during a wait.
 //!
-//! Workers balance new coroutines before these begin. A worker that has many more coroutines than
-//! another gives new ones away. A worker that has begun coroutines to run, which no other worker
-//! can take, leaves new ones for a while to workers that have none. A coroutine that is bound to a
-//! worker waits while that worker computes or blocks.
+//! Workers balance new coroutines before they begin. If a worker has many more coroutines than
+//! another worker, it hands new coroutines to that worker. A coroutine that has begun cannot move
+//! to another worker. So a worker with begun coroutines to run leaves new coroutines for a while to
+//! workers without coroutines. A coroutine that is bound to a worker waits while that worker
+//! computes or blocks.
 //!
 //! The [residual rule](procession_coroutine#the-residual-rule) has three parts, which no compiler
 //! can check. [`Builder::enable_coroutines`](crate::Builder::enable_coroutines) asks you to promise
@@ -64,10 +65,10 @@
 //! `OnceLock`. The lock stays locked while the coroutine is suspended. If another coroutine of the
 //! same worker asks for it, that coroutine blocks the thread of the worker. Only this thread can
 //! resume the first coroutine, so the lock is never released, and no coroutine that has begun on
-//! the worker goes on. The same holds for locks of other crates and of C.
+//! the worker continues. The same holds for locks of other crates and of C.
 //!
-//! Such a deadlock is not reported as a cycle of waits, because a lock of std does not say who
-//! holds it. The watchdog reports it as a [stall](crate::Builder::on_stall): the step of the
+//! Such a deadlock is not reported as a cycle of waits, because a lock of std does not name its
+//! holder. The watchdog reports it as a [stall](crate::Builder::on_stall): the step of the
 //! coroutine that asks for the lock is blocked, and [`Stall::held_up`](crate::snapshot::Stall) is
 //! the number of coroutines of the worker that can no longer run, the holder among them.
 //!
@@ -96,12 +97,14 @@
 //! | it is cancelled in a program that aborts on panics | it goes on until it returns or is terminated (`examples/aborting`) |
 //! | it overflows its stack | a report names it and where it was spawned, and the program aborts |
 //!
-//! Code that catches panics should resume those for which [`is_unwinding`] returns `true`.
+//! Code that catches panics should resume a panic if [`is_unwinding`] returns `true` for its
+//! payload.
 //!
 //! # Where a coroutine cannot be suspended
 //!
 //! In these places, an operation that would suspend the coroutine blocks its worker's thread
-//! instead, because the frames below rely on nothing else running on that thread meanwhile:
+//! instead, because the frames below rely on nothing else running on that thread before they
+//! continue:
 //! - while the coroutine panics or is unwound,
 //! - inside [`no_suspend`] and [`blocking`](crate::blocking()),
 //! - while it drives another scheduler ([`callers_drive`](crate::Builder::callers_drive)),
@@ -112,9 +115,10 @@
 //!
 //! The processes of another scheduler that a coroutine drives run outside of the coroutine.
 //!
-//! Outside of coroutines, the functions of this module do what comes nearest: [`wait`], [`sleep`]
-//! and [`yield_now`] block or yield the thread, [`Local`] is thread-local, [`no_suspend`],
-//! [`shield`] and [`blocking`] only call their function, and [`suspend`] returns an error.
+//! Outside of coroutines, the functions of this module do the nearest equivalent: [`wait`],
+//! [`sleep`] and [`yield_now`] block or yield the thread, [`Local`] is thread-local,
+//! [`no_suspend`], [`shield`] and [`blocking`] only call their function, and [`suspend`] returns an
+//! error.
 
 pub(crate) mod blocking;
 pub(crate) mod body;
@@ -155,7 +159,7 @@ use crate::scheduler::block_on;
 use crate::scheduler::frame::{Counted, Frame, Out, Quiet, current_step, frame, suspendable};
 use crate::sys::yield_thread;
 
-/// Waits for a future. A coroutine is suspended meanwhile; a plain thread is parked.
+/// Waits for a future, by suspending the coroutine, or by parking a plain thread.
 ///
 /// # Blocking
 /// Blocks the worker where a coroutine [cannot be
@@ -167,8 +171,8 @@ use crate::sys::yield_thread;
 /// ([`Builder::max_threads`](crate::Builder::max_threads)).
 ///
 /// # Cancellation
-/// A cancelled coroutine unwinds from here if the future is not complete. A terminated coroutine
-/// unwinds from here, too. Unwinding drops the future.
+/// If the coroutine is cancelled and the future is not complete, or if the coroutine is terminated,
+/// it unwinds from here. Unwinding drops the future.
 #[inline]
 #[track_caller]
 pub fn wait<F: Future>(future: F) -> F::Output {
@@ -205,7 +209,7 @@ pub fn sleep(duration: Duration) {
     wait(crate::sleep(duration));
 }
 
-/// Yields: everything that is ready on this worker runs before the coroutine goes on.
+/// Yields: everything that is ready on this worker runs before the coroutine continues.
 ///
 /// Unwinds as [`wait`] does. Where the coroutine cannot be suspended, and outside of coroutines,
 /// the thread yields to other threads of the system.
@@ -247,8 +251,8 @@ pub fn no_suspend<R>(function: impl FnOnce() -> R) -> R {
 /// Calls `function`, in which a cancel does not unwind the coroutine. Use it for clean-up that must
 /// wait.
 ///
-/// The coroutine can still be terminated. A cancel that comes during the call unwinds the coroutine
-/// where it next waits.
+/// The coroutine can still be terminated. If it is cancelled during the call, it unwinds where it
+/// next waits.
 pub fn shield<R>(function: impl FnOnce() -> R) -> R {
     let _shield = frame().map(|frame| Counted::up(&frame.shields));
     function()
@@ -260,8 +264,8 @@ pub fn is_unwinding(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Exiting>() || payload.is::<Unwinding>()
 }
 
-/// Returns `true` if a panic payload is the unwinding of a coroutine whose process ends, and not
-/// the wish of the code in it to end.
+/// Returns `true` if a panic payload unwinds a coroutine because its process ends, and not because
+/// the code in it wishes to end.
 pub(crate) fn is_unwound(payload: &(dyn Any + Send)) -> bool {
     let has_ended = |frame: &Frame| frame.slot().state.see().is_terminated();
     payload.is::<Unwinding>() || payload.is::<Exiting>() && frame().is_some_and(has_ended)

@@ -82,7 +82,7 @@ fn monotonic() -> u64 {
 }
 
 /// Returns the moment of std's clock at which this clock showed 0, or a moment slightly before it,
-/// by the time between the two readings. A deadline of std therefore never comes early.
+/// by the time between the two readings. A deadline of std is therefore never early.
 fn zero() -> RealInstant {
     static ZERO: OnceLock<RealInstant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
@@ -209,8 +209,8 @@ impl World {
         nanoseconds(moment.saturating_duration_since(zero()))
     }
 
-    /// Returns the nanoseconds since the start of the system, also beside a test clock. For what
-    /// happens outside of the scheduler, such as output.
+    /// Returns the nanoseconds since the start of the system, even if there is a test clock. For
+    /// events outside of the scheduler, such as output.
     pub(crate) fn real_now() -> u64 {
         monotonic()
     }
@@ -228,7 +228,7 @@ impl World {
         SystemTime::now()
     }
 
-    /// Lets the calling thread rest for this many nanoseconds, whatever happens meanwhile.
+    /// Lets the calling thread rest for this many nanoseconds, whatever happens in this time.
     pub(crate) fn rest(&self, nanoseconds: u64) {
         if let Some(os) = self.simulated() {
             let until = os.now().saturating_add(nanoseconds);
@@ -374,7 +374,7 @@ impl ThreadFile {
 
     /// Returns the activity of the thread, or `None` if the thread has ended.
     pub(crate) fn state(&self) -> Option<RunState> {
-        /// More than the file contains. One call returns all of it.
+        /// More than the file contains, so one call returns the whole file.
         const SIZE: usize = 1024;
         let text = &mut [0; SIZE];
         let count = self.0.read_at(text, 0).ok()?;
@@ -393,7 +393,8 @@ fn state_in(text: &[u8]) -> Option<RunState> {
     }
 }
 
-/// Yields to the threads of the system: one of them is about to do what the caller waits for.
+/// Yields to the threads of the system, because another thread is about to do what the caller waits
+/// for.
 pub(crate) fn yield_thread() {
     match os::here() {
         Some(os) => os.pause(),
@@ -485,8 +486,8 @@ impl Cpus {
         Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
     }
 
-    /// Selects those of the given processors that this program may use, or returns `None` if there
-    /// are none. All numbers must be below the limit.
+    /// Selects the given processors that this program may use, or returns `None` if there are none.
+    /// All numbers must be below the limit.
     pub(crate) fn allowed_of(numbers: &[usize]) -> io::Result<Option<Self>> {
         let allowed = rustix::thread::sched_getaffinity(None)?;
         let mut cpus = rustix::thread::CpuSet::new();
@@ -512,7 +513,7 @@ thread_local! {
     static SLACK_BEFORE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Tells the system, once per thread, to wake this thread at its deadline. Without this, the system
+/// Asks the system, once per thread, to wake this thread at its deadline. Without this, the system
 /// wakes a thread up to 50 us late to save wake-ups, and a thread that keeps the time of many
 /// processes must be more precise.
 fn wake_precisely() {
@@ -529,15 +530,15 @@ pub(crate) struct LentThread;
 impl Drop for LentThread {
     fn drop(&mut self) {
         if let Some(before) = SLACK_BEFORE.take() {
-            // If the system refuses, the thread keeps the precise slack. A slack of 0 is the one
-            // that its parent had.
+            // If the system refuses, the thread keeps the precise slack. A slack of 0 means the
+            // slack that its parent had.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(before));
         }
     }
 }
 
-/// The place where one thread parks. A token that comes early is kept, and several tokens count as
-/// one.
+/// The place where one thread parks. A token that arrives early is kept, and several tokens count
+/// as one.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     token: Mutex<ParkToken>,

@@ -1,4 +1,4 @@
-//! Blocking functions on threads beside the workers.
+//! Blocking functions on threads that are not workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
@@ -15,12 +15,12 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::supply::helpers::HelperJob;
 use crate::scheduler::{block_on, current};
 
-/// Calls `function`, which may block, on another thread. The coroutine is suspended meanwhile, and
-/// its worker runs other processes.
+/// Calls `function`, which may block, on another thread. Until it returns, the coroutine is
+/// suspended, and its worker runs other processes.
 ///
-/// The function may borrow from the coroutine's stack, so nothing unwinds the coroutine meanwhile.
-/// A cancel, and even a terminate, waits until the function has returned. Where the coroutine
-/// cannot be suspended, and outside of coroutines, the function is called on this thread.
+/// The function may borrow from the coroutine's stack, so nothing unwinds the coroutine before the
+/// function has returned: a cancel, and even a terminate, waits. Where the coroutine cannot be
+/// suspended, and outside of coroutines, the function is called on this thread.
 ///
 /// # Errors
 /// Returns the function if the system refuses a thread for it.
@@ -130,16 +130,16 @@ where
             // The lender may be gone by now.
             drop(crate::process::unwind::guarded(|| waker.wake()));
         }
-        // The lender is queued by now, unless it is suspended, and then the clock has to go on. The
-        // lender would end the count too late.
+        // The lender is queued by now, unless it is suspended. In that case the clock has to
+        // continue, and the lender would end the count later than it must be ended.
         if let Some(shared) = self.1.on_test_clock() {
             shared.end_outstanding();
         }
     }
 }
 
-/// Waits on drop until the function was run. If the coroutine is terminated meanwhile, this blocks
-/// its thread until then.
+/// Waits on drop until the function was run. If the coroutine is terminated before that, this
+/// blocks its thread.
 struct Until<'a, F: FnOnce() -> R + Send, R: Send>(&'a Lent<F, R>, &'a Shared);
 
 impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {

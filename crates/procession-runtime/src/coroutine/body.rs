@@ -27,8 +27,8 @@ use crate::sys::os::CallFault;
 /// running coroutine.
 struct Root<'a>(&'a Frame);
 
-/// Maximum number of rounds in which destructors of locals may make new locals. Those left after
-/// that are leaked with what they hold.
+/// Maximum number of rounds in which destructors of locals may make new locals. Any locals left
+/// after the last round are leaked, with everything that they hold.
 const LOCAL_ROUNDS: usize = 5;
 
 impl Drop for Root<'_> {
@@ -84,8 +84,8 @@ unsafe fn tell(slot: *const (), to: &mut dyn fmt::Write) -> fmt::Result {
     }
 }
 
-/// Resumes a coroutine whose frames are not to be unwound, although its process ends: its wait
-/// returns. Returns the way in which it is suspended again, if it has not ended.
+/// Resumes a coroutine when its process ends and its frames are not to be unwound: its wait
+/// returns. Returns the way in which the coroutine is suspended again, if it has not ended.
 fn go_on_to_end<T>(coroutine: &mut Coroutine<Resume, Out, T>) -> Out {
     match guarded(|| coroutine.resume(Resume::End)) {
         Ok(Resumed::Suspended(out)) => out,
@@ -310,7 +310,7 @@ where
             if self.out == Out::TryWaits {
                 self.out = go_on_to_end(coroutine);
             }
-            // The frames of one that is abandoned must not be unwound.
+            // The frames of an abandoned coroutine must not be unwound.
             let unwound = if self.out == Out::Abandoned { Ok(None) } else { coroutine.unwind() };
             drop(resuming);
             // The first exit stands.

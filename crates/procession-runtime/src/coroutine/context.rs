@@ -17,8 +17,8 @@ use crate::time::Elapsed;
 /// returning a future.
 ///
 /// The context belongs to its coroutine: receiving from other code panics. The waiting methods
-/// block, panic and unwind as [`wait`] does, except that those that receive return `None` when the
-/// coroutine is cancelled.
+/// block, panic and unwind as [`wait`] does, with one exception: the methods that receive return
+/// `None` when the coroutine is cancelled.
 #[derive(Debug)]
 pub struct Context<M: Send + 'static>(crate::Context<M>);
 
@@ -35,7 +35,7 @@ impl<M: Send + 'static> Context<M> {
         wait(self.0.recv())
     }
 
-    /// Receives the next message, if it comes within `timeout`.
+    /// Receives the next message, if it arrives within `timeout`.
     ///
     /// # Errors
     /// [`Elapsed`] if none came.

@@ -31,8 +31,8 @@ impl Supply {
 impl Seat {
     /// Returns the number of processes that stay here.
     pub(crate) fn residents(&self) -> u32 {
-        // Relaxed: the thread that sits here has counted those that have begun here. For others
-        // this is a hint.
+        // Relaxed: the thread that sits here has itself counted the processes that have begun here.
+        // For other threads this is a hint.
         self.coroutines.load(Relaxed).saturating_add(self.locals.load(Relaxed))
     }
 

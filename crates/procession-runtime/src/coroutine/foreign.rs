@@ -23,7 +23,8 @@ fn signal_mask() -> u64 {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: [mask] without a new set, the call only writes the present one.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), set.as_mut_ptr()) };
-    // SAFETY: [mask] it is larger than eight bytes, and all of it was zero before the call.
+    // SAFETY: [mask] the set is larger than eight bytes, and all its bytes were zero before the
+    // call.
     unsafe { set.as_ptr().cast::<u64>().read_unaligned() }
 }
 

@@ -66,7 +66,7 @@ impl<T: 'static> Local<T> {
     fn at_depth(&'static self, depth: u32) -> Option<Rc<T>> {
         let address = ptr::from_ref(self).addr();
         match frame() {
-            // A coroutine that drives a scheduler is set aside meanwhile.
+            // If a coroutine drives a scheduler, its frame is set aside until the drive ends.
             Some(frame) => Some(self.find((address, 0), &frame.locals)),
             None => LOCALS.try_with(|locals| self.find((address, depth), locals)).ok(),
         }

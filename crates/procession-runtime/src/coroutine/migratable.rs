@@ -13,9 +13,9 @@ impl SpawnOptions {
     /// # Safety
     /// While the coroutine waits, nothing that is bound to a thread may live on its stack, in any
     /// function that it calls: no value that is not `Send`, no lock guard of `std`, no `errno`, and
-    /// no borrow or address of a thread-local, not even one that the compiler or a foreign library
-    /// keeps. Compilers do keep addresses of thread-locals across calls, so nothing that uses one
-    /// may be inlined around a wait.
+    /// no borrow or address of a thread-local, not even if only the compiler or a foreign library
+    /// keeps it. Compilers do keep addresses of thread-locals across calls, so no code that uses a
+    /// thread-local may be inlined around a wait.
     ///
     /// # Errors
     /// Like [`spawn_coroutine`](Self::spawn_coroutine).

@@ -31,9 +31,8 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Waits for a future, as [`wait`] does, but never unwinds: if the coroutine is told
-/// to end, the wait returns an error. Use it below frames that cannot be unwound, such as those of
-/// C.
+/// Waits for a future, as [`wait`] does, but never unwinds: if the coroutine is asked to end, the
+/// wait returns an error. Use this below frames that cannot be unwound, for example frames of C.
 ///
 /// ```
 /// use procession::{Exit, coroutine};
@@ -55,13 +54,13 @@ impl std::error::Error for Interrupted {}
 ///
 /// # Cancellation
 /// The error drops the future. The caller must then return to the frames that can be unwound, or
-/// return from the coroutine: each later wait is refused, too. After a hundred refusals the
+/// return from the coroutine: each later wait is refused as well. After a hundred refusals the
 /// coroutine counts as stuck. It is never resumed, its stack is leaked, and its process ends with
 /// [`Exit::Killed`](crate::Exit::Killed). [`Snapshot::stuck_coroutines`] lists it.
 ///
-/// A coroutine that is terminated while it waits here goes on until it returns or waits again.
-/// Meanwhile it keeps its worker. Its process ends with [`Exit::Killed`](crate::Exit::Killed),
-/// whatever it returns.
+/// A coroutine that is terminated while it waits here continues, and keeps its worker, until it
+/// returns or waits again. Its process ends with [`Exit::Killed`](crate::Exit::Killed), whatever it
+/// returns.
 ///
 /// [`Snapshot::stuck_coroutines`]: crate::snapshot::Snapshot::stuck_coroutines
 ///
@@ -97,7 +96,8 @@ impl Frame {
     }
 
     /// Waits until the future is ready or the coroutine is terminated. A cancel does not end the
-    /// wait, and an end of it counts as no refusal: the caller waits on in another way.
+    /// wait. If a terminate ends the wait, this counts as no refusal: the caller waits on in
+    /// another way.
     pub(super) fn wait_unless_terminated<F: Future + ?Sized>(&self, mut future: Pin<&mut F>) {
         while self.poll(future.as_mut()).is_pending() && !self.ends.get() {
             if self.suspend(Out::TryWaits) == Resume::End {
@@ -111,12 +111,13 @@ impl Frame {
             return Some(Interrupted::Terminated);
         }
         let state = &self.slot().state;
-        // One that is terminated is suspended, and its worker resumes it for its end.
+        // A terminated coroutine is suspended, and its worker resumes it for its end.
         let is_cancelled = state.is_cancelled() && !state.see().is_terminated();
         (is_cancelled && self.shields.get() == 0).then_some(Interrupted::Cancelled)
     }
 
-    /// Counts a wait that is refused. Does not return if there were too many of them.
+    /// Counts a wait that is refused. Does not return after more than
+    /// `UNWINDINGS` refusals.
     #[cold]
     fn refuse(&self, refusal: Interrupted) -> Interrupted {
         let refused = self.refused.get() + 1;

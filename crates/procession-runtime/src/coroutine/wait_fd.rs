@@ -2,13 +2,14 @@
 //!
 //! Each wait duplicates the descriptor, and registers the duplicate, which is closed in the end. So
 //! the wait holds the open file, as a system call that blocks does:
-//! - If another thread closes the descriptor, and even if its number is used again, the wait still
-//!   ends with the event of its own file. Ending the registration cannot touch the new file, which
-//!   has the number now.
-//! - A descriptor that its scheduler knows already, such as that of a socket, can be waited for.
+//! - If another thread closes the descriptor, the wait still ends with the event of the file that
+//!   it began with, even if the number is used again. Ending the registration cannot touch the new
+//!   file, which has the number now.
+//! - A descriptor that its scheduler knows already, such as the descriptor of a socket, can be
+//!   waited for.
 //!
-//! [`HeldFd`] keeps the duplicate until the call that follows the wait has been made with it. So
-//! that call uses the same file, too.
+//! [`HeldFd`] keeps the duplicate until the call that follows the wait has been made with it, so
+//! that this call also uses the same file.
 //!
 //! # Rejected
 //! - A registration of the number itself, without a duplicate. It saves two calls (0.3 us). If the
@@ -71,13 +72,13 @@ impl crate::Outcome for FdWait {}
 /// Waits until a descriptor is ready, or until `deadline`. Never unwinds.
 ///
 /// This is the wait for foreign code, such as a client library in C, with calls that block. The
-/// descriptor may be in blocking mode, and it may be one that its scheduler knows already. Nothing
-/// about it is changed. `None` waits without a limit. The wait may end although the descriptor is
-/// not ready: make a call that does not block, and wait again.
+/// descriptor may be in blocking mode, and its scheduler may know it already. Nothing about it is
+/// changed. `None` waits without a limit. The wait may end although the descriptor is not ready:
+/// make a call that does not block, and wait again.
 ///
-/// The wait holds the open file. If another thread closes the descriptor meanwhile, the wait goes
-/// on, as a blocked system call does on Linux, and the file is closed after it. Several coroutines
-/// may wait for one descriptor.
+/// The wait holds the open file. If another thread closes the descriptor during the wait, the wait
+/// continues, as a blocked system call does on Linux, and the file is closed after the wait.
+/// Several coroutines may wait for one descriptor.
 ///
 /// A regular file or a directory is always ready. So is a descriptor that is not open, so that the
 /// call reports it.
@@ -124,7 +125,7 @@ pub fn wait_fd(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instant>
 pub struct HeldFd(Option<HeldFile>);
 
 impl HeldFd {
-    /// Waits like [`wait_fd`]. The first wait or pass is for `fd`, and later ones are for the same
+    /// Waits like [`wait_fd`]. The first wait or pass is for `fd`. Later waits are for the same
     /// file, whatever has become of `fd`.
     pub fn wait(
         &mut self,
@@ -135,10 +136,10 @@ impl HeldFd {
         wait_and_hold(&mut self.0, fd, interest, deadline)
     }
 
-    /// Lets the other processes that are ready run first, and holds the file of `fd` meanwhile.
-    /// Often there is no need to wait after that, and the registration is saved. Does nothing if
-    /// the file is always ready, if the system has no descriptor left, or where the caller cannot
-    /// be suspended.
+    /// Lets the other processes that are ready run first, and holds the file of `fd` until they
+    /// have run. Often there is no need to wait after that, and the registration is saved. Does
+    /// nothing if the file is always ready, if the system has no descriptor left, or where the
+    /// caller cannot be suspended.
     pub fn pass(&mut self, fd: BorrowedFd<'_>) -> Result<(), Interrupted> {
         let Some(frame) = suspendable() else { return Ok(()) };
         if self.0.is_none() {
@@ -245,7 +246,7 @@ enum Unwatched {
     Refused,
 }
 
-/// Registers `own`, or a duplicate of `fd`. If that fails, the duplicate comes back.
+/// Registers `own`, or a duplicate of `fd`. If that fails, the error returns the duplicate.
 fn register(
     shared: &Arc<Shared>,
     fd: BorrowedFd<'_>,
@@ -275,8 +276,8 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     if rustix::fs::fstat(fd).is_ok_and(|status| is_always_ready(status.st_mode)) {
         return Ok(None);
     }
-    // Low numbers stay free for the program: the standard streams, and those for which sets of
-    // `select` have room.
+    // Low numbers stay free for the program: the standard streams, and the numbers that fit into
+    // the sets of `select`.
     match rustix::io::fcntl_dupfd_cloexec(fd, DUPLICATE_MIN) {
         Err(Errno::INVAL | Errno::MFILE) => rustix::io::fcntl_dupfd_cloexec(fd, STANDARD).map(Some),
         duplicated => duplicated.map(Some),
@@ -332,8 +333,8 @@ fn block_in_poll(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instan
     if is_ready(fd, interest, timeout) { FdWait::Ready } else { FdWait::TimedOut }
 }
 
-/// Asks the system whether a descriptor is ready. A question that fails counts as an answer, since
-/// the call that follows fails, too.
+/// Asks the system whether a descriptor is ready. A question that fails counts as an answer,
+/// because the call that follows will fail as well.
 fn is_ready(fd: BorrowedFd<'_>, interest: Interest, timeout: Option<Duration>) -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
     let flags = match interest {

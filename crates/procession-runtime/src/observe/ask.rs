@@ -18,7 +18,7 @@ use crate::time;
 use crate::time::action::Action;
 use crate::{Pid, Scheduler};
 
-/// The time after which a process that does not answer counts as one that cannot.
+/// The time after which a process that has not answered counts as unable to answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The default length of a suspension.
 pub(crate) const SUSPENSION: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub enum AskError {
     Panicked(String),
     /// The process is a state machine, which has no stack between its steps.
     NoStack,
-    /// Too many requests wait for the process, or another stack is being taken.
+    /// The maximum number of requests waits for the process, or another stack is being taken.
     Busy,
     /// The scheduler has no timer left for the end of the suspension.
     NoTimer,
@@ -92,7 +92,7 @@ impl Scheduler {
     /// Suspends a process for 5 s. See [`suspend_for`](Self::suspend_for).
     ///
     /// # Errors
-    /// As those of [`suspend_for`](Self::suspend_for).
+    /// The errors of [`suspend_for`](Self::suspend_for).
     pub fn suspend(&self, pid: Pid) -> Result<(), AskError> {
         self.suspend_for(pid, SUSPENSION)
     }

@@ -6,7 +6,7 @@ use crate::observe::snapshot;
 use crate::process::slot::SlotRef;
 use crate::scheduler::shared::Shared;
 
-/// Numbers of processes, and sums over all of them.
+/// Numbers of processes, and sums over all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     /// The processes of each state and kind.
@@ -20,7 +20,7 @@ pub(crate) struct Census {
 }
 
 /// Returns the processes that are not forgotten, one after the other. A complete process without a
-/// handle is forgotten, even if there are addresses of it.
+/// handle is forgotten, even if it still has addresses.
 pub(crate) fn each(shared: &Shared) -> impl Iterator<Item = SlotRef> {
     let all = (0..shared.table().used()).filter_map(|index| shared.table().pin_any(index));
     all.filter(|slot| {

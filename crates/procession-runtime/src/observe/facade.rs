@@ -16,15 +16,15 @@ use crate::scheduler::shared::Shared;
 /// Hands the metrics of one scheduler to the recorder of the crate [`metrics`](::metrics), and so
 /// to the exporter that the program has installed.
 ///
-/// The names, labels and meanings are those of the OpenMetrics text, which `docs/METRICS.md` of the
-/// repository lists. Each metric has the name of its samples: that of a counter ends in `_total`,
-/// and that of an info, which is a gauge of 1, in `_info`. The times of a histogram are recorded
-/// with the bounds of its buckets as their values, from 16 us to 17 s, each twice the one before.
-/// So a quantile is at most twice too large.
+/// The names, labels and meanings are the same as in the OpenMetrics text, which `docs/METRICS.md`
+/// of the repository lists. Each metric has the name of its samples: the name of a counter ends in
+/// `_total`, and the name of an info, which is a gauge of 1, ends in `_info`. The times of a
+/// histogram are recorded with the bounds of its buckets as their values, from 16 us to 17 s, each
+/// twice the one before. So a quantile is at most twice as large as the true value.
 ///
 /// Nothing is recorded between two calls of [`publish`](Self::publish). Call it as often as the
-/// exporter is read, such as each ten seconds. One call reads all processes once, which takes
-/// milliseconds for a million of them, and stops none of them.
+/// exporter is read, for example every ten seconds. One call reads all processes once, which takes
+/// milliseconds for a million processes, and stops no process.
 ///
 /// ```
 /// use std::time::Duration;

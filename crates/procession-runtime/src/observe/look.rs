@@ -1,4 +1,4 @@
-//! Looks: the processes that a question is about, found in one pass over all of them.
+//! Looks: the processes that a question is about, found in one pass over all processes.
 
 pub(crate) mod detail;
 pub(crate) mod figure;

@@ -26,9 +26,9 @@ impl Scheduler {
     /// the clock of the caller's scheduler, or with the process, and returns what it has recorded
     /// by then. Greater values count as the maximum. There is one trace of a scheduler at a time.
     ///
-    /// A process that waits is woken once without need. Messages that were sent to it before it has
-    /// begun the trace are not recorded, nor are those that it sends to other nodes, or by a
-    /// [`Relay`](crate::relay::Relay).
+    /// A process that waits is woken once without need. Three kinds of messages are not recorded:
+    /// messages that were sent to the process before it has begun the trace, messages that it sends
+    /// to other nodes, and messages that it sends by a [`Relay`](crate::relay::Relay).
     ///
     /// ```
     /// use std::time::Duration;

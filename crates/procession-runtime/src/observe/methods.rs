@@ -8,7 +8,7 @@ use crate::scheduler::stalls::StallSnapshot;
 
 impl Scheduler {
     /// Waits until no process can run, and returns the waiting processes with what each waits for.
-    /// The test clock stands still meanwhile.
+    /// The test clock stands still until this returns.
     ///
     /// If the scheduler is driven by its callers, this thread runs the processes.
     ///

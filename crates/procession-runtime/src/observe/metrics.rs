@@ -1,8 +1,8 @@
 //! The metrics of a scheduler: what is read, and under which names.
 //!
 //! `docs/METRICS.md` lists the families. Their names and labels are stable. No label is a PID. The
-//! labels that a program chooses, those of pools and of supervisors, are bounded in number. So the
-//! number of series does not grow with the number of processes.
+//! labels that a program chooses, which are the labels of pools and of supervisors, are bounded in
+//! number. So the number of series does not grow with the number of processes.
 
 mod busy;
 mod families;

@@ -70,7 +70,7 @@ struct KnownPool {
     last: PoolFigures,
 }
 
-/// The pools of a scheduler, or those of threads.
+/// The pools of a scheduler, or all pools of threads.
 #[derive(Default)]
 pub(crate) struct PoolRegistry(Mutex<KnownPools>);
 

@@ -1,4 +1,4 @@
-//! What a library shows of its own state beside the processes: sections of a door.
+//! State that a library shows in addition to the processes: sections of a door.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,8 +24,8 @@ const LABEL_BYTES_MAX: usize = 512;
 /// [`Context::show_section`](crate::Context::show_section).
 ///
 /// It is a list of rows, each in a table. A door shows it as JSON at the path of its name, and its
-/// figures among the metrics: those of the table `peer` in the section `cluster` are
-/// `procession_cluster_peer_NAME`, with the labels of their rows. A name consists of lower-case
+/// figures among the metrics. For example, the figures of the table `peer` in the section `cluster`
+/// are `procession_cluster_peer_NAME`, with the labels of their rows. A name consists of lower-case
 /// letters, digits and `_`, and begins with a letter.
 ///
 /// A section has at most 1000 rows, a row 32 labels and figures, and the value of a label 512
@@ -110,8 +110,8 @@ impl SectionRow {
     ///
     /// # Panics
     /// If the name does not consist of lower-case letters, digits and `_`, does not begin with a
-    /// letter, is already that of a label or a figure of the row, or is `scheduler`, which is a
-    /// label of every metric.
+    /// letter, already names a label or a figure of the row, or is `scheduler`, which is a label of
+    /// every metric.
     pub fn label(&mut self, name: &'static str, value: impl fmt::Display) -> &mut Self {
         assert!(name != "scheduler", "every metric has a label of the name scheduler");
         self.check_new(name);
@@ -127,7 +127,7 @@ impl SectionRow {
     ///
     /// # Panics
     /// If the name does not consist of lower-case letters, digits and `_`, does not begin with a
-    /// letter, or is already that of a label or a figure of the row.
+    /// letter, or already names a label or a figure of the row.
     pub fn counter(&mut self, name: &'static str, help: &'static str, value: u64) -> &mut Self {
         self.figure(Figure { name, help, of: FigureKind::Counter, value: Some(value) })
     }
@@ -247,7 +247,7 @@ impl Sections {
         self.0.lock().by_name.keys().map(|(name, _)| *name).collect()
     }
 
-    /// Reads all sections. Those of one name are one.
+    /// Reads all sections. Sections with the same name become one section.
     #[cfg_attr(not(feature = "observe"), expect(dead_code, reason = "a door reads them"))]
     pub(crate) fn read(&self) -> BTreeMap<&'static str, DoorSection> {
         self.read_some(|_| true)
@@ -259,10 +259,10 @@ impl Sections {
         self.read_some(|other| other == name).into_values().next()
     }
 
-    /// Reads the sections whose names pass `is_asked`.
+    /// Reads the sections if `is_asked` accepts their names.
     fn read_some(&self, is_asked: impl Fn(&str) -> bool) -> BTreeMap<&'static str, DoorSection> {
-        // Each may be dropped here as the last owner, if its guard has gone meanwhile. A panic of
-        // it is not one of the door.
+        // If its guard has gone, a section may be dropped here by its last owner. A panic of that
+        // drop is not a panic of the door.
         let asked: Vec<_> = {
             let table = self.0.lock();
             let asked = table.by_name.iter().filter(|((name, _), _)| is_asked(name));

@@ -15,8 +15,9 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// The door shows it at the path of its name, and its figures among the metrics. Sections of
     /// one name are one, with the rows of all. `show` is called on the thread of the door for each
-    /// request, so it must be quick and must not block. If it panics, the rest is left out. The
-    /// paths of the door itself, such as `metrics`, go before those of sections.
+    /// request, so it must be quick and must not block. If it panics, the rest is left out. If a
+    /// section has the path of a page of the door itself, such as `metrics`, the door shows its own
+    /// page.
     ///
     /// ```
     /// use procession::{Context, run, start};

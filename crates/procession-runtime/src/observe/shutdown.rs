@@ -1,5 +1,5 @@
 //! The shutdown of a scheduler. It uses the kernel and the observers: it ends the processes, and
-//! lists those that have not ended.
+//! lists the processes that have not ended.
 
 use std::time::Duration;
 
@@ -25,22 +25,21 @@ impl Scheduler {
     /// 1. From the beginning, only processes of this scheduler can spawn.
     /// 2. Cancels every process except the caller. Processes that are asked
     ///    ([`OnCancel`](crate::OnCancel)) may clean up with any number of steps, messages, timers
-    ///    and new processes. The others are dropped once the processes that spawned them have
-    ///    ended. If that is the caller, or no process of this scheduler, they are dropped at once.
-    ///    A process that is spawned from now on is cancelled once the process that spawned it has
-    ///    ended, whatever the effect.
-    ///    A supervisor stops its children in order, and they have until `deadline`, unless their
-    ///    [`Stop`](crate::supervisor::Stop) says otherwise.
-    ///    Each process of [`spawn`](crate::spawn()) that is dropped is counted, because it might be
-    ///    the connection of a client ([`Unfinished::dropped`]).
-    /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of it is
-    ///    reserved for this, at most 100 ms.
+    ///    and new processes. All other processes are dropped once the processes that spawned them
+    ///    have ended. If the spawner is the caller, or no process of this scheduler, they are
+    ///    dropped immediately. A process that is spawned from now on is cancelled once the process
+    ///    that spawned it has ended, whatever the effect. A supervisor stops its children in order,
+    ///    and they have until `deadline`, unless their [`Stop`](crate::supervisor::Stop) says
+    ///    otherwise. Each process of [`spawn`](crate::spawn()) that is dropped is counted, because
+    ///    it might be the connection of a client ([`Unfinished::dropped`]).
+    /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of
+    ///    `deadline` is reserved for this, at most 100 ms.
     /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler.
     /// 5. Returns when all processes and these writes have ended, or when `deadline` has passed.
     ///
     /// You may await this anywhere, for example in a process of another scheduler, or in another
-    /// runtime. A write that never ends does not hold it up beyond `deadline`, because a thread of
-    /// its own keeps the time once the scheduler has ended. On the test clock it waits until the
+    /// runtime. A write that never ends does not hold it up beyond `deadline`, because a separate
+    /// thread keeps the time once the scheduler has ended. On the test clock it waits until the
     /// writes have ended, because that clock stands still until then.
     ///
     /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits

@@ -34,8 +34,8 @@ pub struct Snapshot {
     /// All processes that are not forgotten, by slot. An ended process is included while its result
     /// waits.
     pub processes: Vec<ProcessSnapshot>,
-    /// Processes that no worker holds: those that came from outside, and those that did not fit
-    /// into a worker's queue.
+    /// Processes that no worker holds: processes that were made ready outside of the workers, and
+    /// processes that did not fit into a worker's queue.
     pub global_queue: usize,
     /// Number of processes started so far.
     pub spawned: u64,
@@ -52,11 +52,11 @@ pub struct Snapshot {
     /// [kept](crate::supervisor::ChildSpec::keep_mailbox) for the next process of a child is not
     /// counted until it is clear that no process takes it over.
     pub messages_discarded: u64,
-    /// The timers of all workers together, and those set by other threads.
+    /// The timers of all workers together, and the timers set by other threads.
     pub timers: TimerSnapshot,
     /// How late timers fired: the number of firings in each of 21 buckets, with the greatest time
     /// after the deadline that belongs there. The bounds are powers of two from 16 us to 8.6 s; the
-    /// last bucket has all later ones, and the bound [`Duration::MAX`].
+    /// last bucket has all later firings, and the bound [`Duration::MAX`].
     pub timer_lateness: Vec<(Duration, u64)>,
     /// The registered descriptors, and the polls of the kernel.
     pub descriptors: DescriptorSnapshot,
@@ -100,7 +100,7 @@ pub struct TimerSnapshot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DescriptorSnapshot {
-    /// Number of descriptors registered now: sockets, and those wrapped in
+    /// Number of descriptors registered now: sockets, and descriptors wrapped in
     /// [`Readiness`](crate::net::Readiness).
     pub registered: usize,
     /// Number of polls of the kernel, with and without waiting.
@@ -157,19 +157,20 @@ pub struct ProcessSnapshot {
     /// What it waits for, if it waits.
     pub waiting: Waiting,
     /// Number of messages sent to it and not received yet. If a process receives and another sends
-    /// during the call, messages under way may be missed or counted too much. If an unbounded
-    /// mailbox holds more than 65536 messages, the number may be too small by as many for a moment.
+    /// during the call, messages under way may be missed or counted twice. If an unbounded mailbox
+    /// holds more than 65536 messages, the number may be up to 65536 less than the true length for
+    /// a moment.
     pub mailbox: u32,
-    /// The greatest length of the mailbox, of those that the process found when it looked and of
-    /// now.
+    /// The greatest known length of the mailbox: its length now, and the lengths that the process
+    /// found when it looked.
     pub mailbox_high_water: u32,
     /// Number of messages that it has received, modulo 2^32. The full rounds are in
     /// [`Snapshot::messages_received`].
     pub received: u32,
     /// The state of its mailbox, if that is bounded.
     pub bounded: Option<MailboxSnapshot>,
-    /// Number of dispatches: its steps, and those in which a state machine found none of the events
-    /// that it waits for.
+    /// Number of dispatches: its steps, and dispatches in which a state machine found no event that
+    /// it waits for.
     pub steps: u32,
 }
 
@@ -236,7 +237,7 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
     take_with(shared, || {
         let in_steps = in_steps(shared);
         each(shared, |slot, seen| {
-            // A complete process without a handle is forgotten, even if there are addresses of it.
+            // A complete process without a handle is forgotten, even if it still has addresses.
             (!seen.is_complete() || seen.has_handle())
                 .then(|| process(slot, state(slot, seen, &in_steps)))
         })
@@ -263,7 +264,7 @@ pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
 
 fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) -> Snapshot {
     let total = |count: fn(&Stats) -> &crate::scheduler::stats::Count| shared.totals(count);
-    // In this order, so that no difference comes out too small.
+    // In this order, so that no difference is smaller than the true one.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);
     Snapshot {

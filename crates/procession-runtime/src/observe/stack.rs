@@ -40,7 +40,7 @@ const SAMPLE_LOOKS: u32 = 200;
 pub enum StackSource {
     /// The process waits. There is one stack for each waker that it has left.
     Wait,
-    /// The process runs one long step. There is one stack: that of its thread.
+    /// The process runs one long step. There is one stack: the stack of its thread.
     Step,
 }
 
@@ -71,7 +71,7 @@ impl ProcessStack {
     }
 
     /// Returns the stacks, each with the innermost call first. The calls of the runtime at both
-    /// ends are left out, if the program has symbols. An inlined function has a frame of its own,
+    /// ends are left out, if the program has symbols. An inlined function has a separate frame,
     /// with the address of its caller.
     ///
     /// # Blocking
@@ -125,7 +125,7 @@ impl Scheduler {
     /// [`stack_timeout`](Self::stack_timeout).
     ///
     /// # Errors
-    /// As those of [`stack_timeout`](Self::stack_timeout).
+    /// The errors of [`stack_timeout`](Self::stack_timeout).
     pub async fn stack(&self, pid: Pid) -> Result<ProcessStack, AskError> {
         self.stack_timeout(pid, ANSWER_TIMEOUT).await
     }
@@ -137,7 +137,7 @@ impl Scheduler {
     /// through the futures that contain it. This works with any future, and for coroutines. A
     /// future that a combinator does not poll in that step, such as a child of `FuturesUnordered`
     /// that was not woken, is missing. A process that is ready notes its stacks at its next wait,
-    /// and one that is suspended after its suspension.
+    /// and a suspended process notes its stacks after its suspension.
     ///
     /// A state machine has a stack only in a step. If a process stays in one step, its thread is
     /// interrupted by a signal, `SIGURG`, and its stack is copied (on Linux, on x86-64 and
@@ -221,7 +221,7 @@ pub(crate) async fn stack(
         let is_another = watch.note(step);
         if let Some(step) = step.filter(|_| watch.looks >= STEP_LOOKS)
             && let Some(stack) = stack_of_step(step).await
-            // Otherwise the step has ended, and the stack is that of another.
+            // Otherwise the step has ended, and the stack belongs to another step.
             && step_of(shared, pid.slot()) == Some(step)
         {
             return Ok(ProcessStack { pid, source: StackSource::Step, stacks: vec![stack] });

@@ -66,9 +66,9 @@ impl Laws<'_> {
         (0..self.0.table().used()).filter_map(|index| self.0.table().pin_any(index))
     }
 
-    /// Returns `true` if each process that is ready has one queue entry, while no worker runs.
-    /// Those that are bound to a worker are left out, since only that worker sees all their
-    /// entries, and so are those of which the requests have the entry.
+    /// Returns `true` if each process that is ready has one queue entry, while no worker runs. A
+    /// process that is bound to a worker is left out, because only that worker sees all its
+    /// entries. A process is also left out if its entry is held by its requests.
     fn have_ready_processes_one_entry(&self) -> bool {
         let is_queued = |slot: &SlotRef| {
             slot.state.see().phase() == ProcessPhase::Active
@@ -81,7 +81,8 @@ impl Laws<'_> {
         ready == lifo_slots + queued + self.0.queues.len()
     }
 
-    /// Returns a monitor that breaks its law, if any: each tells of the end of its process.
+    /// Returns a monitor that breaks its law, if any. The law: each monitor reports the end of its
+    /// process.
     fn broken_monitor(&self) -> Option<String> {
         let os = self.0.world.simulated()?;
         self.existing().find_map(|slot| {
@@ -125,9 +126,9 @@ impl Laws<'_> {
 
 impl Subject for Shared {
     fn deadline(&self) -> u64 {
-        // The timers of a worker that stalls wait for the watchdog. Those of a worker in a blocking
-        // section, or whose permit was revoked, do not, as long as another one can be woken for
-        // them.
+        // The timers of a worker that stalls wait for the watchdog. The timers of a worker in a
+        // blocking section, or with a revoked permit, do not wait, as long as another worker can be
+        // woken for them.
         let stalls = |(number, seat): (u32, &Seat)| {
             seat.step.load(Relaxed) % 2 == 1
                 && !seat.in_section.load(Relaxed)
@@ -237,7 +238,7 @@ impl Subject for Shared {
         let seat = self.all_seats().nth(worker as usize)?;
         let index = seat.running.load(Relaxed).checked_sub(1)?;
         // Where each operation is a point, a pin makes the stores of its thread visible. A run must
-        // be the same whether its story is told or not.
+        // be the same whether its story is written or not.
         #[cfg(procession_sim)]
         return Some(sim::name(self.table().slot(index)?.pid()));
         #[cfg(not(procession_sim))]

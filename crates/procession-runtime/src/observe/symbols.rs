@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::report::CrashReport;
 
-/// Parts of the names of the functions that note a stack, and of those that begin a panic.
+/// Parts of the names of the functions that note a stack, and of the functions that begin a panic.
 const INNER: &[&str] = &[
     "procession_runtime::process::stack_notes::",
     "<core::task::wake::Waker as core::clone::Clone>",
@@ -25,7 +25,7 @@ const OUTER: &str = "procession_runtime::process::body::Body>::step";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackFrame {
-    /// The address to which the call returns, or that of the next instruction.
+    /// The address to which the call returns, or the address of the next instruction.
     pub address: usize,
     /// The name of the function, if the program has symbols.
     pub function: Option<String>,
@@ -51,9 +51,9 @@ impl fmt::Display for StackFrame {
 
 impl CrashReport {
     /// Returns the calls on the stack of the panic, the innermost first. The functions that begin a
-    /// panic and those of the runtime are left out, if the program has symbols. Empty if the
-    /// process did not panic, or if its [backtrace](crate::Builder::panic_backtraces) was not
-    /// taken. At most 128 addresses are kept, each of which can be that of several inlined
+    /// panic and the functions of the runtime are left out, if the program has symbols. Empty if
+    /// the process did not panic, or if its [backtrace](crate::Builder::panic_backtraces) was not
+    /// taken. At most 128 addresses are kept, each of which can belong to several inlined
     /// functions.
     ///
     /// # Blocking

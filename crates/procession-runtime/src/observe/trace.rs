@@ -5,8 +5,8 @@
 //!
 //! The event of a process that fails is in its span, which is therefore closed by the worker, and
 //! not with the step. If the process has no span, or its report was held until the span was closed,
-//! the event has none, and has the fields `pid` and `label` itself. The event of a supervisor is
-//! emitted in a step of it. A stall belongs to no span, because the watchdog finds it.
+//! the event has no span, and has the fields `pid` and `label` itself. The event of a supervisor is
+//! emitted in a step of the supervisor. A stall belongs to no span, because the watchdog finds it.
 //!
 //! Each fact is in an event once: as a field, or in the message. `spawned_at` and the figures of
 //! the process are there if a subscriber takes events of the level `TRACE` and the target

@@ -12,7 +12,7 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 
 /// The most processes of one kind that the text of an [`Unfinished`] names. The text goes to a log,
-/// where a line for each of ten thousand connections would hide the others.
+/// where ten thousand lines, for example one for each connection, would hide the other kinds.
 const NAMED_MAX: usize = 8;
 
 /// A process that had not ended by the deadline of a
@@ -90,9 +90,10 @@ pub struct Unfinished {
     /// The processes that were terminated at the deadline. They may clean up
     /// ([`OnCancel::Ask`](crate::OnCancel::Ask)), and had not done so.
     ///
-    /// These are not in the list, because nothing of them is lost: a process whose cancel drops it,
-    /// a supervisor, a child with [`Stop::Kill`](crate::supervisor::Stop::Kill), and the connection
-    /// of an HTTP server, which counts its `requests`.
+    /// The following are not in the list, because no work is lost: a process that may be dropped
+    /// when it is cancelled, a supervisor, a child with
+    /// [`Stop::Kill`](crate::supervisor::Stop::Kill), and the connection of an HTTP server, which
+    /// counts its `requests`.
     pub terminated: Vec<UnfinishedProcess>,
     /// The processes that this and earlier shutdowns of the scheduler dropped where they waited,
     /// because [`spawn`](crate::spawn()) permits that by default, by the place of the spawn.
@@ -108,9 +109,9 @@ pub struct Unfinished {
     /// The number of requests that HTTP servers had begun, and that were cut off at the deadline
     /// before their clients had the whole answer.
     pub requests: u64,
-    /// The number of writes that were accepted on the scheduler and whose data the system does not
-    /// have: a helper thread is still writing, or the write has failed and nobody received the
-    /// error. See [`fs`](crate::fs#at-the-end).
+    /// The number of writes that were accepted on the scheduler but have not reached the system: a
+    /// helper thread is still writing, or the write has failed and nobody received the error. See
+    /// [`fs`](crate::fs#at-the-end).
     pub writes: usize,
     /// The number of messages to other nodes that were accepted and may be lost, because a
     /// connection could not send them in time. See [`relay::Outgoing`](crate::relay::Outgoing).
@@ -139,8 +140,8 @@ impl Unfinished {
     }
 }
 
-/// Writes a line for each process, up to eight of a kind, one for each place at which dropped
-/// processes were spawned, up to eight, and one for each other number that is not 0.
+/// Writes one line for each process, up to eight of a kind; one line for each place at which
+/// dropped processes were spawned, up to eight; and one line for each further number that is not 0.
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Lines { f, is_first: true };

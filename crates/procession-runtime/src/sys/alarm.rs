@@ -1,4 +1,5 @@
-//! An alarm: the time until which one thread waits, which other threads may move meanwhile.
+//! An alarm: the time until which one thread waits. Other threads may change the time during the
+//! wait.
 //!
 //! On the real clock it is a timer with a descriptor (timerfd), so that the thread does not wake
 //! when its time moves. Without a descriptor, and in a simulated system, the thread wakes for each
@@ -40,7 +41,7 @@ impl Alarm {
         Self { timer, at: AtomicU64::new(NEVER), parker: Parker::default() }
     }
 
-    /// Moves the time. The caller lets no other thread do so at once.
+    /// Moves the time. The caller lets no other thread do so concurrently.
     pub(crate) fn set(&self, when: u64) {
         // Relaxed: a waiting thread that sees an older time is woken by what follows, and looks
         // again.
@@ -59,7 +60,8 @@ impl Alarm {
         self.at.load(Relaxed) > when
     }
 
-    /// Waits until the time has come, or until the timer says so, whose clock may be ahead.
+    /// Waits until the time is reached, or until the timer rings. The clock of the timer may be
+    /// ahead.
     pub(crate) fn wait(&self, world: &World) {
         loop {
             // Relaxed: as in `set`.
@@ -82,7 +84,8 @@ impl Alarm {
     }
 }
 
-/// Starts a timer, or stops it if the time never comes. A time that has passed comes at once.
+/// Starts a timer, or stops it if the time is `NEVER`. If the time has passed, the timer rings
+/// immediately.
 fn start(timer: &OwnedFd, when: u64) -> rustix::io::Result<()> {
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let at = match when {
@@ -123,7 +126,7 @@ mod tests {
         }
     }
 
-    /// A sandbox may emulate the timer with another clock than the one that threads read.
+    /// A sandbox may emulate the timer with another clock than the clock that threads read.
     #[test]
     fn a_timer_that_rings_early_is_not_waited_for_again() {
         let world = World::real(Some(0));

@@ -3,18 +3,19 @@
 //! # Rejected
 //! - `epoll_pwait2`, for timeouts finer than a millisecond. Kernels before 5.11 and some
 //!   system-call filters refuse it, and some of these filters kill the program. It would need a
-//!   probe and a second way beside it. `rustix` offers it only with a feature that would apply to
-//!   all other crates of the program. `ppoll` on the epoll descriptor takes nanoseconds on every
-//!   kernel. A wait with a deadline that ends by an event costs one more call, of 0.1 us. A wait
-//!   that ends by its deadline, or has none, costs no more.
+//!   probe and a second way for these kernels. `rustix` offers it only with a feature that would
+//!   apply to all other crates of the program. `ppoll` on the epoll descriptor takes nanoseconds on
+//!   every kernel. A wait with a deadline that ends by an event costs one more call, of 0.1 us. A
+//!   wait that ends by its deadline, or has no deadline, costs no more.
 //! - A timerfd: 0.4 us for each deadline, and a descriptor.
-//! - Few events per call for a busy worker: 32. (Users of tokio found 1024 too many, and 8 enough.)
-//!   Ready descriptors then wait in the kernel's list, and each of many sockets is out of every
-//!   cache when its turn comes. With 256, a worker goes on with those that its own last steps have
-//!   made ready. With 1000 connections on one CPU, a round trip took 18.2 us with 32 and 14.0 to
-//!   14.5 us with 256; on two CPUs, it took 0.83 of the time. The price is less even latency: on
-//!   two CPUs, p99 was 12 to 15 ms with 32, and 28 to 35 ms with 256, as with tokio. What is
-//!   deferred meanwhile comes back through the worker's fairness, not through this number.
+//! - Few events per call for a busy worker: 32. (Users of tokio found 1024 more than needed, and 8
+//!   enough.) Ready descriptors then wait in the kernel's list, and when it is the turn of a
+//!   socket, no cache contains the socket any more. With 256, a worker continues with the sockets
+//!   that its own last steps have made ready. With 1000 connections on one CPU, a round trip took
+//!   18.2 us with 32 and 14.0 to 14.5 us with 256; on two CPUs, it took 0.83 of the time. The price
+//!   is less even latency: on two CPUs, p99 was 12 to 15 ms with 32, and 28 to 35 ms with 256, as
+//!   with tokio. The worker's fairness, and not this number, bounds how long other work is
+//!   deferred.
 
 use std::fmt;
 use std::io;
@@ -89,16 +90,16 @@ impl Kernel {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// Wakes the thread that waits, or else the next one that will wait.
+    /// Wakes the thread that waits, or else the next thread that will wait.
     pub(crate) fn ring(&self) {
         // Ignored: it fails only after 2^64 - 2 rings without a silencing, and then the bell rings
         // already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Waits for events for at most `timeout`, and adds at most [`BATCH_MAX`] of them to `events`.
-    /// `None` waits without a limit. Events that have already happened are returned at once. The
-    /// wait may end early without events, because of the bell or a signal.
+    /// Waits for events for at most `timeout`, and adds at most [`BATCH_MAX`] events to `events`.
+    /// `None` waits without a limit. Events that have already happened are returned immediately.
+    /// The wait may end early without events, because of the bell or a signal.
     pub(crate) fn wait(
         &self,
         timeout: Option<Duration>,
@@ -127,8 +128,8 @@ impl Kernel {
             Ok((happened, _)) => {
                 events.extend(happened.iter().filter_map(translate));
                 if waits && happened.iter().any(|event| event.data.u64() == BELL) {
-                    // Ignored: another waiting thread was faster. A ring after that wakes once too
-                    // often.
+                    // Ignored: another waiting thread was faster. A ring after that causes one
+                    // wake-up without need.
                     let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
                 }
             }
@@ -147,16 +148,16 @@ impl Kernel {
         }
         let how = os.fault(CallFault::Events, 5);
         let mut buffer = [const { MaybeUninit::uninit() }; BATCH_MAX];
-        // One event at a time: the others come later.
+        // One event at a time: later calls return the remaining events.
         let room = if how == 1 { &mut buffer[..1] } else { &mut buffer[..] };
         let (happened, _) = epoll::wait(&self.epoll, room, Some(&AT_ONCE))?;
         let first = events.len();
         events.extend(happened.iter().filter_map(translate));
         match how {
             2 => events[first..].reverse(),
-            // Each event comes twice.
+            // Each event is reported twice.
             3 => events.extend_from_within(first..),
-            // The other direction is reported, too, although it may not be ready.
+            // The other direction is reported as well, although it may not be ready.
             4 => events[first..].iter_mut().for_each(|event| {
                 (event.read, event.write) = (true, true);
             }),

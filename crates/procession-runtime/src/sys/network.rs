@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// A network. Its sockets are descriptors of the real system, of which it holds the other ends, so
 /// that reading, writing, waiting and closing are the system's calls.
 ///
-/// A method that gets a socket of another kind, such as one that a library has made, returns
-/// `None`.
+/// A method that gets a socket of another kind, for example a socket that a library has made,
+/// returns `None`.
 pub trait Network {
     /// Returns the addresses that a name and a port stand for. Blocks the thread.
     ///
@@ -62,7 +62,7 @@ pub trait Network {
     /// Returns a socket that holds the options of a connection.
     fn options(&self, socket: BorrowedFd<'_>) -> Option<Arc<TcpStream>>;
 
-    /// A program is about to close a socket. This closes all duplicates of the descriptor, too.
+    /// A program is about to close a socket. This also closes all duplicates of the descriptor.
     fn close(&self, socket: BorrowedFd<'_>);
 
     /// A socket becomes one of std. From now on, [`close`](Self::close) is not called for it.
@@ -76,11 +76,11 @@ pub struct DatagramAddress([u8; Self::LENGTH]);
 impl DatagramAddress {
     /// The length in bytes.
     pub const LENGTH: usize = 19;
-    /// What is too short for a datagram with its address. It only wakes a program that waits to
-    /// read, since the network has an [error](Network::error) for it.
+    /// Shorter than a datagram with its address. It only wakes a program that waits to read,
+    /// because the network has an [error](Network::error) for the program.
     pub const NO_DATAGRAM: &[u8] = &[0];
 
-    /// Encodes an address, or that of the peer.
+    /// Encodes an address. `None` is the address of the peer.
     pub fn encode(address: Option<SocketAddr>) -> Self {
         let mut bytes = [0; Self::LENGTH];
         if let Some(address) = address {
@@ -99,13 +99,14 @@ impl DatagramAddress {
         Self(bytes)
     }
 
-    /// Takes the address from the beginning of a datagram. `None` is a datagram that is too short.
+    /// Takes the address from the beginning of a datagram. Returns `None` if the datagram is
+    /// shorter than an address.
     pub fn take(datagram: &[u8]) -> Option<(Self, &[u8])> {
         let (address, rest) = datagram.split_first_chunk()?;
         Some((Self(*address), rest))
     }
 
-    /// Returns the address, unless it is that of the peer.
+    /// Returns the address, or `None` if it is the address of the peer.
     pub fn decode(self) -> Option<SocketAddr> {
         let bytes = self.0;
         let ip = match bytes[0] {

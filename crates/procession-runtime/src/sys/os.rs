@@ -97,7 +97,7 @@ pub trait Os: Send + Sync + fmt::Debug {
     fn panics(&self, process: Pid) -> bool;
 
     /// User code has panicked, in a step of this process or elsewhere, and the scheduler has caught
-    /// it. `message` is that of the panic.
+    /// it. `message` is the message of the panic.
     fn panicked(&self, process: Option<Pid>, message: &str);
 
     /// Returns the processor time in nanoseconds that a thread has used, and its activity, or
@@ -127,7 +127,7 @@ pub trait Os: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns `true` if the program may write files, such as those of a recorder.
+    /// Returns `true` if the program may write files, such as the files of a recorder.
     fn keeps_files(&self) -> bool {
         false
     }
@@ -135,8 +135,8 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// The runtime has broken a law.
     fn broken(&self, _law: &str) {}
 
-    /// A process is told of an end by the monitor with this number. Returns `false` if that monitor
-    /// has told it before.
+    /// The monitor with this number notifies its process of an end. Returns `false` if that monitor
+    /// has done so before.
     fn tell(&self, _monitor: u64) -> bool {
         true
     }
@@ -193,8 +193,8 @@ pub trait Subject: Send + Sync {
     /// Returns the earliest deadline of a timer, or `u64::MAX`.
     fn deadline(&self) -> u64;
 
-    /// Returns the law that the scheduler breaks, if any, at a moment when all of its threads wait
-    /// and none of them is about to run.
+    /// Returns the law that the scheduler breaks, if any, at a moment when all its threads wait and
+    /// none is about to run.
     fn broken_law(&self) -> Option<String>;
 
     /// Returns the law that the scheduler breaks, if any, at a moment when each of its threads
@@ -252,7 +252,7 @@ mod simulated {
         EnteredSystem(HERE.replace(Some(os)), before)
     }
 
-    /// Tells the simulated system of the calling thread of a panic that was caught.
+    /// Reports a caught panic to the simulated system of the calling thread.
     fn tell_panic(message: &str) {
         if let Some(os) = here() {
             os.panicked(crate::current_pid(), message);

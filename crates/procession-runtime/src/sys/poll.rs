@@ -151,8 +151,8 @@ pub(crate) fn add(together: &OwnedFd, descriptor: RawFd, events: i16) -> io::Res
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
         // A file, which is always ready for everything it can be ready for, so `ask_at_once` has
-        // found that nothing else was asked for. Or a descriptor that was closed meanwhile, which
-        // the next call reports.
+        // found that nothing else was asked for. Or a descriptor that was just closed, which the
+        // next call reports.
         Some(libc::EPERM | libc::EBADF) => Ok(()),
         _ => Err(error),
     }

@@ -24,8 +24,8 @@
 //!
 //! ## Checked by
 //! The tests below, and `tests/it/reports.rs` in child processes. Everything shared is plain data
-//! under one lock, so there is no model. The flag beside the lock only saves taking the lock: a
-//! thread that learned of an end sees what was pushed before it.
+//! under one lock, so there is no model. The flag outside the lock only saves taking the lock: a
+//! thread that learned of an end sees what was pushed before that end.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,9 +44,9 @@ pub(crate) const LINE_MAX: usize = 1024;
 
 /// The character that stands for text that was cut.
 const ELLIPSIS: char = '…';
-/// The maximum number of reports that are written in one second. It is that of stalls.
+/// The maximum number of reports that are written in one second. Stalls have the same maximum.
 const REPORTS_PER_SECOND: u32 = 10;
-/// The maximum number of lines that wait: those of half a minute.
+/// The maximum number of lines that wait, enough for half a minute.
 const LINES_MAX: usize = 256;
 const SECOND: u64 = 1_000_000_000;
 /// The time after which the idle writer thread ends.
@@ -87,8 +87,8 @@ pub(crate) fn line_of(text: &dyn fmt::Display) -> String {
     line
 }
 
-/// Writes a report to standard error, soon and from another thread. A simulated system has no
-/// standard error: a campaign repeats each failure many times, and tells it itself.
+/// Writes a report to standard error, soon and from another thread. In a simulated system, writes
+/// nothing, because a campaign repeats each failure many times, and reports it itself.
 pub(crate) fn write(world: &World, report: &dyn fmt::Display) {
     if !is_simulated(world) {
         WRITER.push(world, report);
@@ -138,8 +138,8 @@ struct WriterState {
     /// The time at which the current second began, and the number of lines admitted in it.
     second: u64,
     admitted: u32,
-    /// The number of lines that were too many in their second, and the time at which this is
-    /// written.
+    /// The number of lines that exceeded the maximum of their second, and the time at which this
+    /// number is written.
     withheld: u64,
     withheld_until: u64,
     /// Set if the number was written in the current second, at the wish of a flush.

@@ -3,7 +3,7 @@
 //! ## Invariants
 //! - `[mapped]` while `dl_iterate_phdr` calls back, the object that it passes stays mapped. A
 //!   segment that is readable and not writable is not changed, and its first `p_filesz` bytes are
-//!   those of a file that was mapped.
+//!   the bytes of a file that was mapped.
 
 use std::ptr;
 use std::slice;

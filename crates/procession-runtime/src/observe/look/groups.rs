@@ -18,7 +18,7 @@ const GROUPS_MAX: usize = 4096;
 /// Two addresses may be the same place; such groups are joined in the end.
 type Property = (usize, u8, u16);
 
-/// The sums of the groups, while a pass goes on.
+/// The sums of the groups, during a pass.
 pub(crate) struct LookGroups {
     key: GroupKey,
     numbers: BTreeMap<Property, usize>,
@@ -106,7 +106,7 @@ impl LookGroups {
         }
     }
 
-    /// Returns the largest groups by this key, and the number of processes in the others.
+    /// Returns the largest groups by this key, and the number of processes in the remaining groups.
     pub(crate) fn into_sorted(self, key: SortKey, top: usize) -> (Vec<ProcessGroup>, u64) {
         let mut groups = joined(self.groups);
         // Stable: equal groups stay in the order of their places.

@@ -28,8 +28,8 @@ impl Scheduler {
 
     /// Returns the supervisors that have children, with their children, by PID.
     ///
-    /// It asks no supervisor, and so answers even if none runs. A child has its last 8 ends: those
-    /// that the supervisor did not ask for.
+    /// It asks no supervisor, and so answers even if none runs. A child has its last 8 ends,
+    /// without the ends that the supervisor asked for.
     pub fn supervision(&self) -> Vec<SupervisorRow> {
         tree::supervision(self.shared())
     }

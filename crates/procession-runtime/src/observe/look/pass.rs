@@ -32,8 +32,8 @@ const MAILBOXES_KEPT: usize = 4096;
 struct InOrder<'a, T>(&'a [(ProcessKey, T)]);
 
 impl<T: Copy + Default> InOrder<'_, T> {
-    /// Returns the figure of a process that comes after all that were asked for before, or zero
-    /// if there is none.
+    /// Returns the figure of a process, or zero if there is none. The processes must be asked for
+    /// in their order.
     fn get(&mut self, key: ProcessKey) -> T {
         while let Some((&(first, figure), rest)) = self.0.split_first() {
             if first > key {
@@ -48,7 +48,7 @@ impl<T: Copy + Default> InOrder<'_, T> {
     }
 }
 
-/// The longest mailboxes that the pass has met, the shortest of them on top.
+/// The longest mailboxes that the pass has met, the shortest on top.
 #[derive(Default)]
 struct LongestMailboxes(BinaryHeap<Reverse<(u32, ProcessKey)>>);
 
@@ -74,7 +74,7 @@ impl LongestMailboxes {
     }
 }
 
-/// The best candidates for the rows, the worst of them on top. Of equals, the first is better.
+/// The best candidates for the rows, the worst candidate on top. Of equals, the first is better.
 struct Top {
     heap: BinaryHeap<Reverse<(i64, Reverse<ProcessKey>)>>,
     max: usize,
@@ -224,7 +224,7 @@ impl<'a> LookScan<'a> {
     /// Returns the figures of a process, unless it has ended and is forgotten.
     fn figure(&self, slot: &Slot, known: KnownBefore) -> Option<ProcessFigures> {
         let seen = slot.state.see();
-        // A complete process without a handle is forgotten, even if there are addresses of it.
+        // A complete process without a handle is forgotten, even if it still has addresses.
         if seen.is_complete() && !seen.has_handle() {
             return None;
         }
@@ -270,8 +270,9 @@ impl<'a> LookScan<'a> {
     }
 }
 
-/// Returns the place where a process waits. If nothing of the runtime is waited for, the place is
-/// that of an earlier wait, unless the process is a coroutine, which notes each.
+/// Returns the place where a process waits. If nothing of the runtime is waited for, the place
+/// belongs to an earlier wait, unless the process is a coroutine, because a coroutine notes every
+/// wait.
 fn waited_at(slot: &Slot) -> Option<&'static Location<'static>> {
     let is_noted =
         slot.waiting.get().shown() != Waiting::default() || slot.kind().name == COROUTINE;

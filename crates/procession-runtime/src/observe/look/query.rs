@@ -20,7 +20,7 @@ const TOP_MAX: usize = 1000;
 /// how many.
 ///
 /// The filters of a query all have to match. By default, a query is about all processes, sorted by
-/// their [samples](SortKey::Samples), and returns at most 50 of them, without groups.
+/// their [samples](SortKey::Samples), and returns at most 50 processes, without groups.
 ///
 /// ```
 /// use procession::Scheduler;

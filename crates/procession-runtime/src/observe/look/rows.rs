@@ -85,8 +85,8 @@ impl ProcessRow {
 /// The number of processes that the search for a cycle follows.
 const CYCLE_MAX: usize = 1000;
 
-/// Returns `true` if a process waits for another one, that for a third, and so on, until one waits
-/// for the first, and none of them has another way to go on than a timeout or a cancel.
+/// Returns `true` if a process waits for another process, which waits for a third, and so on, until
+/// a process waits for the first, and if each can continue only by a timeout or a cancel.
 fn waits_for_itself(first: &Slot) -> bool {
     let table = first.shared().table();
     let mut at = stuck_behind(first);
@@ -114,7 +114,8 @@ pub(crate) fn short_label(slot: &Slot) -> Option<String> {
 }
 
 impl Baseline {
-    /// Returns the received messages and the steps of a process, if the view had a row of it.
+    /// Returns the received messages and the steps of a process, if the view had a row for the
+    /// process.
     fn row(&self, key: ProcessKey) -> Option<(u32, u32)> {
         let at = self.rows.binary_search_by_key(&key, |&(key, _)| key).ok()?;
         Some(self.rows[at].1)
@@ -135,10 +136,10 @@ fn key_of(row: &ProcessRow) -> ProcessKey {
 impl View {
     /// Returns this view with the differences to an earlier view of the same scheduler.
     ///
-    /// The rows and groups stay in their order. The samples and the growth are those of the window
-    /// between the two. They are exact for processes that one of the two views has met: each view
-    /// remembers the samples of 4096 processes and the lengths of 4096 mailboxes, the largest of
-    /// each. [`Query::since`](super::query::Query::since) sorts by the differences.
+    /// The rows and groups stay in their order. The samples and the growth are counted in the
+    /// window between the two views. They are exact for processes that one of the two views has
+    /// met: each view remembers the samples of 4096 processes and the lengths of 4096 mailboxes,
+    /// the largest of each. [`Query::since`](super::query::Query::since) sorts by the differences.
     ///
     /// The figures of groups are not changed.
     #[must_use]

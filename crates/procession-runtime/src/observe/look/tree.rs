@@ -26,7 +26,7 @@ pub struct SupervisorRow {
     pub name: Option<Arc<str>>,
     /// The supervisor of the supervisor, if there is one.
     pub supervisor: Option<Pid>,
-    /// Its children: those that have a process, and those that have ended and are kept.
+    /// Its children: all children that have a process, and all ended children that are kept.
     pub children: Vec<SupervisedRow>,
     /// Number of children that are not listed. At most 1000 are.
     pub left_off: usize,

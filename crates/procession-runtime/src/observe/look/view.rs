@@ -31,7 +31,7 @@ pub struct View {
     pub rows: Vec<ProcessRow>,
     /// The groups of all processes that the query is about, the largest first by the query's key.
     pub groups: Vec<ProcessGroup>,
-    /// Number of processes in groups that are not in the list, because there are too many.
+    /// Number of processes in groups that are not in the list, because the list is limited.
     pub left_off: u64,
     pub(crate) baseline: Arc<Baseline>,
 }
@@ -49,7 +49,7 @@ impl View {
 pub(crate) struct Baseline {
     /// The number of looks of the watchdog.
     pub(crate) looks: u64,
-    /// When the first of them was.
+    /// The time of the first look.
     pub(crate) began: Option<u64>,
     /// The samples, by process.
     pub(crate) samples: Figures<SampleSum>,
@@ -107,8 +107,8 @@ pub struct ProcessRow {
     pub memory: MemoryUse,
 }
 
-/// The processor time of a process, by samples: each look of the watchdog that finds a worker in a
-/// step of it counts for the time since the look before.
+/// The processor time of a process, by samples. If the watchdog finds a worker in a step of the
+/// process, the sample counts for the time since the watchdog's previous look.
 ///
 /// Blocking sections do not count. Without a watchdog, there are no samples: on a test clock, and
 /// if [`Builder::watchdog`](crate::Builder::watchdog) is off.
@@ -133,9 +133,9 @@ pub struct ProcessWait {
     /// The reasons, perhaps several.
     pub reasons: Waiting,
     /// Where the program waits: the call that made the future. If it waits for several things, this
-    /// is the last of them. A handle that is awaited itself shows the place of the spawn, and
-    /// a oneshot channel the call that made it. `None` if the future does not belong to the
-    /// runtime, and for the handle of a job of a pool.
+    /// is the last call. A handle that is awaited itself shows the place of the spawn, and a
+    /// oneshot channel the call that made it. `None` if the future does not belong to the runtime,
+    /// and for the handle of a job of a pool.
     pub place: Option<&'static Location<'static>>,
     /// The process that it waits for, if that is known: the callee of a call, the process that is
     /// to end, the holder of a lock, the owner of a full mailbox.
@@ -190,6 +190,6 @@ pub struct ProcessGroup {
     pub growth: i64,
     /// Sum of the bytes of memory that are known.
     pub memory: u64,
-    /// The longest time for which one of them has waited at least.
+    /// The time for which the process that has waited longest has waited at least.
     pub oldest_wait: Duration,
 }

@@ -19,9 +19,9 @@ struct BusyMark {
     busy: Vec<u64>,
 }
 
-/// The begin of the window, and of the next one. A window begins at an earlier reading that is at
-/// least a second old, or at the first one. So readings that come close to each other do not spoil
-/// each other's figures.
+/// The begin of the window, and of the next window. A window begins at the first reading, or at an
+/// earlier reading that is at least a second old. So readings that follow shortly after another do
+/// not spoil the figures.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BusyWindow {
     begin: BusyMark,

@@ -56,7 +56,7 @@ pub(crate) struct Family {
     pub(super) read: fn(&Reading<'_>, &mut Series<'_>),
 }
 
-/// The labels of a series, besides that of the scheduler.
+/// The labels of a series, without the label of the scheduler.
 pub(crate) type Labels<'a> = [(&'static str, &'a str)];
 
 /// A receiver of metrics.
@@ -146,8 +146,8 @@ pub(super) struct Reading<'a> {
     pub(super) took: Duration,
 }
 
-/// The least values that sums may have from now on. A sum over counters of many threads, some of
-/// which move from one place to another meanwhile, could otherwise fall.
+/// The least values that sums may have from now on. Without them, a sum could fall, because it adds
+/// counters of many threads while some counts move from one counter to another.
 #[derive(Debug, Default)]
 pub(super) struct Floors(Mutex<BTreeMap<&'static str, u64>>);
 
