@@ -1,4 +1,5 @@
-//! Who may run, who sleeps and who wakes whom, who drives the poller, and how a scheduler ends.
+//! Which thread runs, which threads sleep and which thread wakes them, which thread drives the
+//! poller, and how a scheduler ends.
 
 pub mod dependents;
 pub mod driver;

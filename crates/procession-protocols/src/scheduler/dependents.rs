@@ -4,10 +4,10 @@
 //!
 //! ## Problem
 //! A shutdown asks a process to end. The process cleans up, and awaits a helper that it has
-//! spawned. If the shutdown dropped the helper at once, the clean-up would fail. So the helper is a
-//! *dependent*: it is cancelled when its parent ends. So is a process that is asked to end, if its
-//! parent spawns it after the shutdown has begun. The parent may end just while the helper is noted
-//! down. Then no end would come to cancel the helper.
+//! spawned. If the shutdown dropped the helper immediately, the clean-up would fail. So the helper
+//! is a *dependent*: it is cancelled when its parent ends. So is a process that is asked to end, if
+//! its parent spawns it after the shutdown has begun. The parent may end just while the helper is
+//! noted down. Then no end would follow to cancel the helper.
 //!
 //! ## States
 //! One table under a lock, with at most one entry for each slot. An entry names the child and its
@@ -61,7 +61,7 @@ type SlotIdentity = (u32, NonZeroU32);
 pub struct Dependent {
     /// The process that is cancelled.
     pub child: SlotIdentity,
-    /// The process whose end is the reason.
+    /// The process that has to end first.
     pub parent: SlotIdentity,
 }
 

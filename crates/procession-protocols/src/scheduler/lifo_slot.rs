@@ -5,7 +5,7 @@
 //! ## Problem
 //! A process that wakes another and then waits should hand over to it immediately, on warm caches.
 //! To announce the woken process to the other workers would separate every such pair. To hide it
-//! strands the woken process behind a waker that goes on computing. Besides, the owner uses the
+//! strands the woken process behind a waker that continues to compute. Besides, the owner uses the
 //! slot for each message, and a read-modify-write would be a tenth of all its work, while other
 //! workers take something only rarely.
 //!
@@ -26,10 +26,10 @@
 //!   CAS from that process to null · `Retreat` raids - 1.
 //!
 //! ## Why it works
-//! Either the light fence of the owner comes first, or the heavy fence of the thief. If the light
-//! one does, the thief sees that the owner is at the entry, and goes without; or that the owner has
-//! left, and then sees what the owner left there. If the heavy one does, the owner sees the raid,
-//! and swaps. So while a thief looks at the entry, all changes of it are read-modify-writes of one
+//! Either the light fence of the owner or the heavy fence of the thief is first. If the light fence
+//! is first, the thief sees that the owner is at the entry, and goes without; or that the owner has
+//! left, and then sees what the owner left there. If the heavy fence is first, the owner sees the
+//! raid, and swaps. So while a thief looks at the entry, all changes are read-modify-writes of one
 //! word, and an entry is taken once. If the process left and came back between `look` and `steal`,
 //! the thief still takes the one entry that is there now. The entry is released by the owner and
 //! acquired by `steal`: a process goes to the thief with all that its steps have done.
@@ -106,7 +106,7 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         }
     }
 
-    /// Owner: puts an entry in, and returns the one that was there.
+    /// Owner: puts an entry in, and returns the previous entry.
     #[inline]
     pub fn set(&self, process: NonNull<T>) -> Option<NonNull<T>> {
         self.replace(process.as_ptr())
@@ -201,7 +201,8 @@ mod models {
     type Process = UnsafeCell<u32>;
 
     fn step(process: &Process) {
-        // SAFETY: the entry of a process gives the right to it, which is what the model checks.
+        // SAFETY: only the holder of the entry of a process accesses the process, which is what the
+        // model checks.
         process.with_mut(|steps| unsafe { *steps += 1 });
     }
 
@@ -212,7 +213,7 @@ mod models {
                 Arc::new((LifoSlot::<Process, MUTATION>::with_fences(has_fences), processes));
             let (next, processes) = &*shared;
             let run = |entry: NonNull<Process>| {
-                // SAFETY: it was made of one of them.
+                // SAFETY: it was made of one of the two processes.
                 step(unsafe { entry.as_ref() });
             };
             step(&processes[0]);
@@ -221,7 +222,7 @@ mod models {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let (next, _) = &*shared;
-                    // SAFETY: it was made of one of them.
+                    // SAFETY: it was made of one of the two processes.
                     next.steal(next.look()).map(|entry| step(unsafe { entry.as_ref() })).is_some()
                 })
             };
@@ -248,7 +249,7 @@ mod models {
             assert!(next.set(NonNull::from(process)).is_none());
             let thieves = [(); 2].map(|()| {
                 let shared = Arc::clone(&shared);
-                // SAFETY: it was made of it.
+                // SAFETY: it was made of the process.
                 let run = |entry: NonNull<Process>| step(unsafe { entry.as_ref() });
                 thread::spawn(move || u32::from(shared.0.steal(shared.0.look()).map(run).is_some()))
             });

@@ -18,15 +18,15 @@
 //! ## Steps
 //! - `Tick`, before each dispatch: count down, and compare the beacon with the last value seen.
 //! - `Look`, when the count is over or the beacon has changed: read the clock, derive the mean
-//!   duration of the steps since the last read, and choose `every` so that the next look comes 250
-//!   us later at that mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice its
+//!   duration of the steps since the last read, and choose `every` so that the next look is 250 us
+//!   later at that mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice its
 //!   previous value. At the maximum, with an unchanged beacon, `Look` does not read the clock: it
 //!   only counts the dispatches.
 //! - `Serve`, when a look finds that [`FAIRNESS`] dispatches or [`SERVE_EVERY`] have passed since
 //!   the last service: take shares of the queues behind the rings, fire due timers, poll
 //!   descriptors, and note how many woken and how many continued processes wait. These turns are
-//!   *owed*: until they are had, woken processes, continued ones and the usual order of the search
-//!   alternate (`scheduler/worker.rs`).
+//!   *owed*: until they are had, woken processes, continued processes and the usual order of the
+//!   search alternate (`scheduler/worker.rs`).
 //!
 //! ## Why it works
 //! If steps take at least 250 us on average, the worker looks before every dispatch, so each source
@@ -75,8 +75,8 @@ const READ_EVERY: u64 = 250_000;
 /// The maximum number of dispatches between two looks if no watchdog writes the beacon.
 const UNWATCHED: u32 = 16;
 
-/// The time of the watchdog's last look, on a cache line of its own: every worker reads it before
-/// every dispatch.
+/// The time of the watchdog's last look. It has its own cache line, because every worker reads it
+/// before every dispatch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Beacon(AtomicU64);
@@ -216,7 +216,7 @@ impl Pace {
     }
 
     /// Determines whether steps are slow, over a window of at least [`SERVE_EVERY`]. One long step
-    /// among short ones does not make them slow.
+    /// among short steps does not make them slow.
     #[inline]
     fn judge(&self, dispatches: u32, passed: u64) {
         let (count, time) = self.window.get();
@@ -230,7 +230,7 @@ impl Pace {
     }
 
     /// Restarts the measurement after the worker has parked. The time since the last look is not
-    /// the time of steps, and earlier steps do not predict later ones. The worker reads the clock
+    /// the time of steps, and earlier steps do not predict later steps. The worker reads the clock
     /// at the next two boundaries.
     #[inline]
     pub fn resume(&self) {
@@ -273,7 +273,7 @@ pub enum NextTurn {
     Continued,
     /// The oldest process of the deque.
     Spawned,
-    /// Whichever the usual order of the search comes to.
+    /// The next process in the usual order of the search.
     Any,
 }
 
@@ -294,8 +294,8 @@ impl OwedTurns {
         self.is_any.get()
     }
 
-    /// Returns the next turn. Woken processes have every other turn, and continued ones every other
-    /// turn of those that are left. If the class has no process, the caller reports that with
+    /// Returns the next turn. Woken processes have every other turn, and continued processes every
+    /// other one of the remaining turns. If the class has no process, the caller reports that with
     /// [`none_left`](Self::none_left).
     #[inline]
     pub fn next(&self) -> NextTurn {

@@ -41,18 +41,18 @@
 //! If `PublishFence` is first, `Walk` sees the slot, and the waiter sees the count.
 //!
 //! An ending process that sees the word has a fence(SeqCst) before its look at the wakers, and the
-//! waiter has one after `Leave`. Those two are ordered as well: either the waiter sees the count,
-//! or the process finds the waker. So an end is noticed wherever it happens: on a worker that
-//! continues with other work, on a caller's thread that leaves its seat without parking, and on a
-//! thread that is no worker.
+//! waiter has one after `Leave`. These two fences are ordered as well: either the waiter sees the
+//! count, or the process finds the waker. So an end is noticed wherever it happens: on a worker
+//! that continues with other work, on a caller's thread that leaves its seat without parking, and
+//! on a thread that is no worker.
 //!
-//! `Watch` takes the place of `Enter` for a waiter of an open scheduler. Each poll passes a fence
-//! of its own, because another waiter that has set the flag may not have passed its fence yet. The
-//! flag is not cleared while a waker is left: `Unwatch` is in one critical section with the look
-//! that finds none, and `Watch` comes after `Leave`, which takes the same lock.
+//! `Watch` takes the place of `Enter` for a waiter of an open scheduler. Each poll passes a fence,
+//! even if another waiter has already set the flag, because that waiter may not have passed its
+//! fence yet. The flag is not cleared while a waker is left: `Unwatch` is in one critical section
+//! with the look that finds none, and `Watch` follows `Leave`, which takes the same lock.
 //!
 //! ## Allowed
-//! The walk may find the new process, too, and mark it. The thread that holds its entry ends it,
+//! The walk may also find the new process and mark it. The thread that holds its entry ends it,
 //! once.
 //!
 //! ## Rejected

@@ -5,12 +5,12 @@
 //! ## Problem
 //! A process may block its thread until a future is complete (`block_on`). If that was the last
 //! thread that its scheduler may have, no thread is left there to run what the future waits for.
-//! Two schedulers can do the same to each other: the last thread of one waits for the other, and
-//! the last thread of the other waits for the first. Longer cycles hang in the same way. The thread
-//! that would close the cycle must get an error instead.
+//! Two schedulers can also hang together: the last thread of one waits for the other, and the last
+//! thread of the other waits for the first. Longer cycles hang in the same way. The thread that
+//! would close the cycle must get an error instead.
 //!
 //! ## States
-//! For each seat, under a lock of its own: the innermost root future that the thread of the seat
+//! For each seat, under a separate lock: the innermost root future that the thread of the seat
 //! waits for. The root names the scheduler that runs what it needs. A root *stands still* if it was
 //! polled and nothing has woken it since, or while its thread *asks*. One lock for the whole
 //! program is held by the thread that asks.
@@ -38,13 +38,14 @@
 //!   the lock, pause, and ask again.
 //!
 //! ## Why it works
-//! A scheduler is stuck if every thread that it may have waits for one that is stuck. `Follow`
-//! visits all schedulers that can be reached, and finds a cycle only if none of them has any other
-//! thread. Of the threads of a cycle, take the one that is last to look at its own scheduler after
-//! it has registered. By then, all others have given their permits back and registered, so it finds
-//! no thread left, and asks. The lock orders threads that ask at once: the first that refuses has
-//! withdrawn before the next one follows. A thread with a woken root goes on, and might serve the
-//! one that asks; so no wait is refused because of it.
+//! A scheduler is stuck if every thread that it may have waits for a stuck scheduler. `Follow`
+//! visits all schedulers that can be reached, and finds a cycle only if no such scheduler has any
+//! other thread. Of the threads of a cycle, take the thread that is last to look at its own
+//! scheduler after it has registered. By then, all other threads of the cycle have returned their
+//! permits and registered, so it finds no thread left, and asks. The lock orders threads that ask
+//! at the same time: the first that refuses has withdrawn before the next one follows. A thread
+//! with a woken root will continue, and might serve the thread that asks. So no wait is refused
+//! because of such a root.
 //!
 //! Of the threads of one scheduler that wait for it, one finds all others in sections: each sets
 //! the flag of its section and then looks at the seats under their lock. The lock shows the flags
@@ -53,19 +54,20 @@
 //! ## Allowed
 //! - A root may be woken by something from outside at any moment. A wait is refused nevertheless if
 //!   all threads stand still.
-//! - After `LOOKS` looks at a root with a long poll, its thread counts as one that runs. If it
+//! - After `LOOKS` looks at a root with a long poll, its thread counts as a thread that runs. If it
 //!   then waits after all, the cycle is not found. A thread that has asked has not polled its own
-//!   future yet, which may be complete, so it must not ask for as long as another one polls.
+//!   future yet, which may be complete, so it must not ask for as long as another thread polls.
 //! - Two threads of one scheduler that begin to wait for it at the same moment may both be
 //!   refused.
 //! - Nothing is refused in a future that an outside thread polls (`block_on`, not in a process), or
 //!   while the thread panics.
 //!
 //! ## Rejected
-//! - To treat every wait for a scheduler without threads as a cycle: a thread of it may return from
-//!   a section, or from a wait for another scheduler.
-//! - To `Ask` before a wait for the own scheduler, too, so that a thread in a section counts as one
-//!   that will return. What the section waits for may need this scheduler, and then neither ends.
+//! - To treat every wait for a scheduler without threads as a cycle: a thread of that scheduler may
+//!   return from a section, or from a wait for another scheduler.
+//! - To `Ask` also before a wait for the own scheduler, so that a thread in a section counts as a
+//!   thread that will return. What the section waits for may need this scheduler, and then neither
+//!   ends.
 //! - To yield between all looks: a thousand take less than a millisecond, and a thread that the
 //!   system does not run for a time slice was taken for one with a long poll.
 //! - To count vacant seats as threads: on a system that refuses threads, the wait never ended.
@@ -113,14 +115,14 @@ pub trait RootWaits: Sized {
     /// Lets other threads run, after the look with this number.
     fn pause(&self, look: u32);
 
-    /// Returns the roots that the threads of a scheduler wait for, or `None` if one of them does
-    /// not wait, or another thread could run there.
+    /// Returns the roots that the threads of a scheduler wait for, or `None` if a thread does not
+    /// wait, or another thread could run there.
     fn all_in(scheduler: &Self::Scheduler) -> Option<Vec<Arc<Self>>>;
 }
 
 /// Step 4: returns `true` if one of the threads without a permit will come back to its scheduler.
-/// The caller has set the flag of its own section, and has found the seats of these threads under
-/// the lock of the seats after that.
+/// The caller has set the flag of the section that it is in, and after that has found the seats of
+/// these threads under the lock of the seats.
 pub fn one_returns<S>(out: impl IntoIterator<Item = S>, is_in_section: impl Fn(S) -> bool) -> bool {
     !out.into_iter().all(is_in_section)
 }
@@ -273,7 +275,7 @@ mod models {
         }
     }
 
-    /// The last threads of two schedulers are about to wait for each other's.
+    /// The last threads of two schedulers are about to wait for one another's scheduler.
     fn wait_for_each_other<const MUTATION: u8>() {
         explore(|| {
             let lock = Arc::new(Mutex::new(()));
@@ -310,14 +312,14 @@ mod models {
         wait_for_each_other::<{ mutation::WITHDRAW_LATE }>();
     }
 
-    /// A scheduler of two threads: those that have no permit, and those that are in sections.
+    /// A scheduler of two threads: which threads have no permit, and which threads are in sections.
     struct Pair {
         out: Mutex<[bool; 2]>,
         in_section: [AtomicBool; 2],
     }
 
     /// Lets a thread wait for its own scheduler. Returns `true` if the wait is refused. The defect
-    /// is that a thread whose permit was taken looks without the lock.
+    /// is that a thread without its permit looks without the lock.
     fn is_refused_by_own<const LOCKS: bool>(pair: &Pair, own: usize, was_out: bool) -> bool {
         pair.in_section[own].store(true, Relaxed);
         if LOCKS || !was_out {

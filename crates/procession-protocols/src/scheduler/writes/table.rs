@@ -20,25 +20,26 @@
 //! wakes the waits for which it was the last one.
 //!
 //! Waiter: `Enlist` notes how many of its writes are in the table. Writes that are accepted later
-//! do not prolong its wait. `Look` leaves a waker if one of them is left. A shutdown that gives up
-//! takes the numbers out of the table (`GiveUp`). So each write is reported once, and the end of
-//! the program does not wait for it again. A `block_on` that gives up (`Expire`) marks its writes
-//! as overdue: the end of the program does not wait for them either, and reports them.
+//! do not prolong its wait. `Look` leaves a waker if a noted write is left. A shutdown that stops
+//! waiting takes the numbers out of the table (`GiveUp`). So each write is reported once, and the
+//! end of the program does not wait for it again. A `block_on` that stops waiting (`Expire`) marks
+//! its writes as overdue: the end of the program does not wait for them either, and reports them.
 //!
 //! The deadline of a wait is kept by its scheduler, or by a thread once the scheduler has ended,
 //! because timers of the scheduler have no thread then. The thread takes the waker of the wait
-//! after the deadline. Whoever polls looks at the table, which leaves the waker, and then at the
-//! clock. So either the thread finds the waker, or the look at the clock finds the deadline.
+//! after the deadline. A poll looks at the table, which leaves the waker, and then at the clock. So
+//! either the thread finds the waker, or the look at the clock finds the deadline.
 //!
 //! Each step is one critical section of the lock of the table. Wakers are cloned, woken and dropped
-//! outside of it, because they are the user's code.
+//! outside of this lock, because they are the user's code.
 //!
 //! ## Losses
 //! The next operation on a file returns the error of a failed write. Until then the write counts as
 //! lost, in the step in which it leaves the table. If there is no next operation, because the file
-//! was dropped, the end of the scheduler or of the program reports the loss. A connection that
-//! ends in order and leaves messages reports their number in the same way. If a shutdown gives up a
-//! connection, the process of the connection is one of those that it reports.
+//! was dropped, the end of the scheduler or of the program reports the loss. A connection that ends
+//! in order and leaves messages reports their number in the same way. If a shutdown no longer waits
+//! for a connection, it reports the process of the connection with the other processes that are
+//! left.
 //!
 //! ## Why it works
 //! - `Settle` counts and takes the waker in one step. `Look` finds a count of 0, or leaves its
@@ -93,11 +94,11 @@ pub struct WriteOrigin {
     pub content: Content,
     /// The scheduler on which the write was accepted, if there is one.
     pub scheduler: Option<u32>,
-    /// `false` in a simulated program, whose end is not that of this program.
+    /// `false` in a simulated program, because its end is not the end of this program.
     pub is_real: bool,
 }
 
-/// How a write has ended. By default, the system has all of it.
+/// How a write has ended. By default, the system has all the data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteEnd {
     /// `true` if the write has failed.
@@ -128,7 +129,7 @@ pub struct UnwrittenAtExit {
     pub messages: u64,
 }
 
-/// The lock of the table, whose steps are its functions.
+/// The lock of the table. The functions of this module are its steps.
 pub type WriteTable = Mutex<Writes>;
 
 /// The accepted writes of the program.
@@ -142,7 +143,7 @@ pub struct Writes {
     overdue: BTreeSet<u64>,
     /// The writes that failed, while their errors can still be received.
     failed: BTreeMap<u64, WriteOrigin>,
-    /// The number of writes that failed and whose errors nobody has received, or of messages that
+    /// The number of failed writes with errors that nobody has received, or of messages that
     /// connections have left.
     lost: BTreeMap<WriteOrigin, u64>,
     waits: BTreeMap<u64, WriteWait>,
@@ -195,7 +196,7 @@ impl Writes {
         self.accepted
     }
 
-    /// Removes a write whose error its writer has received.
+    /// Removes a write after its writer has received the error.
     pub fn returned(&mut self, number: u64) {
         self.failed.remove(&number);
     }
@@ -229,7 +230,7 @@ impl Writes {
         if wait.left == 0 { (true, Some(waker)) } else { (false, wait.waker.replace(waker)) }
     }
 
-    /// Takes the waker of a wait whose time is over, if the wait exists.
+    /// Takes the waker of a wait after its deadline, if the wait exists.
     pub fn interrupt(&mut self, wait: u64) -> Option<Waker> {
         self.waits.get_mut(&wait)?.waker.take()
     }
@@ -288,7 +289,7 @@ impl Writes {
         pending.any(|(number, origin)| origin.is_real && !self.overdue.contains(number))
     }
 
-    /// Takes the losses of this program. Returns them with the writes up to the `last` one that
+    /// Takes the losses of this program. Returns them with the number of writes up to `last` that
     /// have not ended.
     pub fn take_losses(&mut self, last: u64) -> UnwrittenAtExit {
         let mut found = UnwrittenAtExit::default();
@@ -344,8 +345,8 @@ pub fn settle<const MUTATION: u8>(
 }
 
 /// `GiveUp`. Removes the wait, and returns the number of its writes that are not done or lost, each
-/// of which is reported only once. Other waits do not wait for them any more, so their wakers are
-/// returned, too.
+/// of which is reported only once. Also returns the wakers of other waits, because these waits do
+/// not wait for such writes any more.
 pub fn give_up<const MUTATION: u8>(table: &WriteTable, wait: u64) -> (Unwritten, Vec<Waker>) {
     let mut writes = table.lock();
     let Some(wait) = writes.waits.remove(&wait) else {
@@ -432,7 +433,8 @@ mod models {
         settle_against_look::<{ mutation::SETTLE_IN_TWO }>();
     }
 
-    /// A write fails as a shutdown gives up. The wait of the shutdown includes the write or not.
+    /// A write fails while a shutdown executes `GiveUp`. The wait of the shutdown includes the
+    /// write or not.
     fn fail_against_give_up<const MUTATION: u8>(is_awaited: bool) {
         explore(move || {
             let table = table();
