@@ -25,7 +25,7 @@ impl Scheduler {
         let parts = parts.with(PoolRegistry::default());
         #[cfg(feature = "tokio")]
         let parts = parts.with(TokioPart::default());
-        // The last one, because the door shows the others.
+        // The last part, because the door shows the parts before it.
         #[cfg(feature = "observe")]
         let parts = parts.with(DoorPart::default());
         Builder::with_parts(parts)

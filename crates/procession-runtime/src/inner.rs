@@ -1,4 +1,4 @@
-//! What the crates that are built around this one need of it. No promise.
+//! Access to internals for the crates that are built around this crate. No promise.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant as StdInstant};
@@ -13,7 +13,7 @@ use crate::scheduler::{current, reach};
 use crate::sys::World;
 use crate::time::Instant;
 
-/// The process in whose step this was made.
+/// The process that was running when this value was made.
 #[derive(Clone)]
 pub struct OwnProcess(SlotRef);
 
@@ -57,7 +57,7 @@ impl OwnProcess {
         Duration::from_nanos(shared.lifetime.deadline().saturating_sub(shared.world.now()))
     }
 
-    /// Tells a shutdown of requests that are lost with the process.
+    /// Notes requests that are lost with the process, for the result of a shutdown.
     pub fn note_cut_off(&self, requests: u64) {
         self.0.shared().lifetime.note_cut_off(requests);
     }

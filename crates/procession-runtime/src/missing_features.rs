@@ -1,9 +1,9 @@
 //! Methods of features that are off, so that the compiler's message names the feature.
 //!
 //! If an item is missing, the compiler names the feature that adds it. If a method is missing, the
-//! compiler does not: it proposes a method with a similar name. Because of that, each such method
-//! exists without its feature, too, with a bound that nothing satisfies. The message of the bound
-//! names the feature.
+//! compiler instead proposes a method with a similar name. So each such method also exists without
+//! its feature, but with a bound that nothing satisfies. The error message of the bound names the
+//! feature.
 
 /// Defines the methods of a type that need a feature. The generics of a method stand in brackets.
 /// No promise: it is for the other crates of Procession.

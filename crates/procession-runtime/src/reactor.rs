@@ -5,11 +5,11 @@
 //! - a worker that found nothing in its own queues, before it looks at other workers,
 //! - each worker at each of its services (`scheduler/pace.rs`),
 //! - the driver (`scheduler/driver.rs`), which waits in the kernel for as long as it is parked,
-//! - the watchdog, if no worker polls for too long.
+//! - the watchdog, if no worker has polled for a while.
 //!
-//! While one thread polls, the others skip their polls. The processes that a poll wakes are queued
-//! at once, where other workers can steal them. The worker gives up the driver role and wakes
-//! another worker before it runs any of them.
+//! While one thread polls, all other threads skip their polls. The processes that a poll wakes are
+//! queued before the worker runs any, so that other workers can steal them. Before the worker runs
+//! such a process, it also leaves the driver role and wakes another worker.
 
 #[cfg(feature = "tokio")]
 use std::os::fd::AsRawFd as _;
@@ -146,8 +146,8 @@ impl<T: AsFd> Registered<T> {
     }
 
     /// Registers a descriptor for one wait in one direction. The direction is taken not to be
-    /// ready, and the kernel reports at once if it is. No call is made through this registration,
-    /// so the descriptor may be in any mode. An error returns the descriptor.
+    /// ready, and the kernel reports immediately if it is. No call is made through this
+    /// registration, so the descriptor may be in any mode. An error returns the descriptor.
     pub(crate) fn for_one_wait(
         shared: Arc<Shared>,
         io: T,
@@ -203,7 +203,7 @@ impl<T: AsFd> Registered<T> {
     }
 
     /// Leaves a waker for one direction. Returns `true` if the caller must wait, and `false` if it
-    /// should try its call again at once.
+    /// should try its call again without waiting.
     ///
     /// # Errors
     /// The scheduler has ended, so no thread polls any more.

@@ -1,9 +1,9 @@
 //! Links, monitors, exit signals and names, with the semantics of Erlang/OTP.
 //!
 //! A *link* ties two processes together: when one ends abnormally, the other gets an exit signal
-//! and ends, too, unless it [traps exits](crate::Context::trap_exits). A *monitor* is one-sided:
-//! the process that [monitors](crate::Context::monitor) receives a [`Down`] when the other ends. A
-//! name lets processes find each other ([`register`], [`whereis`], [`Named`]).
+//! and ends as well, unless it [traps exits](crate::Context::trap_exits). A *monitor* is one-sided:
+//! the process that [monitors](crate::Context::monitor) receives a [`Down`] when the other ends. By
+//! its name, any process can find another process ([`register`], [`whereis`], [`Named`]).
 //!
 //! ```
 //! use procession::{Context, spawn, start};

@@ -94,8 +94,8 @@ fn exit_parts(exit: &Exit) -> (u32, Option<&Arc<str>>) {
     }
 }
 
-/// As an enum: its name, such as `"no_process"`, or for four of them the name and a text, as
-/// `{"failed": "no disk"}`.
+/// As an enum: its name, such as `"no_process"`. Four exits have a text, and are written with the
+/// name and the text, for example as `{"failed": "no disk"}`.
 ///
 /// Available with the crate feature `serde`.
 impl Serialize for Exit {
@@ -233,9 +233,9 @@ impl Serialize for Waiting {
     }
 }
 
-/// Serializes structs with all of their public fields: `field`, or `field = value` if the field has
-/// no representation of its own. A private field comes after a semicolon. A field that is missing
-/// in the list is an error of the compiler.
+/// Serializes structs with all their public fields: `field`, or `field = value` if the type of the
+/// field has no representation. Private fields are listed after a semicolon. If the list lacks a
+/// field, the compiler reports an error.
 macro_rules! as_structs {
     ($($type:ident { $($field:ident $(= $value:expr)?),+ $(,)? $(; $left_out:ident)? })+) => {$(
         /// Available with the crate feature `serde`.

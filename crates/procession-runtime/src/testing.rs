@@ -24,10 +24,11 @@ use crate::scheduler::builder::Builder;
 use crate::scheduler::owner::Scheduler;
 use crate::time::timeout;
 
-/// The environment variable with a seed that replaces those of all tests.
+/// The environment variable with a seed that replaces the seeds of all tests.
 const SEED_VARIABLE: &str = "PROCESSION_SEED";
-/// The default limit on the test clock, which a test reaches at once if nothing in it can run. A
-/// test that goes on forever with a step in each second takes some seconds to reach it.
+/// The default limit on the test clock. If nothing in a test can run, the test reaches the limit
+/// immediately. A test that continues forever with a step in each second takes some seconds to
+/// reach it.
 const TEST_CLOCK_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The default limit on the real clock.
 const REAL_CLOCK_LIMIT: Duration = Duration::from_secs(60);
@@ -146,7 +147,7 @@ impl Test {
         F: Future,
         F::Output: Termination,
     {
-        // The scheduler ends before the failure is told.
+        // The scheduler ends before the failure is reported.
         catch_unwind(AssertUnwindSafe(|| self.attempt(seed, test))).map_err(|payload| Failure {
             seed,
             run,
@@ -173,7 +174,7 @@ impl Test {
             // the body holds.
             timeout(limit, body.as_mut()).await.map_err(|_| overdue(&scheduler, limit))
         });
-        // A panic explains a test that waits in vain, so it comes first.
+        // A panic is reported first, because it explains why a test waits in vain.
         let unseen = unseen.take();
         let late = outcome.as_ref().err().map(|late| format!("\n{late}")).unwrap_or_default();
         assert!(unseen.is_empty(), "{}{late}", unseen_panics(&unseen));
@@ -257,7 +258,7 @@ fn name_of(process: &ProcessSnapshot) -> String {
     format!("{label} ({})", process.pid)
 }
 
-/// Returns what a process waits for, where it does so, and who is ahead of it.
+/// Returns what a process waits for, where it waits, and which process it waits behind.
 fn wait_of(scheduler: &Scheduler, process: &ProcessSnapshot, alive: &[ProcessSnapshot]) -> String {
     let mut text = format!("waits for {}", process.waiting);
     let shared = scheduler.shared();

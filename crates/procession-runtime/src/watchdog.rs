@@ -29,26 +29,27 @@
 //!   either, the stall counts as blocked.
 //! - `Rescue`, if no worker searches, none is spare, and work is stranded: empty the LIFO slots of
 //!   the stalled workers, take their permits (`Revoke` of `scheduler/idle.rs`), and wake or start a
-//!   worker for each, all at once. These find the other work of the stalled workers as any
-//!   searching worker does. Of the computing workers, only a limited number lose their permits,
-//!   since each adds a thread that competes for processors. If all threads are in use, or all
-//!   workers merely have no time, the watchdog itself fires due timers and polls for descriptors.
-//!   While all threads block, this is all there is to do: it sleeps until the next deadline, or for
-//!   10 ms at most if there are descriptors.
+//!   worker for each, all in the same look. These workers find the other work of the stalled
+//!   workers as any searching worker does. Of the computing workers, only a limited number lose
+//!   their permits, since each adds a thread that competes for processors. If all threads are in
+//!   use, or all workers merely have no time, the watchdog itself fires due timers and polls for
+//!   descriptors. While all threads block, this is all there is to do: it sleeps until the next
+//!   deadline, or for 10 ms at most if there are descriptors.
 //! - `Sample`, at each look: give the processes that run the time since the look before
-//!   (`scheduler/stalls/samples.rs`), stamp some of those that wait
+//!   (`scheduler/stalls/samples.rs`), stamp some of the processes that wait
 //!   (`watchdog/wait_stamps.rs`), and note from which queues nothing was taken
 //!   (`watchdog/queue_ages.rs`). For people only.
-//! - `WriteOff`, at each look: stop relying on workers that were woken and have not come
-//!   (`scheduler/idle.rs`). `Rescue` takes their permits, too, once they are late by `stall_after`.
+//! - `WriteOff`, at each look: stop relying on workers that were woken and have not arrived
+//!   (`scheduler/idle.rs`). `Rescue` also takes their permits, once they are late by `stall_after`.
 //! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
 //!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
 //!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
 //!   in the same step as at the look before. If some worker is in the same step as at the look
-//!   before, and no driver waits for descriptors or timers, one look is enough: the step may be a
-//!   long one after short ones. `Nudge` exists for LIFO slots, which are filled without waking a
-//!   worker, for timers that a step has set before it stalled, for descriptors and timers that the
-//!   last searcher has left alone, and for the rare work that the parking protocol lets slip.
+//!   before, and no driver waits for descriptors or timers, one look is enough, because the step
+//!   may be a long step after short steps. `Nudge` exists for LIFO slots, which are filled without
+//!   waking a worker, for timers that a step has set before it stalled, for descriptors and timers
+//!   that the last searcher has left alone, and for the rare work that the parking protocol lets
+//!   slip.
 //! - `Sleep`: after two looks that find no worker awake, sleep without a timeout. If `Sample` has
 //!   not visited all processes since, or there are timers or descriptors and no driver, sleep for
 //!   10 ms instead, up to ten times. A worker that is awake for 1 ms ends the sleep
@@ -61,15 +62,15 @@
 //! ended after it was seen, a second look before the permit is taken finds that. If it ends even
 //! later, the worker finds its permit gone, and parks or gets one back.
 //!
-//! A look that comes late by more than 20 ms proves nothing about the workers: the whole program
-//! may have been stopped (`SIGSTOP`, a suspended machine). It counts as the first look.
+//! A look that is late by more than 20 ms proves nothing about the workers, because the whole
+//! program may have been stopped (`SIGSTOP`, a suspended machine). It counts as the first look.
 //!
 //! ## Allowed
 //! - A stall is noticed one look late: with a `stall_after` of 10 ms, 10 to 12.5 ms after the step
 //!   began, or 11 to 13.5 ms if its worker woke for it. The watchdog is a thread like others, so
 //!   the time for which the system makes it wait at each of these looks is added. Measured on two
 //!   processors (`attacks`): a median of 10.9 ms and at most 12.5 ms; or 11.4 ms and 14.1 ms while
-//!   one computing thread per processor runs beside it.
+//!   one computing thread per processor runs as well.
 //! - While any worker runs, the watchdog wakes 400 times a second, or up to 800 times if workers
 //!   park and wake again all the time.
 //! - Work that only `Nudge` helps waits for up to three looks: 7.5 ms.
@@ -405,7 +406,7 @@ impl Watch {
             seat.stats.busy.add(passed);
             if let Some(slot) = slot.and_then(|index| shared.table().slot(index)) {
                 let process = (slot.index(), slot.pins.generation());
-                // If the step has ended meanwhile, the slot may hold another process.
+                // If the step has ended in between, the slot may hold another process.
                 self.running.extend((seat.step.load(Relaxed) == step).then_some(process));
             }
         }
@@ -543,7 +544,7 @@ mod tests {
         assert_eq!(pauses_with_an_end(&mut watch), QUIET_LOOKS as usize);
         drop(shared.clock.outside.delete(armed.id));
 
-        // The looks are those of the test alone. All processes wait, one more than a look visits.
+        // Only the test looks. All processes wait, one more than a look visits.
         let builder = Scheduler::builder().worker_threads(1).test_clock().watchdog(false);
         let scheduler = builder.build().expect("it starts no thread");
         for _ in 0..=VISITS_QUIET {
@@ -672,7 +673,7 @@ mod tests {
         let scheduler = scripted();
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
-        // The last seat is used; those before it are never made.
+        // The last seat is used; the seats before it are never made.
         assert!(shared.idle.claim_this(SeatId(3)) && shared.idle.come(SeatId(3)));
         shared.idle.stop_searching();
         let seat = shared.seat(SeatId(3));

@@ -116,8 +116,7 @@ impl Frame {
         (is_cancelled && self.shields.get() == 0).then_some(Interrupted::Cancelled)
     }
 
-    /// Counts a wait that is refused. Does not return after more than
-    /// `UNWINDINGS` refusals.
+    /// Counts a wait that is refused. Does not return after more than `UNWINDINGS` refusals.
     #[cold]
     fn refuse(&self, refusal: Interrupted) -> Interrupted {
         let refused = self.refused.get() + 1;

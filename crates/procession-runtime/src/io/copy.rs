@@ -53,8 +53,9 @@ where
 /// Copies in both directions between `a` and `b`, at the same time. Returns the number of bytes
 /// from `a` to `b`, and from `b` to `a`.
 ///
-/// At the end of one stream, the other is closed for writing, and the other direction goes on until
-/// its end. [`idle_timeout`](CopyBidirectional::idle_timeout) limits how long both may be silent.
+/// At the end of one stream, the other is closed for writing, and the other direction continues
+/// until its end. [`idle_timeout`](CopyBidirectional::idle_timeout) limits how long both may be
+/// silent.
 ///
 /// ```
 /// use procession::io;
@@ -120,9 +121,9 @@ struct IdleLimit {
 }
 
 impl<A: ?Sized, B: ?Sized> CopyBidirectional<'_, A, B> {
-    /// Gives up when no data has moved in either direction for `timeout`: nothing was read, and
-    /// nothing was written. By default, the copy waits forever, so a peer that has vanished without
-    /// a word holds both connections.
+    /// Ends the copy when no data has moved in either direction for `timeout`: nothing was read,
+    /// and nothing was written. By default, the copy waits forever, so a peer that has vanished
+    /// without a word holds both connections.
     ///
     /// The copy then returns an error of the kind [`TimedOut`](io::ErrorKind::TimedOut). The
     /// streams stay as they are; drop them to end the connections. A process that returns the error

@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll};
 use crate::machine::value::{CommandError, CommandResult, Value};
 use crate::process::unwind::{drop_guarded, guarded};
 
-/// A future whose output has no type. The input of [`CommandId::ASYNC`].
+/// A future with an output of any type. The input of [`CommandId::ASYNC`].
 ///
 /// [`CommandId::ASYNC`]: crate::machine::value::CommandId::ASYNC
 pub(crate) struct AnyFuture(pub(crate) Pin<Box<dyn Future<Output = Value> + Send>>);
@@ -25,7 +25,7 @@ impl AwaitedFutures {
         self.0.push((tag, future));
     }
 
-    /// Polls all futures, the oldest first. Passes the results of those that are complete to
+    /// Polls all futures, the oldest first. If a future is complete, passes its result to
     /// `complete`.
     #[inline]
     pub(crate) fn poll(

@@ -189,16 +189,17 @@ struct BlockingCall(Box<dyn FnOnce() -> Value + Send>);
 /// The command that awaits a future, such as a wait for a socket, a read or a write.
 ///
 /// In a state machine, the future is polled in the steps of the process, whenever the process is
-/// woken. So what it does is charged to the budget of the process, the process shows what the
-/// future waits for, and the end of the process drops it. Events that come meanwhile are delivered
-/// as usual. If several futures are outstanding, each wake-up polls all of them, which suits a few
-/// of them, such as the two directions of a connection. For many, start a process for each.
+/// woken. So its work is charged to the budget of the process, the process shows what the future
+/// waits for, and the end of the process drops the future. Events that arrive before the future is
+/// complete are delivered as usual. If several futures are outstanding, each wake-up polls all
+/// futures. This suits a few futures, such as the two directions of a connection. For many, start a
+/// process for each.
 ///
-/// The future owns what it uses. For example, both directions of a connection can share an
-/// [`Arc`] of it, because its methods take `&self`. The output may return the buffer.
+/// The future owns what it uses. For example, both directions of a connection can share the
+/// connection in an [`Arc`], because its methods take `&self`. The output may return the buffer.
 ///
 /// If the future panics or ends its process by [`exit`](crate::exit), the command completes with
-/// [`CommandError::Failed`], and the process goes on.
+/// [`CommandError::Failed`], and the process continues.
 ///
 /// ```
 /// use std::io;

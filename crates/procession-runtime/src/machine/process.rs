@@ -103,8 +103,8 @@ use crate::{Exit, Pid};
 /// Signals ([`Event::Down`], [`Event::Exit`]) count as messages. If the error is an [`Exit`], the
 /// process ends with that exit.
 ///
-/// If a step returns `Done` or an error, its yields are dropped. A cancel is an event of its own.
-/// It comes once, and ends every wait.
+/// If a step returns `Done` or an error, its yields are dropped. A cancel is a separate event. It
+/// occurs once, and ends every wait.
 ///
 /// # Successors
 /// A process may become another state machine with the same types of messages and outputs, for
@@ -130,8 +130,8 @@ pub trait Process: Send + 'static {
     fn init(&mut self, method: &str, input: Self::Input) -> Result<(), InitError>;
 
     /// Shows the state to a caller of [`Scheduler::inspect`](crate::Scheduler::inspect). It runs
-    /// between two steps, ahead of all events, and must be quick: the process does nothing else
-    /// meanwhile. By default, a state machine shows nothing.
+    /// between two steps, ahead of all events, and must be quick, because the process does nothing
+    /// else until it returns. By default, a state machine shows nothing.
     ///
     /// The program decides what it shows. Leave out secrets: all that can reach the
     /// [door](crate#features) of the program can read it.
@@ -292,9 +292,9 @@ pub enum Status<T> {
 /// The events that a state machine waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitingFor {
-    /// Messages. Completions are kept meanwhile.
+    /// Messages. Completions are kept until the wait ends.
     Messages,
-    /// Completions. Messages are kept meanwhile.
+    /// Completions. Messages are kept until the wait ends.
     Completions,
     /// Messages and completions.
     Either,
@@ -358,7 +358,7 @@ impl Yields<'_> {
         drop(before);
     }
 
-    /// Monitors another process. When it ends, an [`Event::Down`] comes. See
+    /// Monitors another process. When that process ends, this one gets an [`Event::Down`]. See
     /// [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         crate::relations::monitors::monitor(self.slot, pid)
@@ -540,7 +540,7 @@ impl<P: Process> MachineBody<P> {
                     Some(signal) => signal.into(),
                     None => return,
                 },
-                // It comes with its message.
+                // The header belongs to the next message.
                 System::Header(_) => return,
             },
         };
@@ -689,7 +689,7 @@ impl<P: Process> MachineBody<P> {
         Step::GoesOn
     }
 
-    /// Waits for `waiting_for`, if nothing has come meanwhile.
+    /// Waits for `waiting_for`, unless events have arrived since.
     fn wait(&self, slot: &Slot, waiting_for: WaitingFor) -> Step {
         if self.has_more {
             return Step::GoesOn;

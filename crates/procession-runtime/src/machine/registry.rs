@@ -9,7 +9,7 @@ use crate::machine::value::{CommandId, Value};
 
 /// Serves a kind of command. Closures with two arguments are handlers.
 pub trait Handler: Send + Sync + 'static {
-    /// Serves one command. The completion may be used at once, or later from any thread.
+    /// Serves one command. The completion may be used immediately, or later from any thread.
     ///
     /// # Blocking
     /// Runs on the worker of the process that issued the command, so it must not block.

@@ -95,8 +95,8 @@ impl CommandId {
     /// Completes with `()` after a [`Duration`](std::time::Duration).
     pub const SLEEP: Self = Self(1);
 
-    /// Sends a [`Parcel`](crate::mailbox::parcel::Parcel) to a process of this scheduler or of one
-    /// that it reaches. See [`SendParcel`](crate::machine::command::SendParcel).
+    /// Sends a [`Parcel`](crate::mailbox::parcel::Parcel) to a process of this scheduler, or of a
+    /// scheduler that it reaches. See [`SendParcel`](crate::machine::command::SendParcel).
     pub const SEND: Self = Self(2);
 
     /// Starts a process. See [`SpawnProcess`](crate::machine::command::SpawnProcess).

@@ -11,8 +11,8 @@ impl<M: Send + 'static> Address<M> {
     /// [`Event::Down`](crate::Event::Down) when that process ends, as if it had called
     /// [`Context::monitor`](crate::Context::monitor).
     ///
-    /// The monitor is made before this function returns, so the reason of an end that comes after
-    /// it is known. If the monitoring process has ended, nothing is told. It works in any thread.
+    /// The monitor is made before this function returns, so the notice contains the reason of any
+    /// later end. If the monitoring process has ended, there is no notice. It works in any thread.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, start};

@@ -31,8 +31,8 @@ impl LinkId {
     }
 }
 
-/// The peer of each link. If two processes link to each other at the same time, they have two
-/// links.
+/// The peer of each link. If two processes call `link` concurrently, each for the other, they have
+/// two links.
 #[derive(Debug, Default)]
 pub(crate) struct Links(pub(crate) BTreeSet<(Pid, LinkId)>);
 
@@ -88,7 +88,7 @@ pub(crate) struct Memberships {
     /// By the numbers of the tables, so that a process that has been in many joins one as fast as
     /// the first, and so that its end visits them in an order that does not vary.
     tables: BTreeMap<u64, Weak<dyn Membership>>,
-    /// The number of tables that were left when those that are gone were last removed.
+    /// The number of tables that remained after the last removal of tables that are gone.
     swept: usize,
 }
 
@@ -137,13 +137,13 @@ impl fmt::Debug for Memberships {
     }
 }
 
-/// The entries of a process. The two sides of a relation name each other.
+/// The entries of a process. Each side of a relation names the other side.
 #[derive(Debug, Default)]
 pub(crate) struct Relations {
     /// Set if exit signals are delivered as events instead of ending the process.
     pub(crate) traps: bool,
     pub(crate) links: Links,
-    /// The links with processes of other nodes, and those that are about to be over.
+    /// The links with processes of other nodes, and the links that are about to be over.
     pub(crate) remote_links: BTreeMap<Pid, RemoteLink>,
     /// The processes that monitor this one.
     pub(crate) watchers: BTreeMap<MonitorRef, Pid>,

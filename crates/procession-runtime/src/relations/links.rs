@@ -4,9 +4,9 @@
 //! Relations name processes by PID and pin nothing. They can therefore cross schedulers, and keep
 //! neither a process nor a scheduler alive.
 //!
-//! A signal comes through the mailbox, behind the messages that are there or that the same process
-//! sent before. To end or cancel a process, a bit of its state word is set, which does not wait for
-//! the mailbox.
+//! A signal is delivered through the mailbox, behind the messages that are there or that the same
+//! process sent before. To end or cancel a process, a bit of its state word is set, which does not
+//! wait for the mailbox.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(super) fn tell(slot: &Slot, signal: Signal) -> bool {
     slot.push_system(Entry::new(System::Signal(signal)))
 }
 
-/// Lets a simulated system check that a monitor tells its process of one end.
+/// Lets a simulated system check that a monitor reports only one end to its process.
 #[cfg(feature = "sim")]
 fn note_told(slot: &Slot, signal: &Signal) {
     if let (Some(os), Signal::Down(down)) = (slot.shared().world.simulated(), signal)
@@ -210,8 +210,8 @@ pub(crate) fn unlink_from(own: &Slot, other: Pid) {
     }
 }
 
-/// Queues what a process tells one of another node of their link. Called with the change of the
-/// link.
+/// Queues the signal with which a process informs a process of another node about their link.
+/// Called under the lock under which the link has changed.
 pub(super) fn queue(from: Pid, to: Pid, news: Option<LinkNews>) {
     let signal = match news {
         None => return,
@@ -230,7 +230,7 @@ pub(super) fn signal(signal: RemoteSignal) {
     nodes::flush(to, answered);
 }
 
-/// Carries out the answer of another node to a signal, or that of its relay.
+/// Carries out the answer of another node to a signal, or the answer of its relay.
 pub(super) fn answered(signal: RemoteSignal) {
     let Some(own) = find(signal.to()) else { return };
     match signal {
@@ -256,7 +256,8 @@ pub(super) fn answered(signal: RemoteSignal) {
     }
 }
 
-/// Takes a signal out of the mailbox of `own`. Returns `None` if its monitor was ended meanwhile.
+/// Takes a signal out of the mailbox of `own`. Returns `None` if its monitor was ended after the
+/// signal was sent.
 pub(crate) fn accept(own: &Slot, signal: Signal) -> Option<Signal> {
     if let Signal::Down(down) = &signal {
         with_any(own, |relations| relations.watched.remove(&down.monitor)).flatten()?;
@@ -283,7 +284,7 @@ pub(crate) fn adopt_newborn(own: &Slot, newborn: &Slot) {
     }
 }
 
-/// Marks a process that is not queued yet as one that `own` stops.
+/// Records, for a process that is not queued yet, that `own` stops it.
 pub(crate) fn supervise_newborn(own: &Slot, newborn: &Slot) {
     let ended = leave_own(newborn, |relations| relations.supervisor = Some(own.pid()));
     debug_assert!(!ended, "it was never queued");
@@ -404,7 +405,7 @@ pub(crate) fn end_by(slot: &Slot, exit: Exit) {
     crate::process::wake::terminate(slot);
 }
 
-/// Ends a process from outside because of its own failure.
+/// Ends a process from outside, with an exit that counts as the process's own failure.
 pub(crate) fn end_by_itself(slot: &Slot, exit: Exit) {
     with(slot, |relations| relations.dooms_itself |= doom_to(slot, relations, exit));
     crate::process::wake::terminate(slot);
@@ -451,9 +452,9 @@ pub(crate) fn enter_table(slot: &Slot, table: &Arc<dyn Membership>) -> Left {
     if late.get() { Left::TooLate } else { left }
 }
 
-/// `Complete` of the on-exit protocol. Frees the name of the process and removes its rows from all
-/// tables before, and lets it enter no more, because whoever sees the end may reuse the name and
-/// must find no row.
+/// `Complete` of the on-exit protocol. Before it, frees the name of the process, removes its rows
+/// from all tables, and refuses further rows, because a thread that sees the end may reuse the name
+/// and must find no row.
 #[inline]
 pub(crate) fn complete(slot: &Slot) -> Seen {
     OnExitHooks::<Entries>::complete(&slot.state, || release_names(slot))
@@ -534,9 +535,9 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) -> bool {
 
 /// Links the running process and another one.
 ///
-/// When either ends with an exit other than [`Exit::Normal`], the other ends, too, unless it traps
-/// exits ([`Context::trap_exits`](crate::Context::trap_exits)). If the two are linked already,
-/// nothing changes. If the other process has ended, the link acts as if it ended now with
+/// When either ends with an exit other than [`Exit::Normal`], the other ends as well, unless it
+/// traps exits ([`Context::trap_exits`](crate::Context::trap_exits)). If the two are linked
+/// already, nothing changes. If the other process has ended, the link acts as if it ended now with
 /// [`Exit::NoProcess`].
 ///
 /// Returns `false`, and does nothing, if no process runs on this thread.
@@ -572,8 +573,8 @@ pub fn unlink(pid: Pid) -> bool {
 ///
 /// The process ends with `exit`. If it traps exits, it receives the signal as an event instead.
 /// [`Exit::Normal`] does nothing to another process that does not trap exits. [`Exit::Killed`] can
-/// be trapped, too, and is the signal `killed` of OTP. To end a process even if it traps exits, use
-/// [`kill`].
+/// be trapped as well, and is the signal `killed` of OTP. To end a process even if it traps exits,
+/// use [`kill`].
 pub fn send_exit(pid: Pid, exit: Exit) -> bool {
     crate::scheduler::budget::spend();
     let from = current::current().map(|slot| slot.pid());

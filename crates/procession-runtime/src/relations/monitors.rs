@@ -36,7 +36,7 @@ pub(crate) fn monitor(watcher: &Slot, other: Pid) -> MonitorRef {
     monitor
 }
 
-/// Enters a monitor at the process that is monitored, or answers it at once.
+/// Enters a monitor at the process that is monitored, or answers the monitor immediately.
 fn watch(watcher: &Slot, other: Pid, monitor: MonitorRef) {
     let pid = watcher.pid();
     if other.node() != 0 {

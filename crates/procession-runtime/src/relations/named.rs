@@ -92,7 +92,8 @@ impl<M: Send + 'static> Named<M> {
     /// Calls the process that has the name now. See [`Address::call`].
     ///
     /// # Errors
-    /// Returns [`CallError`], also if no process has the name or the process receives another type.
+    /// Returns [`CallError`], for example if no process has the name, or the process receives
+    /// messages of another type.
     ///
     /// # Cancellation
     /// See [`Address::call`].

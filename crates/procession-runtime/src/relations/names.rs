@@ -154,7 +154,7 @@ impl Scheduler {
 
     /// Frees a name. Returns the process that had it.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
-        // Repeats only if the name went to another process meanwhile.
+        // Repeats only if the name went to another process in between.
         loop {
             let pid = self.whereis(name)?;
             let slot = find(pid);

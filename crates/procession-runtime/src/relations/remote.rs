@@ -1,10 +1,11 @@
 //! Links, monitors and exit signals between a process of this program and one of another node.
 //!
 //! Each side keeps its own entry, and the relay of the node carries [`RemoteSignal`]s between the
-//! two. An entry on this side is made, and taken out, under the lock of the process here. It is
-//! told by the one that takes it out, as in `relations/on_exit.rs`: the end of the process, an
-//! unlink, or a signal from the other node. The relay makes such a signal, too, when the connection
-//! ends. So a link ends once, and a monitor tells once, whatever crosses on the way.
+//! two. An entry on this side is made, and taken out, under the lock of the process here. The party
+//! that takes the entry out also reports the end, as in `relations/on_exit.rs`. The parties are the
+//! end of the process, an unlink, and a signal from the other node. The relay also makes such a
+//! signal when the connection ends. So a link ends once, and a monitor reports once, however the
+//! signals of the two sides cross.
 //!
 //! `relations/remote_links.rs` has the protocol of links.
 
@@ -23,8 +24,8 @@ use crate::{Exit, Pid};
 /// Carries out a signal that has come from another node. It never blocks.
 ///
 /// The answer to a link or monitor of a process that does not exist goes to the relay of the other
-/// node before this function returns. A signal that is too late, such as the end of a monitor that
-/// was ended, does nothing. The caller has checked what the other node may do.
+/// node before this function returns. A signal that no longer applies, such as the end of a monitor
+/// that was ended, does nothing. The caller has checked what the other node may do.
 ///
 /// A relay also hands over what it answers itself: see [`NodeRelay`](crate::relay::NodeRelay).
 pub fn receive(signal: RemoteSignal) {
@@ -63,8 +64,8 @@ pub fn receive(signal: RemoteSignal) {
     }
 }
 
-/// Links a process of another node and one of this program, on behalf of the other node. Returns
-/// `false`, and tells nobody, if the process of this program has ended.
+/// Links a process of another node with a process of this program, on behalf of the other node.
+/// Returns `false`, and sends no signal, if the process of this program has ended.
 ///
 /// It is [`receive`] of a [`Link`](RemoteSignal::Link) for a relay that knows how the process has
 /// ended.
@@ -72,10 +73,10 @@ pub fn receive_link(from: Pid, to: Pid) -> bool {
     find(to).is_some_and(|own| enter(&own, &RemoteSignal::Link { from, to }) == Left::There)
 }
 
-/// Makes a process of this program monitor one of another node, where the monitor is made already,
-/// as with a start that monitors. The relay hands the end over as a [`Down`](RemoteSignal::Down)
-/// with this reference, which it has [drawn](draw_monitor). Returns `false`, and tells nobody, if
-/// the process of this program has ended.
+/// Makes a process of this program monitor a process of another node, if the monitor is made there
+/// already, as with a start that monitors. The relay hands the end over as a
+/// [`Down`](RemoteSignal::Down) with this reference, which it has [drawn](draw_monitor). Returns
+/// `false`, and sends no signal, if the process of this program has ended.
 ///
 /// The relay notes the reference before the call: once it is made, the process may end, and then
 /// the relay gets a [`Demonitor`](RemoteSignal::Demonitor) with it.

@@ -64,8 +64,8 @@ pub(crate) enum Signal {
 
 /// A signal between a process of this program and one of another node.
 ///
-/// In a signal to the other node, `from` is here and `to` is there. In one that comes from it,
-/// `from` is there and `to` is here.
+/// In a signal to the other node, `from` is here and `to` is there. In a signal from the other
+/// node, `from` is there and `to` is here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoteSignal {
@@ -94,7 +94,8 @@ pub enum RemoteSignal {
         /// The number of the `Unlink`.
         id: u64,
     },
-    /// A process has ended, or cannot be reached, and is linked to the other one. It ends the link.
+    /// Process `from` has ended, or cannot be reached, and is linked to process `to`. This ends the
+    /// link.
     Exit {
         /// The process that has ended.
         from: Pid,
@@ -119,14 +120,14 @@ pub enum RemoteSignal {
         /// The process that is killed.
         to: Pid,
     },
-    /// Makes one process monitor the other one. It is answered by one `Down`.
+    /// Makes process `from` monitor process `to`. It is answered by one `Down`.
     Monitor {
         /// The process that monitors.
         from: Pid,
         /// The process that is monitored.
         to: Pid,
-        /// The monitor. For one that comes from the other node, the relay
-        /// [draws](MonitorRef::draw) it.
+        /// The monitor. If the signal is from the other node, the relay [draws](MonitorRef::draw)
+        /// it.
         monitor: MonitorRef,
     },
     /// Ends a monitor. It is then not answered any more.
@@ -168,7 +169,7 @@ impl RemoteSignal {
 
     /// Returns the signal that answers this one if the process that it is for does not exist, or
     /// cannot be reached: an `Exit` for a `Link`, a `Down` for a `Monitor`, and an `UnlinkAck` for
-    /// an `Unlink`. The others have no answer.
+    /// an `Unlink`. Other signals have no answer.
     pub fn answer(&self, exit: Exit) -> Option<Self> {
         match *self {
             Self::Link { from, to } => Some(Self::Exit { from: to, to: from, exit }),

@@ -31,7 +31,7 @@ impl SpawnOptions {
         self.launch_coroutine(location, function, |cx, function| function(cx), Placement::PINNED)
     }
 
-    /// Starts a coroutine from a value, which comes back if the coroutine is refused.
+    /// Starts a coroutine from a value. If the coroutine is refused, the error returns the value.
     pub(crate) fn launch_coroutine<M, V, F, T>(
         self,
         location: &'static Location<'static>,

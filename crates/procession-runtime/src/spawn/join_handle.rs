@@ -209,7 +209,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 pub struct AbortOnDropHandle<T: Send + 'static>(JoinHandle<T>);
 
 impl<T: Send + 'static> AbortOnDropHandle<T> {
-    /// Returns a handle whose drop lets the process go on.
+    /// Returns a handle that, when it is dropped, lets the process continue.
     pub fn detach(mut self) -> JoinHandle<T> {
         // A refused process, which the drop leaves alone, takes the place of this one.
         std::mem::replace(&mut self.0, JoinHandle::refused())

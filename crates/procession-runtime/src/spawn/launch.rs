@@ -116,7 +116,7 @@ impl SpawnOptions {
         Ok(newborn)
     }
 
-    /// Gives the process its body, relates it to the running process, and queues it.
+    /// Puts the body into the process, relates the process to the running process, and queues it.
     #[cfg_attr(not(debug_assertions), inline(always))]
     fn start_body(
         self,
@@ -176,8 +176,8 @@ impl Rest {
         }))
     }
 
-    /// Makes the new process known, once it has the messages that it takes over, so that everything
-    /// that is sent to it comes behind these.
+    /// Makes the new process known. It first gets the messages that it takes over, so that later
+    /// messages are behind them.
     #[cold]
     fn introduce(&mut self, shared: &Shared, newborn: &Slot) -> Result<(), RegisterError> {
         take_over(newborn);

@@ -1,4 +1,4 @@
-//! Starts local processes: those with futures that are not `Send`.
+//! Starts local processes, which are processes with futures that are not `Send`.
 
 use std::future::Future;
 

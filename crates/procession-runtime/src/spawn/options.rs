@@ -26,8 +26,8 @@ use crate::spawn::known::Known;
 #[must_use]
 pub struct SpawnOptions {
     pub(super) scheduler: Option<Arc<Shared>>,
-    /// Boxed, since few processes have any of them, and all spawns pass the pointer on (`step`: 5 %
-    /// of the instructions of a spawn).
+    /// Boxed, because few processes have any such option, and all spawns pass the pointer on
+    /// (`step`: 5 % of the instructions of a spawn).
     pub(super) rest: Option<Box<Rest>>,
 }
 
@@ -55,8 +55,8 @@ pub(super) struct Rest {
 }
 
 impl SpawnOptions {
-    /// Creates options without a label, for any worker. The scheduler is that of the calling
-    /// process or thread, or else the default one.
+    /// Creates options without a label, for any worker. The scheduler is the scheduler of the
+    /// calling process or thread, or else the default scheduler.
     pub fn new() -> Self {
         Self::default()
     }
@@ -90,9 +90,9 @@ impl SpawnOptions {
 
     /// Bounds the mailbox to `capacity` messages, at least 1. Default: unbounded.
     ///
-    /// A message counts until the process receives it. A state machine receives all messages at
-    /// once, so for it they count until its next step. Completions, signals and the process's own
-    /// timers do not count, and are never refused.
+    /// A message counts until the process receives it. A state machine receives all messages
+    /// together, so for a state machine, messages count until its next step. Completions, signals
+    /// and the process's own timers do not count, and are never refused.
     pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
         self.rest().mailbox = Some((capacity, when_full));
         self
@@ -132,8 +132,8 @@ impl SpawnOptions {
     }
 
     /// Enters the process into a registry ([`Registry::entry`](crate::group::Registry::entry)) or a
-    /// group ([`Groups::entry`](crate::group::Groups::entry)) before it runs, so that whoever knows
-    /// of the process also finds it there. It can be called several times.
+    /// group ([`Groups::entry`](crate::group::Groups::entry)) before it runs, so that the process
+    /// is there as soon as anybody can know it. It can be called several times.
     ///
     /// If the key of a unique registry is taken, the process is refused, as if a
     /// [name](Self::name) were taken:
@@ -172,8 +172,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Sets what of the failures of the process is worth a [report](crate::report), and at which
-    /// level. Default: that of the scheduler ([`Builder::reporting`](crate::Builder::reporting)).
+    /// Sets which failures of the process are worth a [report](crate::report), and at which level.
+    /// Default: as the scheduler has it ([`Builder::reporting`](crate::Builder::reporting)).
     pub fn reporting(mut self, reporting: Reporting) -> Self {
         self.rest().reporting = Some(reporting);
         self
@@ -193,8 +193,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Keeps the messages that the process leaves, and gives it what an earlier process has left
-    /// there.
+    /// Keeps the messages that the process leaves, and delivers to the process the messages that an
+    /// earlier process has left there.
     pub(crate) fn keeping(mut self, kept: Arc<KeptMailbox>) -> Self {
         self.rest().kept = Some(kept);
         self
@@ -322,7 +322,8 @@ impl SpawnOptions {
         self.launch_with_mailbox(location, process, |context, process| process(context))
     }
 
-    /// Starts a process with a mailbox from a value, which comes back if the process is refused.
+    /// Starts a process with a mailbox from a value. If the process is refused, the error returns
+    /// the value.
     pub(crate) fn launch_with_mailbox<M, V, F, P>(
         self,
         location: &'static Location<'static>,

@@ -15,8 +15,8 @@ use crate::coroutine::local::Local;
 /// A value that all code of a future can see, without being passed on: the user of a request, or
 /// the name of a trace.
 ///
-/// [`scope`](Self::scope) gives a future the value. Give it to the future of a process, and the
-/// value belongs to the process, on whichever worker it runs. Processes that it spawns do not
+/// [`scope`](Self::scope) sets the value for a future. If this future is the future of a process,
+/// the value belongs to the process, on whichever worker it runs. Processes that it spawns do not
 /// inherit the value.
 ///
 /// ```
@@ -43,7 +43,7 @@ pub struct ProcessLocal<T: 'static>(Local<Scopes<T>>);
 
 /// The values of the scopes of one local that are polled now, one inside the other.
 ///
-/// Each scope has a cell of its own, so that it can begin while the value of an outer one is
+/// Each scope has a separate cell, so that it can begin while the value of an outer scope is
 /// borrowed. The cells stay for later scopes.
 struct Scopes<T> {
     cells: RefCell<Vec<Rc<RefCell<Option<T>>>>>,
@@ -68,7 +68,7 @@ impl<T> Scopes<T> {
         if place == cells.len() {
             cells.push(Rc::default());
         }
-        // Nobody borrows the cell: `with` borrows only those of scopes that have begun.
+        // Nobody borrows the cell, because `with` borrows only the cells of scopes that have begun.
         cells[place].replace(value);
     }
 

@@ -14,12 +14,12 @@ impl fmt::Write for BoundedText {
         let room = self.max - self.text.len();
         let fits = &more[..more.floor_char_boundary(room)];
         self.text.push_str(fits);
-        // An error ends the formatting of a value that is too long.
+        // An error ends the formatting of a value that exceeds the limit.
         if fits.len() == more.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
-/// Returns the text of a value, cut to `max` bytes, and whether that is all of it.
+/// Returns the text of a value, cut to `max` bytes, and whether the text is complete.
 pub(crate) fn bounded_text(value: impl fmt::Display, max: usize) -> (String, bool) {
     let mut bounded = BoundedText { text: String::new(), max };
     let is_whole = write!(bounded, "{value}").is_ok();

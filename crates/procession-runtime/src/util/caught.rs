@@ -8,11 +8,11 @@ thread_local! {
     static TELL: Cell<Option<fn(&str)>> = const { Cell::new(None) };
 }
 
-/// What is called for each caught panic that no report contains, in a program whose panic hook
-/// leaves panics to reports.
+/// The function that is called for each caught panic that no report contains, if the panic hook of
+/// the program leaves panics to reports.
 static PRINT: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Tells a simulated system of a panic that was caught.
+/// Reports a caught panic to a simulated system.
 #[cold]
 pub(crate) fn tell(message: &str) {
     if let Some(tell) = TELL.get() {

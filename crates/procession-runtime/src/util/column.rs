@@ -1,11 +1,11 @@
-//! A number for each slot of a table, kept beside the table.
+//! A number for each slot of a table, kept outside of the table.
 
 use std::sync::OnceLock;
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-/// The number of entries that are made at once: 32 KiB.
+/// The number of entries that are allocated together: 32 KiB.
 const PIECE: usize = 4096;
 
 /// A piece, made when one of its entries is first set.

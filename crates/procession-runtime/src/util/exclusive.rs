@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A wrapper that is `Sync` whatever it holds, since a shared reference to it gives no access to
-/// a value that is not `Sync`.
+/// A wrapper that is `Sync` whatever it holds, because a shared reference to it provides no access
+/// to a value that is not `Sync`.
 ///
 /// Errors hold what was refused in it, so that they are `Sync` and can be boxed as
 /// `dyn Error + Send + Sync`. A context holds messages in it, so that a future may keep a shared

@@ -1,4 +1,4 @@
-//! The error of a setting that is too small or too large.
+//! The error of a setting that is below its minimum or above its maximum.
 
 use std::error::Error;
 use std::fmt;
@@ -26,7 +26,7 @@ impl OutOfRange {
         Err(Self { setting, value: value as u64, min: min as u64, max: max as u64 })
     }
 
-    /// Returns the name of the setting: that of the method that sets it.
+    /// Returns the name of the setting, which is the name of the method that sets it.
     pub fn setting(&self) -> &'static str {
         self.setting
     }

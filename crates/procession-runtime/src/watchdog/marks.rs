@@ -38,7 +38,7 @@ impl Marks {
             let Some(ring) = seat.ring.get() else { continue };
             let position = ring.position();
             let before = std::mem::replace(&mut self.seen[number as usize], position);
-            // Relaxed: one that begins or ends now is marked at the next look.
+            // Relaxed: a step that begins or ends now is marked at the next look.
             if before != position || seat.step.load(Relaxed) % 2 == 1 {
                 self.push(EventWord::new(WordKind::Position, number, position as u32));
             }

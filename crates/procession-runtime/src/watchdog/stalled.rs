@@ -131,7 +131,7 @@ impl Watch {
             .load(Relaxed)
             .checked_sub(1)
             .and_then(|index| shared.table().pin_any(index));
-        // If the step has ended meanwhile, the slot may hold another process.
+        // If the step has ended in between, the slot may hold another process.
         let slot = slot.filter(|_| seat.step.load(Relaxed) == step);
         let own = slot.as_ref().is_some_and(|slot| slot.bound.has_begun_on(found.seat));
         let stall = Stall {

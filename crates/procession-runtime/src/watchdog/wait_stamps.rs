@@ -1,7 +1,7 @@
 //! The times since which processes wait.
 //!
 //! A process reads no clock when it waits. The first look that finds it in a wait, of the watchdog
-//! or of the program, leaves the time beside its slot. A later look finds the same wait by the
+//! or of the program, stores the time for its slot. A later look finds the same wait by the
 //! generation of the slot and the number of steps. So a time is always a lower bound, which is
 //! exact to the interval of the looks. The watchdog visits [`VISITS`] slots at each of its looks,
 //! one after the other, and [`VISITS_QUIET`] if no worker runs.
@@ -16,7 +16,7 @@ use crate::scheduler::shared::ProcessIndex;
 pub(crate) const VISITS: u32 = 64;
 /// The number of slots that the watchdog visits at a look while no worker runs.
 pub(crate) const VISITS_QUIET: u32 = 4096;
-/// Nanoseconds in the unit of a stamp. 32 bits of them are a year.
+/// Nanoseconds in the unit of a stamp. 32 bits of this unit are a year.
 const TICK: u64 = 8_000_000;
 
 /// A wait of a process, and when it was first seen.
