@@ -1,3 +1,3 @@
-//! What a pool decides: which job runs next, on which worker, and who waits.
+//! What a pool decides: which job runs next, on which worker, and which submitter waits.
 
 pub mod state;

@@ -16,15 +16,15 @@
 //! ## States
 //! One lock guards everything, and every step is one critical section.
 //!
-//! A *live* worker is *idle* or *busy*. The idle ones are on a stack, and the number of busy ones
-//! is the difference, so the counts cannot disagree. A worker stops being live at the moment at
-//! which it is decided that it leaves. An idle worker *parks* or *rests*, depending on the kind of
-//! the pool: a parked one waits in its seat for an order, a resting one has no process and is only
-//! an entry of the stack.
+//! A *live* worker is *idle* or *busy*. The idle workers are on a stack, and the number of busy
+//! workers is the difference, so the counts cannot disagree. A worker stops being live at the
+//! moment at which it is decided that it leaves. An idle worker *parks* or *rests*, depending on
+//! the kind of the pool: a parked worker waits in its seat for an order, a resting worker has no
+//! process and is only an entry of the stack.
 //!
-//! A queued job is *ready*, or *held* behind an earlier job of its key. A key that has jobs which
-//! have not ended has a *turn*, which one of them has: the one that is ready or runs. Ready jobs
-//! are in levels, one for each priority.
+//! A queued job is *ready*, or *held* behind an earlier job of its key. While a key has jobs that
+//! have not ended, it has a *turn*. One job has the turn: the job of the key that is ready or runs.
+//! Ready jobs are in levels, one for each priority.
 //!
 //! A job is in the queue, in the order or the launch of one worker, or running. A *place* is what a
 //! job needs to be taken. Each busy worker, queued job and reservation uses one, and there are as
@@ -40,9 +40,9 @@
 //! - `Wait` in the list, if `Enter` is not possible.
 //!
 //! Worker:
-//! - `Finish` a job. If too many workers are live, leave. Otherwise take the next job from the
-//!   queue. If the queue is empty, leave a closed pool, and `Park` or `Rest` in an open one. Both
-//!   push the worker to the stack of idle workers.
+//! - `Finish` a job. If more workers are live than may be, leave. Otherwise take the next job from
+//!   the queue. If the queue is empty, leave a closed pool, and `Park` or `Rest` in an open pool.
+//!   Both push the worker to the stack of idle workers.
 //! - `Expire` after the keep-alive, if it is parked. A worker that is still idle leaves; any other
 //!   finds an order.
 //! - `Die`, if its process was killed. Queued jobs get other workers in its place.
@@ -71,16 +71,16 @@
 //! `Settle` takes it out of the list and wakes it, and its next `Watch` does not find it there.
 //!
 //! Each step ends with `Settle`, as far as the step can cause it. Queued jobs go to parked workers,
-//! and free places to waiters, in their order. While too many workers are live or the pool is
-//! closed, idle ones leave from the bottom of the stack.
+//! and free places to waiters, in their order. While more workers are live than may be, or the pool
+//! is closed, idle workers leave from the bottom of the stack.
 //!
 //! ## Why it works
 //! - `Finish` checks the queue and pushes the worker in one step. `Enter` checks the stack and
-//!   queues the job in one step. Whichever comes second sees the first.
-//! - `Claim` and `Expire` both take the worker off the stack, so only one of them does.
+//!   queues the job in one step. Whichever is second sees the first.
+//! - `Claim` and `Expire` both take the worker off the stack, so only one of the two does.
 //! - The capacity is compared, and the worker is started and counted, in one step.
-//! - `close` is one step. What entered before it is queued or runs; what comes after it finds the
-//!   pool closed.
+//! - `close` is one step. A job that entered before it is queued or runs; a job that enters after
+//!   it finds the pool closed.
 //! - A withdrawn job is out of the queue, so no worker runs it. A job that a worker has taken is
 //!   not in the queue, so it cannot be withdrawn.
 //! - A key has a turn exactly while one of its jobs is ready or runs, because the end of a job
@@ -98,11 +98,11 @@
 //!   begin, whatever the other workers wait for. Loans form chains as deep as jobs wait for jobs,
 //!   and the last job of a chain works. If the awaited job is held by its key, the loan lets the
 //!   first job of the key begin, and then each later one.
-//! - A lender and its borrower both work if the lender goes on before the borrower has ended. They
-//!   are two at most, because the lender has one borrower at a time.
+//! - A lender and its borrower both work if the lender continues before the borrower has ended.
+//!   They are two at most, because the lender has one borrower at a time.
 //! - A job that could only wait forever for a place is refused. If all other jobs wait already, for
-//!   a place or for a job of the pool, `Wait` refuses its caller. If the last one to wait awaits a
-//!   job, `Lend` refuses one of those that wait for a place.
+//!   a place or for a job of the pool, `Wait` refuses its caller. If the last job to wait awaits a
+//!   job, `Lend` refuses a job that waits for a place.
 //! - A waiter that was served is known by its missing entry. The pool may be open again, or have
 //!   jobs again, by the time the waiter looks.
 //!
@@ -122,13 +122,13 @@
 //! - A worker that leaves may still run its hook while another one starts.
 //! - A worker that is started again may count twice for a moment among the processes of its
 //!   scheduler. At the process limit, a job can be refused that would have had room a moment later.
-//! - Of two jobs that are launched at once, the one with the later ticket may begin first.
+//! - If two jobs are launched at the same time, the job with the later ticket may begin first.
 //! - A waiter is counted as blocked for the job that began the wait. If that job passes its wait on
 //!   to another job and ends, the other job is not known to wait.
-//! - A job that awaits several others, or that polls a handle and goes on, works beside the job in
-//!   the place that it lent, until one of the two ends. It counts as blocked until the awaited jobs
-//!   have ended or it has dropped their handles, so another job may be refused that would have had
-//!   a place later.
+//! - A job that awaits several others, or that polls a handle and continues, works at the same time
+//!   as the job in the place that it lent, until one of the two ends. It counts as blocked until
+//!   the awaited jobs have ended or it has dropped their handles, so another job may be refused
+//!   that would have had a place later.
 //! - Jobs of processes that await one another in a circle wait forever. Only a submit is refused.
 //! - The allocation of the first job of a process is freed with the process, after the queued jobs
 //!   that the process also ran.
@@ -136,20 +136,21 @@
 //! ## Rejected
 //! - Refusing to await a queued job of the own pool if no other job could go on. The caller has the
 //!   handle already, and can do nothing useful with the error. Thread pools run such a job on the
-//!   thread that waits, so async pools would be the only ones in which nested jobs fail.
-//! - Ending a loan when the handle is dropped. A job that gives up 200 jobs, one after another,
-//!   then has all of them run beside it, in a pool for one.
+//!   thread that waits, so async pools would be the only pools in which nested jobs fail.
+//! - Ending a loan when the handle is dropped. If a job drops the handles of 200 jobs, one after
+//!   another, all 200 then run at the same time as the job, in a pool for one.
 //! - Refusing to await a running job if no other job could go on. The job may await it with a
-//!   timeout. So the submit is refused, which is also what happens if the submit comes second.
-//! - Lending a place to the next job of the queue. With 100,000 jobs that each await one of their
-//!   own, all of them begin before the first of their own does, so the capacity bounds nothing.
+//!   timeout. So the submit is refused, which is also what happens if the submit is second.
+//! - Lending a place to the next job of the queue. If each of 100,000 jobs awaits another job that
+//!   it has submitted, all 100,000 begin before the first awaited job does, so the capacity bounds
+//!   nothing.
 //! - Polling the awaited job inside the job that awaits it. It would be dropped with that job, but
 //!   a job runs on when its handle is dropped.
-//! - One atomic word of packed counts. The queue, the stack and the wait list then have locks of
-//!   their own, and every pair of them is a race that needs an argument. A lock is taken twice for
+//! - One atomic word of packed counts. The queue, the stack and the wait list then have separate
+//!   locks, and every pair of locks is a race that needs an argument. A lock is taken twice for
 //!   each job and held for some ten nanoseconds.
 //! - Waking idle workers in the order in which they became idle, as condition variables do. A
-//!   trickle of jobs then keeps all of them alive.
+//!   trickle of jobs then keeps all workers alive.
 //! - Idle async workers that wait as processes, each with a timer for its keep-alive. Waking one
 //!   touches twice as many cold cache lines as starting another in memory that was just freed.
 //!   `pool` on one processor: 1690 ns per job, against 690 ns now; on two processors: 1810 ns of
@@ -164,14 +165,14 @@
 //! - Boxing a job under the lock, once it is certain to be taken. `pool_threads` is then as slow as
 //!   without backing off, and `pool` takes 1.05 times as long. Boxing earlier costs a refused
 //!   submitter one allocation. The jobs of scopes, which borrow, are boxed under the lock.
-//! - A box for the future beside that of its process. One more cache line is cold when the job goes
-//!   on: `pool` takes 1.4 times as long, `pool_many` 1.1 times. A job is boxed with room for its
-//!   worker instead (`AsyncJob` in `async_pool.rs`).
+//! - A box for the future, apart from the box of its process. One more cache line is cold when the
+//!   job continues: `pool` takes 1.4 times as long, `pool_many` 1.1 times. A job is boxed with room
+//!   for its worker instead (`AsyncJob` in `async_pool.rs`).
 //! - Looking for an order four times, and yielding in between, before a thread parks. On one CPU,
 //!   where a thread that is woken for an empty job interrupts its submitter, `pool_threads` takes
-//!   0.65 of the time. But on two CPUs, beside four threads that compute, a tenth of the jobs begin
-//!   4 ms late instead of 15 us: a thread that yields waits for the time slices of the others, and
-//!   a thread that is woken does not.
+//!   0.65 of the time. But on two CPUs, while four other threads compute, a tenth of the jobs begin
+//!   4 ms late instead of 15 us, because a thread that yields waits for the time slices of the
+//!   other threads, and a thread that is woken does not.
 //! - Counting the tombstones of withdrawn jobs in the queue: they use up places. Here a tombstone
 //!   only keeps the order of the tickets, and is not counted.
 //!

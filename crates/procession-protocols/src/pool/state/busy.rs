@@ -1,4 +1,4 @@
-//! Busy workers, and those that are blocked on their own pool.
+//! Busy workers, and workers that are blocked on their own pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 

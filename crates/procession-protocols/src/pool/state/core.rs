@@ -7,8 +7,8 @@ use super::picture::Limits;
 use super::synced::Synced;
 use super::wakes::Wakes;
 
-/// The state of a pool. It is aligned to cache lines of its own, because its neighbours in memory
-/// are the reference counts of the pool, which every starting worker changes.
+/// The state of a pool. It has its own cache lines, because its neighbours in memory are the
+/// reference counts of the pool, which every starting worker changes.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct PoolCore<J, const MUTATION: u8 = { mutation::BUILT }> {

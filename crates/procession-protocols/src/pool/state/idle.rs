@@ -39,13 +39,13 @@ impl<J> IdleWorker<J> {
     }
 }
 
-/// The workers that have no job. The one that became idle last is on top.
+/// The workers that have no job. The worker that became idle last is on top.
 #[derive(Debug)]
 pub(super) struct IdleStack<J> {
     /// The top of the stack is at the back.
     pub(super) workers: VecDeque<IdleWorker<J>>,
-    /// Set when the keep-alive was changed. A resting worker may then leave before one that is
-    /// below it.
+    /// Set when the keep-alive was changed. A resting worker may then leave before the worker below
+    /// it.
     pub(super) uneven: bool,
 }
 
@@ -59,8 +59,8 @@ impl<J> IdleStack<J> {
         if let IdleWorker::Rests { until, .. } = &mut idle
             && let Some(last) = self.workers.back().filter(|_| !self.uneven)
         {
-            // Two workers that end their jobs at once may come here in another order than that in
-            // which they read the clock.
+            // Two workers that end their jobs at the same time may push themselves in another order
+            // than the order in which they read the clock.
             *until = last.until().max(*until);
         }
         self.workers.push_back(idle);

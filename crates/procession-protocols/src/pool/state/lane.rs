@@ -12,12 +12,12 @@ pub(super) const LEVELS: usize = 3;
 /// the queue, one of that priority is taken before any further job of a higher one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Behind the others.
+    /// Behind jobs of any other priority.
     Low,
     /// The default.
     #[default]
     Normal,
-    /// Before the others.
+    /// Before jobs of any other priority.
     High,
 }
 

@@ -43,7 +43,7 @@ impl Loans {
     }
 
     /// Returns the next job that is ready and for which a place is lent, and its lender. This is
-    /// the awaited job, or the one that has the turn of its key.
+    /// the awaited job, or the job that has the turn of its key.
     pub(super) fn next<J>(&mut self, queue: &JobQueue<J>) -> Option<(Busy, u64)> {
         for lender in &self.wanting {
             let waits = self.lenders.get_mut(lender).expect("a lender that wants is known");
@@ -119,8 +119,8 @@ impl Loans {
         }
     }
 
-    /// Notes whether this lender wants a borrower, and forgets it if it has none and waits for no
-    /// job.
+    /// Notes whether this lender wants a borrower, and forgets the lender if it has no borrower and
+    /// waits for no job.
     fn sort(&mut self, lender: Busy) {
         let Some(waits) = self.lenders.get(&lender) else { return };
         if waits.borrower.is_none() && !waits.awaited.is_empty() {

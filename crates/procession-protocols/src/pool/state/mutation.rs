@@ -18,14 +18,14 @@ pub const RESIZE_SILENTLY: u8 = 4;
 pub const WITHDRAW_IN_TWO: u8 = 5;
 /// `Enter` compares the capacity, and starts a worker in a second step.
 pub const START_IN_TWO: u8 = 6;
-/// `Reap` finds the workers that have rested too long, and removes them in a second step.
+/// `Reap` finds the workers that have rested beyond their time, and removes them in a second step.
 pub const REAP_IN_TWO: u8 = 7;
 /// A job is queued although its worker is refused and no other worker will come to it. No model
 /// plants this: no worker is refused there.
 pub const QUEUE_BEHIND_REFUSAL: u8 = 8;
 /// `Enter` finds the key of the job busy, and holds the job in a second step.
 pub const HOLD_IN_TWO: u8 = 9;
-/// `Die` starts no worker in the place of the one that was killed.
+/// `Die` starts no worker in the place of the killed worker.
 pub const DIE_SILENTLY: u8 = 10;
 /// A waiter for a quiescent pool that was woken looks at the pool, and not for its own entry.
 pub const WATCH_THE_STATE: u8 = 11;

@@ -100,6 +100,6 @@ pub enum Verdict {
     Granted(u64),
     /// The pool is closed.
     Closed,
-    /// All jobs wait for one another, and the waiter is one of them.
+    /// All jobs wait for one another, including the job of this waiter.
     WouldDeadlock,
 }

@@ -3,7 +3,7 @@
 /// The limits and the kind of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most workers that there may be at once, besides those in places that jobs lend.
+    /// The maximum number of workers, not counting workers in places that jobs lend.
     pub capacity: usize,
     /// The most jobs that may be queued.
     pub queue: usize,
@@ -36,14 +36,14 @@ pub struct Totals {
     pub retired: u64,
     /// Workers that the system refused.
     pub workers_refused: u64,
-    /// The most workers that there were at once.
+    /// The largest number of workers that have been live at the same time.
     pub peak: usize,
 }
 
 /// The state of a pool at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture {
-    /// The most workers that there may be at once, besides those in places that jobs lend.
+    /// The maximum number of workers, not counting workers in places that jobs lend.
     pub capacity: usize,
     /// Workers that there are.
     pub live: usize,

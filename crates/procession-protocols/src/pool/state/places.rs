@@ -43,7 +43,7 @@ impl Places {
         self.generation
     }
 
-    /// Uses or gives back a reserved place. Returns `false` if the reservation was void.
+    /// Uses or frees a reserved place. Returns `false` if the reservation was void.
     #[inline]
     pub(super) fn unreserve(&mut self, generation: u64) -> bool {
         let valid = self.open && generation == self.generation;
@@ -84,7 +84,7 @@ impl Places {
         Some(served)
     }
 
-    /// Serves the first waiter whose worker is blocked. Returns it, and its worker.
+    /// Serves the first waiter with a blocked worker. Returns the waiter, and its worker.
     pub(super) fn serve_job(
         &mut self,
         verdict: Verdict,

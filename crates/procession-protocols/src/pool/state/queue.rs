@@ -16,7 +16,7 @@ const NORMAL: usize = Priority::Normal as usize;
 /// The jobs of one priority, in the order of their tickets.
 #[derive(Debug)]
 struct Level<J> {
-    /// A withdrawn job leaves a hole, so that the others keep their order.
+    /// A withdrawn job leaves a hole, so that the remaining jobs keep their order.
     entries: VecDeque<(u64, Option<J>)>,
     jobs: usize,
     /// The number of jobs of higher priorities that were taken since this level had its last turn.
@@ -211,7 +211,8 @@ impl<J> JobQueue<J> {
     }
 
     /// Returns the ready job that begins first if this queued job is to begin: the job itself, or
-    /// the one that has the turn of its key. Returns `None` if that one has begun already.
+    /// the job that has the turn of its key. Returns `None` if the job with the turn has begun
+    /// already.
     pub(super) fn ready_for(&self, ticket: u64) -> Option<u64> {
         if self.has_ready(ticket) {
             return Some(ticket);

@@ -156,7 +156,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         self.look(|state| state.places.served(place, another))
     }
 
-    /// Removes a waiter that gives up.
+    /// Removes a waiter that no longer waits.
     pub fn leave_wait(&self, place: Place) -> Wakes<J> {
         let (own_waker, wakes) = self.change(|state, wakes| {
             let (wish, waiter) = state.places.remove(place);
@@ -178,7 +178,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         wakes
     }
 
-    /// Gives a reserved place back.
+    /// Frees a reserved place.
     pub fn release(&self, generation: u64) -> Wakes<J> {
         self.change(|state, wakes| {
             state.places.unreserve(generation);

@@ -99,7 +99,7 @@ impl<J> Synced<J> {
         });
     }
 
-    /// Gives a job to a worker that is off the stack, or new.
+    /// Hands a job to a worker that is off the stack, or new.
     pub(super) fn set_to_work(worker: IdleWorker<J>, ticket: u64, job: J, wakes: &mut Wakes<J>) {
         match worker {
             IdleWorker::Parked(seat) => Self::hand(&seat, Order::Run(ticket, job), wakes),
@@ -149,8 +149,8 @@ impl<J> Synced<J> {
     }
 
     /// Returns `true` if a worker may be started for the next job of the queue. A worker that rests
-    /// is live already. It is not started again while more are live than may be, because the end of
-    /// a loan has left one too many.
+    /// is live already. It is not started again while more workers are live than may be, which is
+    /// the case after the end of a loan.
     fn can_start(&self) -> bool {
         match self.live.cmp(&self.allowed()) {
             Ordering::Less => true,
@@ -220,8 +220,8 @@ impl<J> Synced<J> {
         wakes.starved |= !self.limits.threads && !std::mem::replace(&mut self.retries, true);
     }
 
-    /// Gives queued jobs to parked workers, and starts workers for the others. Returns `false` if a
-    /// worker was refused. The jobs are then left to the live workers.
+    /// Hands queued jobs to parked workers, and starts workers for the remaining jobs. Returns
+    /// `false` if a worker was refused. The jobs are then left to the live workers.
     ///
     /// Each step calls this that frees the place of a worker, raises the capacity, or makes a job
     /// ready that its own worker does not take.
@@ -335,7 +335,7 @@ impl<J> Synced<J> {
         self.is_stuck_with(self.blocked.count_with(busy))
     }
 
-    /// If all jobs wait for one another, refuses the first of them that waits for a place.
+    /// If all jobs wait for one another, refuses the first job that waits for a place.
     pub(super) fn refuse_deadlock(&mut self, wakes: &mut Wakes<J>) {
         if self.is_stuck_with(self.blocked.count()) {
             let blocked = &self.blocked;
@@ -348,7 +348,7 @@ impl<J> Synced<J> {
     /// Returns `true` if no job could free a place any more, with this number of blocked workers.
     fn is_stuck_with(&mut self, blocked: usize) -> bool {
         let has_no_worker = self.idle.workers.is_empty() && self.live >= self.limits.capacity;
-        // A held job takes a place beside workers that are idle.
+        // A held job takes a place although workers are idle.
         let has_only_held = self.queue.ready == 0 && self.queue.jobs > 0;
         (has_no_worker || has_only_held)
             && self.places.reserved == 0
@@ -357,7 +357,7 @@ impl<J> Synced<J> {
             && self.next_to_start().is_none()
     }
 
-    /// Closes the pool, and tells the waiters for a place. Returns `true` if it was open.
+    /// Closes the pool, and refuses the waiters for a place. Returns `true` if it was open.
     pub(super) fn close(&mut self, wakes: &mut Wakes<J>) -> bool {
         let was_open = self.places.close();
         if was_open {

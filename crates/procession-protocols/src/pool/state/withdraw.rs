@@ -98,7 +98,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// Notes that the job of this worker does not wait for the other one any more.
+    /// Notes that the job of this worker no longer waits for the job of `ticket`.
     pub fn take_back(&self, lender: Busy, ticket: u64) {
         if mutation::is(MUTATION, mutation::TAKE_BACK_IN_TWO) {
             let is_last = self.look(|state| state.loans.awaits_only(lender, ticket));

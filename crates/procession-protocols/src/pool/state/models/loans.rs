@@ -12,8 +12,8 @@ use super::super::picture::Limits;
 use super::super::seat::PoolSeat;
 use super::{has_order, parked};
 
-/// A pool of processes for one worker, whose job 1 lends its place to job 2, and with job 3 in the
-/// queue. Job 2 runs in the other seat.
+/// A pool of processes for one worker. Job 1 lends its place to job 2, and job 3 is in the queue.
+/// Job 2 runs in the other seat.
 fn with_a_lent_place<const MUTATION: u8>() -> (Arc<PoolCore<u32, MUTATION>>, Arc<PoolSeat<u32>>) {
     let core = of_processes(1);
     let seats = [PoolSeat::new(), PoolSeat::new()];
@@ -50,7 +50,8 @@ fn enter<const MUTATION: u8>(
     assert!(seat.is_none_or(|seat| has_order(seat)));
 }
 
-/// The job of the first ticket awaits that of the second one, whose worker starts in `seat`.
+/// The job of the first ticket awaits the job of the second ticket. The worker of the second job
+/// starts in `seat`.
 fn lend<const MUTATION: u8>(
     core: &PoolCore<u32, MUTATION>,
     lender: u64,
