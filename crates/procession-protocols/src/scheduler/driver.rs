@@ -3,11 +3,11 @@
 //! # Driver protocol
 //!
 //! ## Problem
-//! The timers of a worker lie in its own heap, and a running worker that sets one tells no other
-//! worker. When workers park, one of them must wake for the earliest deadline of all, and the
-//! others must not. A lost deadline looks like this: one worker parks until a late deadline;
-//! another sets an earlier timer, sees that a worker waits already, and parks, too. The timer is
-//! then late.
+//! The timers of a worker lie in its own heap, and a running worker that sets a timer notifies no
+//! other worker. When workers park, one worker must wake for the earliest deadline of all, and all
+//! others must not. A lost deadline looks like this: one worker parks until a late deadline.
+//! Another worker sets an earlier timer, sees that a worker waits already, and also parks. The
+//! timer is then late.
 //!
 //! The first descriptor of a scheduler raises the same problem. From then on, one of the parked
 //! workers must wait in the kernel, even if there is no deadline.
@@ -20,24 +20,24 @@
 //! - Parking worker, after its announcement: `Earliest` read the next deadline of every heap ·
 //!   `Keep` under the lock. If no worker is the driver, it becomes the driver until `Earliest`,
 //!   unless there is neither a deadline nor a descriptor. If another worker is the driver, but
-//!   until a later deadline, it nudges that one, which wakes and starts again at `Earliest`. Then
-//!   it parks: the driver until its deadline, any other worker until it is woken. A worker that
-//!   stops parking gives the driver role up.
+//!   until a later deadline, it nudges the driver, which wakes and starts again at `Earliest`. Then
+//!   it parks: the driver until its deadline, any other worker until it is woken. If the driver
+//!   stops parking, no worker is the driver any more.
 //! - Driver that wakes and stays parked: `Earliest` · `KeepOn` under the lock. If the deadline is
-//!   later than the one until which it was the driver, it gives the role up, and starts again at
-//!   `Earliest`.
+//!   later than the deadline until which it was the driver, it stops being the driver, and starts
+//!   again at `Earliest`.
 //! - Driver that wakes for a timer that is due, but gets no permit (`scheduler/idle.rs`): `Resign`
-//!   give the driver role up · start again at `Earliest`. A worker in the same situation that is
-//!   not the driver parks, because others are awake: they fire the timers of seats without a permit
-//!   at their services, and the one of them that parks becomes the driver.
+//!   stop being the driver · start again at `Earliest`. A worker in the same situation that is not
+//!   the driver parks, because others are awake: they fire the timers of seats without a permit at
+//!   their services, and the awake worker that parks becomes the driver.
 //! - Worker that blocks in its step, or leaves with its thread, if no worker is awake then:
 //!   `Attend` read the next deadline of every heap, and go on as a thread that has set that timer.
 //! - Thread that is not a worker and sets a timer: look at the driver under the lock. If the driver
 //!   parks until a later deadline, nudge it. If there is no driver, wake a worker, even if others
 //!   search: it parks again and so becomes the driver.
-//! - Worker in its step that sets a timer of its own: `Set` the heap's deadline · `SetFence`
+//! - Worker in its step that sets a timer in its own heap: `Set` the heap's deadline · `SetFence`
 //!   fence(SeqCst) · look whether its permit was revoked (`scheduler/idle.rs`). If so, go on as a
-//!   thread that is not a worker. Otherwise tell no other thread, except for a deadline within 10
+//!   thread that is not a worker. Otherwise notify no other thread, except for a deadline within 10
 //!   ms if it has not yet woken the next worker (`scheduler/idle.rs`, *Steps*).
 //! - Thread that makes the first descriptor known: `Open` note it under the lock, and look at the
 //!   driver without releasing the lock · nudge the driver, or wake a worker if there is none. Once
@@ -53,15 +53,15 @@
 //!   lock after K.
 //!
 //! *A driver that keeps on.* A worker that parks may rely on a driver with a deadline that has
-//! passed, since that driver is about to look. If the driver has looked already, it has not seen
+//! passed, because that driver is about to look. If the driver has looked already, it has not seen
 //! the timer of that worker. With the later deadline of `KeepOn` it would break the promise. So it
-//! gives the role up first. A worker that took the lock before that has set its timer before, so
-//! the second `Earliest` sees it. A worker that takes the lock afterwards finds no driver to rely
-//! on.
+//! first stops being the driver. A worker that took the lock before that has set its timer before,
+//! so the second `Earliest` sees it. A worker that takes the lock afterwards finds no driver to
+//! rely on.
 //!
 //! *A worker that blocks* instead of parking does the same by `Attend`, unless another worker is
-//! awake, which parks or blocks later. So does a worker that leaves with its thread and gives the
-//! driver role up, because all other parked workers rely on it.
+//! awake, which parks or blocks later. So does a driver that leaves with its thread, because all
+//! other parked workers rely on it.
 //!
 //! *A driver without a permit* at its deadline sleeps on. If it kept the driver role, it would
 //! promise to wake at a time that has passed, and all others would rely on it forever. Another
@@ -69,9 +69,9 @@
 //! In that case `Earliest` is not due any more, since that worker was awake, and this one becomes
 //! the driver again. If `Earliest` is still due, a worker is awake, and parks after `Resign`.
 //!
-//! *A worker that tells no other thread* has its permit, and reads its heap before it parks. If its
-//! permit is revoked at the same moment, another worker runs and then parks. By the lock of
-//! `scheduler/idle.rs`, `Revoke` comes before that worker's `ParkFence`, which is ordered with
+//! *A worker that notifies no other thread* has its permit, and reads its heap before it parks. If
+//! its permit is revoked at the same moment, another worker runs and then parks. By the lock of
+//! `scheduler/idle.rs`, `Revoke` is before that worker's `ParkFence`, which is ordered with
 //! `SetFence`. If `SetFence` is first, `Earliest` sees the deadline. If `ParkFence` is first, the
 //! setter sees that its permit is gone.
 //!
@@ -212,8 +212,8 @@ impl<const MUTATION: u8> Driver<MUTATION> {
         })
     }
 
-    /// Gives the driver role up if `seat` has it, and returns whether it had. Called when `seat`
-    /// stops parking.
+    /// Makes `seat` stop being the driver, and returns whether it was the driver. Called when
+    /// `seat` stops parking.
     pub fn leave(&self, seat: SeatId) -> bool {
         self.change(|state| {
             let kept = state.role.is_some_and(|role| role.seat == seat);
@@ -258,8 +258,8 @@ impl<const MUTATION: u8> Driver<MUTATION> {
         })
     }
 
-    /// `SetFence`, by the worker in `seat`, which has set a timer of its own. Returns `true` if it
-    /// must go on as a thread that is not a worker.
+    /// `SetFence`, by the worker in `seat`, which has set a timer in its own heap. Returns `true`
+    /// if it must go on as a thread that is not a worker.
     pub fn must_nudge(&self, idle: &Idle, seat: SeatId) -> bool {
         if !mutation::is(MUTATION, mutation::SET_WITHOUT_FENCE) {
             fence(SeqCst);
@@ -343,7 +343,7 @@ mod models {
                 thread::spawn(move || {
                     shared.1.store(20, Relaxed);
                     // Ordering: the lock of `scheduler/idle.rs`, under which the worker is parked
-                    // and gives its permit up.
+                    // and returns its permit.
                     shared.2.fetch_add(1, AcqRel);
                     shared.0.keep(SeatId(1), 20)
                 })
@@ -438,7 +438,7 @@ mod models {
         });
     }
 
-    /// A worker in a long step sets a timer of 5, while the watchdog gives its permit to another
+    /// A worker in a long step sets a timer of 5, while the watchdog moves its permit to another
     /// worker, which finds nothing to do and parks.
     fn set<const MUTATION: u8>() {
         explore(|| {

@@ -33,23 +33,24 @@
 //! - *coming*: its claimer has counted it as searching; or
 //! - *late*: it is not counted any more, since it has been on its way for more than 100 us.
 //!
-//! So the word counts the workers that search, and those that will search in a moment. Any number
-//! of seats may be coming or late at once.
+//! So the word counts the workers that search, and the workers that will search in a moment. Any
+//! number of seats may be coming or late at the same time.
 //!
 //! ## Steps
 //! - Publisher: `Publish` the entry in a queue · `PublishFence` fence(SeqCst) · `ReadIdle` load the
 //!   word. If no worker is searching and a seat is spare, `Claim` one under the lock (parked to
 //!   awake, searching + 1) and unpark it, or start its thread.
-//! - Publisher with an entry that is alone in the deque of its own worker, or with a few entries
-//!   that its step has woken together: read *napping*, too, after the fence, and if there is a nap,
-//!   wake no worker. The publisher's worker will most likely run the entries itself at the end of
-//!   its step. Otherwise the napping worker comes for them.
+//! - Publisher with an entry that is alone in its own worker's deque, or with a few entries that
+//!   its step has woken together: after the fence, also read *napping*, and if there is a nap, wake
+//!   no worker. The publisher's worker will most likely run the entries itself at the end of its
+//!   step. Otherwise the napping worker finds the entries.
 //! - Watchdog at each look, and publisher that is not a worker and finds that a worker is
 //!   searching: `WriteOff` under the lock, make every seat late that has been coming for more than
 //!   100 us, searching - 1 for each · `WriteOffFence` fence(SeqCst). If there were any, the
 //!   watchdog looks into every queue, and wakes a worker for what it finds, by `ReadIdle` and
-//!   `Claim`; the publisher goes on with `ReadIdle` and `Claim`. This is needed because the system
-//!   may let a ready thread wait, and no other worker would come for the queued entries meanwhile.
+//!   `Claim`; the publisher continues with `ReadIdle` and `Claim`. This is needed because the
+//!   system may let a ready thread wait, and during that time no other worker would look for the
+//!   queued entries.
 //! - Claimer of a seat without a thread: `Start` under the lock: if the seat is still coming or
 //!   late and no other thread starts one for it, start a thread there. If the system refuses,
 //!   `Decline` under the lock (awake to vacant, searching - 1), and claim a parked seat instead.
@@ -59,21 +60,22 @@
 //!   it searched) · `ParkFence` fence(SeqCst) · `Recheck` every queue and the next deadline. If it
 //!   finds something, `TakeBack` the announcement, if there is a permit, and search; otherwise
 //!   block.
-//! - Searcher that finds work: searching - 1. The last searcher goes on: `LeaveFence` fence(SeqCst)
-//!   · look into every queue. If anything is queued, it wakes the next worker (`ReadIdle` again).
-//!   If nothing is, the next would only wait for descriptors and timers in its place. A worker with
-//!   short steps returns to them soon, so it wakes the next one at its first service if it has not
-//!   parked by then. It does so now if its steps are slow and it has not parked for 10 ms before, a
-//!   deadline comes within 10 ms, or there is no watchdog, which would notice a long step; and in
-//!   its step if it sets such a timer, or begins to block.
+//! - Searcher that finds work: searching - 1. The last searcher continues: `LeaveFence`
+//!   fence(SeqCst) · look into every queue. If anything is queued, it wakes the next worker
+//!   (`ReadIdle` again). If nothing is queued, the next worker would only wait for descriptors and
+//!   timers in its place. A worker with short steps returns to descriptors and timers soon, so it
+//!   wakes the next worker at its first service if it has not parked by then. It wakes the next
+//!   worker immediately in three cases: its steps are slow and it has not parked for 10 ms before;
+//!   a deadline is due within 10 ms; there is no watchdog, which would notice a long step. It wakes
+//!   the next worker in its step if it sets a timer that is due within 10 ms, or begins to block.
 //! - Worker that was woken and found nothing: `Nap` napping + 1, then park as above, but only for a
 //!   short time; then `EndNap` napping - 1, fence(SeqCst), and search, or `Recheck` if there is no
 //!   permit.
 //! - Worker that blocks in its step: `GiveBack` its permit under the lock (awake to out) ·
 //!   fence(SeqCst) · `Recheck` as above, and whether there still is a driver
 //!   (`scheduler/driver.rs`). If it finds something: `ReadIdle` and `Claim`, as a publisher. When
-//!   it returns: `Regain` a permit under the lock, if there is one. Without a permit, it goes on to
-//!   the end of its step, moves what only it would find to where others find it, and parks.
+//!   it returns: `Regain` a permit under the lock, if there is one. Without a permit, it continues
+//!   to the end of its step, moves what only it would find to where others find it, and parks.
 //! - Watchdog: `Revoke` the permit of a worker that is stalled, which is a `GiveBack` by another
 //!   thread; or of a seat that has been late for as long as a stall takes, if something waits and
 //!   no permit is left.
@@ -81,7 +83,7 @@
 //!   lock (parked to leaving), unless all others are out. Then its thread leaves (leaving to
 //!   vacant) · fence(SeqCst) · `Recheck` as after `GiveBack`.
 //! - Thread that queues what only one seat can run: `ClaimThis`. If there is no permit, it takes
-//!   that of another worker, which parks after its step.
+//!   the permit of another worker, which parks after its step.
 //! - Thread that needs to know whether all is idle: `Survey` under the lock, whether no seat is
 //!   awake or out and no queue has anything.
 //!
@@ -89,29 +91,29 @@
 //! *Publish and park.* `PublishFence` and `ParkFence` are totally ordered. If `PublishFence` is
 //! first, `Recheck` sees the entry. If `ParkFence` is first, `ReadIdle` sees the announcement. If
 //! `ReadIdle` saw a searcher instead, that searcher has not left the count yet. It either finds the
-//! entry; or leaves the count by its own `Announce`, and its `Recheck` comes after; or finds other
-//! work. Then `LeaveFence` comes after `PublishFence`, so the last searcher sees the entry, and
-//! wakes the next worker.
+//! entry; or leaves the count by its own `Announce`, followed by its `Recheck`; or finds other
+//! work. Then `LeaveFence` is after `PublishFence`, so the last searcher sees the entry, and wakes
+//! the next worker.
 //!
-//! *Naps.* If a publisher has read *napping* before `EndNap` changed it, its fence came before the
-//! one of `EndNap`. So what the napping worker reads then has the entry. If the napping worker is
-//! woken for something else meanwhile, it is a searcher, and as the last one that finds work it
-//! looks again, and wakes the next.
+//! *Naps.* If a publisher has read *napping* before `EndNap` changed it, the publisher's fence was
+//! before the fence of `EndNap`. So what the napping worker reads then has the entry. If the
+//! napping worker is woken for something else before `EndNap`, it is a searcher. If it is the last
+//! searcher when it finds work, it looks again, and wakes the next worker.
 //!
-//! *Late seats.* `WriteOff` takes a searcher out of the count, as one that finds work does. A
-//! publisher that relied on that searcher has read the word before, so its `PublishFence` comes
+//! *Late seats.* `WriteOff` takes a searcher out of the count, as a searcher that finds work does.
+//! A publisher that relied on that searcher has read the word before, so its `PublishFence` is
 //! before `WriteOffFence`, and the thread that writes off sees the entry. Any other publisher sees
 //! the word without the searcher. A publisher that writes off has queued its own entry before. The
 //! entries of others are left to the watchdog, which looks on while any worker is awake. `Come` and
-//! `WriteOff` are ordered by the lock, so a seat is counted once, whichever comes first. A late
-//! worker that comes is a searcher like any other: it finds what is left, or parks and rechecks.
+//! `WriteOff` are ordered by the lock, so a seat is counted once, whichever is first. After `Come`,
+//! a late worker is a searcher like any other: it finds what is left, or parks and rechecks.
 //!
-//! *Start.* A claimer may be interrupted before it wakes the worker. Meanwhile a parked worker may
-//! come by itself, for a deadline, park again, and leave with its thread. Then the seat is vacant,
-//! and perhaps claimed by another. By the lock, a seat gets one thread for each claim, whichever
-//! claimer starts it, and what a claim has counted as searching is taken back once.
+//! *Start.* A claimer may be interrupted before it wakes the worker. Before it continues, a parked
+//! worker may wake by itself, for a deadline, park again, and leave with its thread. Then the seat
+//! is vacant, and perhaps claimed by another. By the lock, a seat gets one thread for each claim,
+//! whichever claimer starts it, and what a claim has counted as searching is taken back once.
 //!
-//! *Blocking.* `GiveBack` is an announcement, too, and its fence a `ParkFence`. Either the worker
+//! *Blocking.* `GiveBack` is also an announcement, and its fence a `ParkFence`. Either the worker
 //! that blocks finds the entry and wakes another for it, or the publisher finds the permit.
 //!
 //! *No permit.* A worker that finds an entry in `Recheck`, and no permit, may sleep. By the lock,
@@ -120,8 +122,8 @@
 //! the last one to block or to park finds a permit to wake another with.
 //!
 //! *Revoke.* By the lock, `Revoke` and the worker's own steps happen one after the other. The
-//! second of them finds the seat out, parked or awake, and so a permit is given up once. The hint
-//! may be seen late. Then one worker more than the width runs for one step.
+//! second finds the seat out, parked or awake, so a permit is returned once. The hint may be seen
+//! late. Then one worker more than the width runs for one step.
 //!
 //! *The test clock.* A thread that finds all parked and acts on that counts the seats that became
 //! awake. Between two of its reads, another worker may take its announcement back, fire a timer,
@@ -133,10 +135,10 @@
 //! take the entry out in between. All would seem parked, and then nothing queued.
 //!
 //! *Bound entries.* An entry that only one worker can run is queued with that worker, which is
-//! claimed under the lock even if others are searching. `Announce` is under the same lock. If it
-//! comes after the claim, `Recheck` sees the entry; if it comes before, the claim finds the seat
-//! parked. A thread that has begun coroutines in the callers' seat reserves the seat when it
-//! leaves. No other thread sits there, and what is woken meanwhile waits for that thread.
+//! claimed under the lock even if others are searching. `Announce` is under the same lock. If it is
+//! after the claim, `Recheck` sees the entry; if it is before, the claim finds the seat parked. A
+//! thread that has begun coroutines in the callers' seat reserves the seat when it leaves. No other
+//! thread sits there, and what is woken in the meantime waits for that thread.
 //!
 //! ## Details that look wrong and are not
 //! The waker makes the seat awake, and not the woken worker. Otherwise the word would promise,
@@ -145,28 +147,29 @@
 //! ## Allowed
 //! - A worker may be woken for an entry that another takes first; it searches and parks again.
 //! - A process that yielded goes into a FIFO ring of its worker, which other workers may halve. If
-//!   the worker goes on with another process out of a ring, it looks for a parked worker without
+//!   the worker continues with another process out of a ring, it looks for a parked worker without
 //!   `PublishFence`, which would make a yield half as expensive again (22 ns instead of 15). So it
 //!   may miss a worker that parks, or a last searcher that leaves, within the same nanoseconds. It
-//!   looks again only when something
-//!   else was pushed onto a ring: with the fence if it then goes on with a process from elsewhere,
-//!   otherwise without. Until then the entry waits for this worker, or for the watchdog's `Nudge`.
+//!   looks again only when something else was pushed onto a ring: with the fence if it then
+//!   continues with a process from elsewhere, otherwise without. Until then the entry waits for
+//!   this worker, or for the watchdog's `Nudge`.
 //! - The only entry of a deque, or a few that were woken together, wait for the rest of a nap, if
-//!   the step of their worker lasts that long, or those of the entries before them: at most 200 us
-//!   and the system's wake-up. This also holds if others are parked without a timeout meanwhile.
+//!   the step of their worker lasts that long, or the steps of the entries before them: at most 200
+//!   us and the system's wake-up. This also holds if others are parked without a timeout during the
+//!   nap.
 //! - A worker may be late for up to 100 us and one look of the watchdog, 2.5 ms, until others are
 //!   woken in its place; for a publisher that is not a worker, 100 us. If its claimer was
 //!   interrupted before waking it, the time counts from the first look that finds it so. Without a
 //!   watchdog, workers rely on it for as long as it takes.
-//! - A seat that is claimed, comes, and is claimed again while the first claimer is interrupted may
-//!   be written off early. One worker too many is woken then.
+//! - A seat that is claimed, executes `Come`, and is claimed again while the first claimer is
+//!   interrupted may be written off early. One more worker than needed is woken then.
 //! - A late seat keeps its permit until it is revoked, after the duration of a stall. Until then it
-//!   counts as one of those that run.
+//!   counts as a seat that runs.
 //! - More workers than the width run from a blocking section's return without a permit to the end
-//!   of that step, and while a worker goes on with its step after its permit was revoked.
+//!   of that step, and while a worker continues its step after its permit was revoked.
 //!
 //! ## Rejected
-//! - To look for late seats in every publisher, and not only in those that are not workers: it
+//! - To look for late seats in every publisher, and not only in publishers that are not workers: it
 //!   reads the clock for each entry that is queued while a worker searches.
 //! - To remember one late seat, and to claim another about every 100 us while there is one: a
 //!   second late seat went unnoticed, and workers and the watchdog relied on the first (37 of 200
@@ -243,11 +246,11 @@ pub mod mutation {
     pub const SURVEY_IN_TWO: u8 = 2;
     /// No fence after `GiveBack`.
     pub const GIVE_BACK_WITHOUT_FENCE: u8 = 3;
-    /// `Announce` gives a permit up even if the seat has none.
+    /// `Announce` returns a permit even if the seat has no permit.
     pub const GIVEN_UP_TWICE: u8 = 4;
     /// No `WriteOffFence`.
     pub const WRITE_OFF_WITHOUT_FENCE: u8 = 5;
-    /// A late worker that comes is not counted again.
+    /// A late worker that executes `Come` is not counted again.
     pub const COME_UNCOUNTED: u8 = 6;
     /// `Recheck` of a worker that parks does not look into the queues. The models plant this and
     /// the next three in their own code.
@@ -368,7 +371,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.reach.load(Relaxed)
     }
 
-    /// Returns how many workers may run at once.
+    /// Returns how many workers may run at the same time.
     #[inline]
     pub fn width(&self) -> u32 {
         self.width.load(Relaxed)
@@ -377,7 +380,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// Starts to search, unless half of the workers that are awake search already.
     pub fn start_searching(&self) -> bool {
         let counts = IdleWord(self.counts.load(Relaxed));
-        // May let one searcher too many through. The limit only saves work.
+        // May let one more searcher through. The limit only saves work.
         if counts.searching() * 2 >= counts.awake().max(1) {
             return false;
         }
@@ -418,14 +421,14 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         IdleWord(self.counts.load(Relaxed)).awake() >= self.reach()
     }
 
-    /// Returns those of the given seats that have no permit, all at one moment.
+    /// Returns which of the given seats have no permit, all at one moment.
     pub fn without_permit(&self, seats: impl Iterator<Item = SeatId>) -> Vec<SeatId> {
         self.look(|all| {
             seats.filter(|seat| all.states[seat.0 as usize] != SeatState::Awake).collect()
         })
     }
 
-    /// Returns `true` if there are more threads than may run at once.
+    /// Returns `true` if there are more threads than may run at the same time.
     #[inline]
     pub fn has_surplus(&self) -> bool {
         self.threads.load(Relaxed) > self.width()

@@ -126,8 +126,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// Returns the first of these seats, from `from` on and around, with a worker that neither
-    /// blocks nor is absent. A late worker does not block: it comes, and takes a permit for what is
-    /// bound to it.
+    /// blocks nor is absent. A late worker does not block: it will run, and takes a permit for what
+    /// is bound to it.
     pub fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
         self.look(|seats| {
             let mut round = (from..count).chain(0..from);

@@ -26,8 +26,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             !seats.coming.contains(&seat) && !seats.late.contains(&seat),
             "[coming] a claimed seat comes first"
         );
-        // Relaxed, as all uses: if a time is seen late, a worker is late later, or one worker too
-        // many is woken.
+        // Relaxed, as all uses: if a time is seen late, a worker is late later, or one more worker
+        // than needed is woken.
         self.since[seat.0 as usize].store(u64::MAX, Relaxed);
         seats.coming.push(seat);
         self.note_coming(seats);
@@ -91,7 +91,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         true
     }
 
-    /// `WriteOff`: returns how many seats have become late. If there are any, the caller goes on
+    /// `WriteOff`: returns how many seats have become late. If there are any, the caller continues
     /// with `Recheck` for what others have queued.
     pub fn write_off(&self, now: u64) -> u32 {
         // Relaxed: a seat that has just been claimed is found in time at the next look.
@@ -139,7 +139,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// `Revoke` of all seats that have been late for this long. Returns how many had a permit; the
-    /// caller goes on with waking others.
+    /// caller then wakes others.
     pub fn revoke_late(&self, now: u64, after: u64) -> usize {
         let count = self.change(|seats| {
             let is_due = |seat: &SeatId| {

@@ -38,7 +38,7 @@ impl Drop for Nap<'_> {
 }
 
 impl<const MUTATION: u8> Idle<MUTATION> {
-    /// `Announce` and `ParkFence`: returns `true` if every seat is parked now. The caller goes on
+    /// `Announce` and `ParkFence`: returns `true` if every seat is parked now. The caller continues
     /// with `Recheck`.
     pub fn announce(&self, seat: SeatId, searched: bool) -> bool {
         let all = self.change(|seats| {
@@ -103,8 +103,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// `Retire`: takes a parked thread off its seat, so that it can leave. Returns `false` if there
-    /// are no more threads than may run at once, or if this is the only thread that is not blocked:
-    /// the next deadline and descriptors need a driver.
+    /// are no more threads than may run at the same time, or if this is the only thread that is not
+    /// blocked: the next deadline and descriptors need a driver.
     pub fn retire(&self, seat: SeatId) -> bool {
         self.change(|seats| {
             let is_last = seats.awake == 0 && seats.stack.len() == 1;
@@ -119,8 +119,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// Makes a seat vacant or, with `for_callers`, absent, because its thread leaves. If `only` is
-    /// not 0, the absent seat is reserved for that thread. Returns what is left. The caller goes on
-    /// with `Recheck`.
+    /// not 0, the absent seat is reserved for that thread. Returns what is left. The caller
+    /// continues with `Recheck`.
     pub fn leave(&self, seat: SeatId, for_callers: bool, only: u64) -> Remaining {
         let left = self.change(|seats| {
             if for_callers {

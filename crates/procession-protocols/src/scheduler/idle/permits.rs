@@ -25,7 +25,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.revoked[seat.0 as usize].store(true, Relaxed);
     }
 
-    /// Makes a lifted seat awake. If there is no permit, takes that of another seat.
+    /// Makes a lifted seat awake. If there is no permit, takes the permit of another seat.
     pub(super) fn grant(&self, seats: &mut Seats, seat: SeatId) {
         if !seats.has_permit()
             && let Some(victim) = seats.victim()
@@ -35,7 +35,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.awaken(seats, seat);
     }
 
-    /// `GiveBack`: returns `true` if no worker is awake now. The caller goes on with `Recheck`.
+    /// `GiveBack`: returns `true` if no worker is awake now. The caller continues with `Recheck`.
     pub fn give_back(&self, seat: SeatId) -> bool {
         let nobody = self.change(|seats| {
             if *seats.state(seat) == SeatState::Awake {
@@ -49,7 +49,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         nobody
     }
 
-    /// `Revoke`: returns `true` if the seat had a permit. The caller goes on with waking others.
+    /// `Revoke`: returns `true` if the seat had a permit. The caller then wakes others.
     pub fn revoke(&self, seat: SeatId) -> bool {
         let had = self.change(|seats| {
             let had = *seats.state(seat) == SeatState::Awake;
@@ -68,8 +68,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.revoked[seat.0 as usize].load(Relaxed)
     }
 
-    /// `Regain`: returns `true` if the seat has a permit now. With `force`, takes that of another
-    /// seat if there is none.
+    /// `Regain`: returns `true` if the seat has a permit now. With `force`, takes the permit of
+    /// another seat if there is none.
     pub fn regain(&self, seat: SeatId, force: bool) -> bool {
         self.change(|seats| {
             let back = *seats.state(seat) == SeatState::Out && (force || seats.has_permit());
@@ -81,7 +81,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// Changes how many workers may run at once. Excess workers go out, and park after their steps.
+    /// Changes how many workers may run at the same time. Excess workers go out, and park after
+    /// their steps.
     pub fn set_worker_threads(&self, width: u32) {
         self.change(|seats| {
             seats.width = width;

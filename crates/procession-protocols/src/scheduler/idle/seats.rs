@@ -22,7 +22,7 @@ pub struct Presence {
     pub is_leaving: bool,
     /// `true` if the callers' seat is free.
     pub has_absent: bool,
-    /// The seats whose threads have given their permit back.
+    /// The seats of threads that have returned their permit.
     pub out: Vec<SeatId>,
 }
 
@@ -134,8 +134,8 @@ impl Seats {
             + waiting.min(u64::from(self.width.saturating_sub(self.awake)))
     }
 
-    /// Returns a seat to take a permit from. Seats beyond the width come first, since processes may
-    /// be bound to those below it.
+    /// Returns a seat to take a permit from. Seats beyond the width come first, because processes
+    /// may be bound to the seats below it.
     #[inline]
     pub(super) fn victim(&mut self) -> Option<SeatId> {
         let count = self.states.len() as u32;
