@@ -1,8 +1,9 @@
 //! The process of a connection. It reads, writes, keeps the time, and carries out the operations of
 //! the other node.
 //!
-//! It never awaits a write: it waits for the socket in both directions, for its queue and for its
-//! timer at once. So it always reads, and two nodes that both write cannot wait for each other.
+//! It never awaits a write. Instead it waits for the socket in both directions, for its queue and
+//! for its timer together. Therefore it always reads, and two nodes that both write cannot block
+//! one another.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -51,13 +52,13 @@ const HELD_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 /// where the messages of other senders pass them.
 const UNSENT_MAX: u32 = 2 * FRAGMENT_LEN as u32;
 
-/// The reads after a failed write. A socket holds less, unless the other node goes on.
+/// The reads after a failed write. A socket holds less, unless the other node continues to write.
 const RESTS_MAX: usize = 64;
 
 /// The turns in a row that read or write before other processes have theirs.
 const BUSY_TURNS: u32 = 2;
 
-/// The receiver of the latest message, most likely that of the next one.
+/// The receiver of the latest message, and most likely of the next message.
 #[derive(Debug)]
 struct Receiver {
     target: Target,
@@ -79,12 +80,12 @@ struct Connection {
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors tell how they have ended.
     late_links: HashMap<MonitorRef, (u64, NodePid)>,
-    /// The names of the two nodes, which are in each PID that comes, and the latest name of a
+    /// The names of the two nodes, which are in each received PID, and the latest name of a
     /// receiver.
     names: [Atom; 3],
     latest: Option<Receiver>,
     pulse: Pulse,
-    /// The other node is of this crate, and is told what this one permits.
+    /// The other node is of this crate, so it receives statements of what this node permits.
     listens: bool,
     /// What it was told.
     told: Option<Reach>,
@@ -109,7 +110,8 @@ pub(crate) async fn run(
     let orders = cx.address();
     let given_up = given_up(&mut cx, &mut carrier, &mut come);
     let connected = unless(given_up, node.connected(&attempt, &peer, &orders));
-    // What is told of the end of the one before may block. Then the nodes try again later.
+    // The notifications about the end of the previous connection may block. Then the nodes try
+    // again later.
     let admitted = timeout(node.connect_timeout(), connected).await;
     let Ok(Ok(Ok(link))) = admitted else { return Ok(()) };
     drop(attempt);
@@ -139,7 +141,7 @@ pub(crate) async fn run(
         Ok(()) => this.serve(&mut cx, &mut carrier, come).await,
         Err(why) => Err(why),
     };
-    // The other side learns at once, even of bytes that it did not take.
+    // The other side learns of the end immediately, even if it has not read all bytes.
     drop(carrier.stream.set_linger(Some(Duration::ZERO)));
     let left = this.left(&why);
     this.why = Some(this.farewell.take().map_or(why, Farewell::why));
@@ -267,9 +269,10 @@ impl Connection {
         }
     }
 
-    /// Tells a node of this crate to which processes it may send, unless it knows. If a signal of
-    /// this node waits, such as the statement before, that is for a later turn: the queue holds one
-    /// at a time, however often the grants change.
+    /// Sends a statement of the permitted receivers to a node of this crate, unless it has the
+    /// current one. If a signal of this node waits in the queue, for example the previous
+    /// statement, a later turn does so. Therefore the queue holds one statement, however often the
+    /// grants change.
     fn tell_grants(&mut self) {
         if !self.listens || self.link.outbound.has_waiting(PULSE_LANE) {
             return;
@@ -373,7 +376,7 @@ impl Connection {
                 self.refuse_call(cx, &call);
             }
         } else {
-            // A signal must not get lost. It tells this instead of its reason.
+            // A signal must not get lost, so it is sent with this reason instead of its own.
             self.operation(cx, control, Some(Term::atom("too_large")));
         }
     }
@@ -470,7 +473,7 @@ impl Connection {
             Inlet::Letters(recipient) => {
                 post(recipient, sort(|| self.node.replies(), own, from, term))
             }
-            // A right to reply that is dropped tells the caller itself.
+            // The drop of a right to reply already notifies the caller.
             Inlet::Typed(typed) => {
                 typed.take(&self.node, own, &self.link.peer.name, term).then_some(()).ok_or(None)
             }
@@ -511,7 +514,7 @@ impl Connection {
         true
     }
 
-    /// Forgets the latest receiver if it may have ended, so that nothing of it is kept here.
+    /// Forgets the latest receiver if it may have ended, so that this cache does not keep it alive.
     fn forget_lost(&mut self) {
         let losses = self.node.losses();
         self.latest.take_if(|latest| latest.losses != losses);
@@ -556,7 +559,7 @@ impl Connection {
         Some((request, reply))
     }
 
-    /// Completes a call of this node. A reply that comes too late finds no caller.
+    /// Completes a call of this node. A late reply finds no caller.
     fn replied(&mut self, call: &Reference, term: Term) {
         let Some(Some(caller)) = self.link.tables(|tables| tables.calls.remove(call)) else {
             return count(&self.link.counts.undelivered, 1);

@@ -12,8 +12,8 @@ const BYTES_MAX: usize = 255;
 
 /// A word that all nodes of a cluster know.
 ///
-/// It keeps clusters apart, but keeps no reader of the network out: without TLS, all that two
-/// nodes say to each other can be read and changed on the way. It is not printed.
+/// It keeps clusters apart, but does not protect them: without TLS, everything between two nodes
+/// can be read and changed on the way. It is not printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cookie(Arc<str>);
 
@@ -38,8 +38,8 @@ impl Cookie {
     /// Reads a cookie from a file, such as `~/.erlang.cookie`. Space around it does not count.
     ///
     /// # Errors
-    /// If the file cannot be read, if it has no cookie or one that is too long, or if other users
-    /// can read it: its mode must be 0600 or 0400, as BEAM nodes demand.
+    /// If the file cannot be read, if it has no cookie or a longer cookie than allowed, or if other
+    /// users can read it: its mode must be 0600 or 0400, as BEAM nodes demand.
     pub fn read(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let wrong = |why: String| {

@@ -75,7 +75,7 @@ pub(crate) async fn register(
             let taken = format!("EPMD: a node named {word:?} is registered already");
             return Err(io::Error::new(io::ErrorKind::AddrInUse, taken));
         }
-        // The creation. This node has one of its own.
+        // The creation, which is not used, because this node makes its own.
         stream.read_exact(&mut [0; 4][..rest]).await?;
         Ok(stream)
     })

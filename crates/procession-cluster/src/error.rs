@@ -24,7 +24,7 @@ pub enum SendTermCause {
     /// The node is not connected.
     NoConnection,
     /// The queue of the connection has no room. At most 4 MiB of messages of up to 64 KiB wait
-    /// there, and 32 MiB of larger ones. Half of it may be of one sender.
+    /// there, and 32 MiB of larger messages. One sender may use half of that room.
     Full,
     /// The message has more than 16 MiB.
     TooLong,
@@ -149,7 +149,7 @@ pub enum RegisterError {
     Taken(String),
     /// The name has more than 255 characters.
     TooLong(String),
-    /// The name begins with `$procession`, as those do by which nodes talk to each other.
+    /// The name begins with `$procession`, which is reserved for messages between nodes.
     Reserved(String),
     /// The process has ended, or is a member of another node.
     NotAttached(String),

@@ -1,17 +1,17 @@
 //! What other nodes may do.
 //!
-//! A node that [permits only what is granted](crate::NodeBuilder::grants_only) tells other nodes of
-//! this crate to which of its processes they may send, so that a message that it would refuse comes
-//! back to its sender at once. It does so when such a node asks for the first sign of life, which
-//! is when the connection begins, and after changes: a change marks each connection, and the
-//! process of a connection sends one statement of what is permitted by then. At most one waits in
-//! its queue, and one that says the same as the one before is left out. A statement has at most
-//! [`NAMES_MAX`] names. If there are more, or a long one finds no room, the other node is told that
-//! it does not know.
+//! A node that [permits only what is granted](crate::NodeBuilder::grants_only) announces to other
+//! nodes of this crate to which of its processes they may send. Therefore a message that it would
+//! refuse returns to its sender immediately. It does so when such a node asks for the first sign of
+//! life, which is when the connection begins, and after changes: a change marks each connection,
+//! and the process of a connection sends one statement of what is permitted by then. At most one
+//! statement waits in its queue, and a statement without a change is left out. A statement has at
+//! most [`NAMES_MAX`] names. If there are more, or a long name has no room, the statement says that
+//! the permissions are unknown.
 //!
 //! The statement has the form of the end of a monitored process, with a reference of the node that
-//! tells, so nodes that do not know it ignore it. Whatever was told, each message is checked where
-//! it arrives.
+//! sends it, so nodes that do not know the statement ignore it. Each message is checked where it
+//! arrives, whatever a statement said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -32,7 +32,7 @@ const NAMES_MAX: usize = 4096;
 
 /// What other nodes may do to a node. By default, they may send and monitor, and nothing else. If
 /// the node [permits only what is granted](crate::NodeBuilder::grants_only), they need grants for
-/// these, too.
+/// these as well.
 ///
 /// [`NodeBuilder::grant`](crate::NodeBuilder::grant) and [`Node::grant`](crate::Node::grant) give
 /// grants to nodes. They are checked at each operation, so that a change has an effect on nodes
@@ -167,7 +167,7 @@ impl Reach {
         self.names.extend(other.names.iter().cloned());
     }
 
-    /// Returns the statement that tells it to another node.
+    /// Returns the statement that announces this to another node.
     pub(crate) fn to_term(&self) -> Term {
         if !self.all && self.names.len() > NAMES_MAX {
             return Term::atom("too_large");
@@ -199,8 +199,8 @@ pub(crate) struct Permitted {
     /// Set if `reach` is known and is not everything.
     is_limited: AtomicBool,
     reach: Mutex<Option<Reach>>,
-    /// Set if what this node permits may have changed since the other one was told. The process of
-    /// the connection tells it.
+    /// Set if the permissions may have changed since the last statement. The process of the
+    /// connection then sends a new one.
     is_due: AtomicBool,
 }
 
@@ -233,15 +233,15 @@ impl Permitted {
         self.is_due.load(Relaxed)
     }
 
-    /// Notes that the other node is told now.
+    /// Notes that a statement is sent now.
     pub(crate) fn take_due(&self) {
-        // Acquire: pairs with the Release in `make_due`, so that what is told has the change.
+        // Acquire: pairs with the Release in `make_due`, so that the statement contains the change.
         self.is_due.swap(false, Acquire);
     }
 }
 
-/// The grants of a node, by those that have them: a node by its name, those of a host by `@host`,
-/// and all by the empty text.
+/// The grants of a node, by their holders: a node by its name, the nodes of a host by `@host`, and
+/// all nodes by the empty text.
 #[derive(Debug, Default)]
 pub(crate) struct AllGrants(BTreeMap<String, Grants>);
 
@@ -300,7 +300,7 @@ mod tests {
             assert!(!all.permits(&node, |g| g.permits_spawn("shop", "other")));
             assert!(all.permits(&node, |grants| grants.looks));
         }
-        // The latest replaces those before.
+        // The latest replaces its predecessors.
         all.set("till@front", Grants::new()).expect("it names a node");
         assert!(!all.permits(&Atom::known("till@front"), |grants| grants.exits));
     }

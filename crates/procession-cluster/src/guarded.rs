@@ -1,4 +1,4 @@
-//! Values of the user, whose drop may panic.
+//! Values of the user, which may panic when they are dropped.
 
 use std::fmt;
 use std::ops::Deref;

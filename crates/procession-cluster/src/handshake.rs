@@ -1,13 +1,13 @@
-//! The handshake: two nodes tell each other their names, and prove that they know the same cookie.
+//! The handshake: two nodes exchange their names, and prove that they know the same cookie.
 //!
 //! Neither side reads a clock or a socket here. The bytes that have come are taken by
 //! [`Handshake::take`], and the bytes to send are appended to a buffer. This is version 6 of the
 //! protocol, which OTP 23 introduced.
 //!
-//! *Initiator*: sends its name · takes the status · takes a challenge · answers it, with a
-//! challenge of its own · takes the answer to that. *Acceptor*: takes the name · sends the status,
-//! and takes an answer if the status asks for one · sends a challenge · takes the answer, and
-//! checks it · answers the other's challenge.
+//! *Initiator*: sends its name · takes the status · takes a challenge · answers it, and adds
+//! another challenge · takes the answer to that. *Acceptor*: takes the name · sends the status, and
+//! takes an answer if the status asks for one · sends a challenge · takes the answer, and checks it
+//! · answers the other's challenge.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ pub(crate) mod flags {
     const V4_NC: u64 = 1 << 34;
     /// Messages may be sent to references.
     pub(crate) const ALIAS: u64 = 1 << 35;
-    /// Stands for those that OTP 25 asks for.
+    /// Stands for the flags that OTP 25 requires.
     const MANDATORY_25: u64 = 1 << 36;
 
     /// What the other node must have.
@@ -78,7 +78,7 @@ pub(crate) mod flags {
         | ALIAS
         | MANDATORY_25;
 
-    /// Returns the flags of a node, with those that another flag stands for.
+    /// Returns the flags of a node, with the flags that another flag stands for.
     pub(crate) fn expand(flags: u64) -> u64 {
         if flags & MANDATORY_25 == 0 { flags } else { flags | (REQUIRED & !UNLINK_ID & !V4_NC) }
     }
@@ -100,12 +100,12 @@ pub(crate) struct Introduction {
 pub(crate) enum Status {
     /// There is no other connection.
     Ok,
-    /// Both nodes are connecting to each other. This connection is kept, and the other one given
-    /// up.
+    /// Both nodes have begun a connection. This connection is kept, and the other connection is
+    /// abandoned.
     OkSimultaneous,
-    /// Both nodes are connecting to each other. The other connection is kept.
+    /// Both nodes have begun a connection. The other connection is kept.
     Nok,
-    /// There is a connection. If the initiator wants this one, the other one ends.
+    /// There is a connection. If the initiator wants the new connection, the old connection ends.
     Alive,
     /// The node is not wanted.
     NotAllowed,
@@ -115,9 +115,9 @@ pub(crate) enum Status {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The other side does not speak the protocol, or another version of it.
+    /// The other side does not speak this version of the protocol.
     Protocol,
-    /// The other node is too old: it lacks these abilities, as bits of the protocol.
+    /// The other node is older than OTP 25: it lacks these abilities, as bits of the protocol.
     Flags(u64),
     /// The other node has this name, and another one was expected.
     Name(String),
@@ -240,8 +240,8 @@ impl Handshake {
         self.length(come).is_some_and(|length| come.len() >= self.length_bytes + length)
     }
 
-    /// Returns `true` if this is the side that has connected, and the other one has to check its
-    /// proof of the cookie.
+    /// Returns `true` if this side has connected, and the other side still has to check its proof
+    /// of the cookie.
     pub(crate) fn has_proved(&self) -> bool {
         matches!(self.state, State::Ack { .. })
     }
@@ -439,7 +439,7 @@ impl Handshake {
         if body.0.len() != expected.len() {
             return Err(HandshakeError::Protocol);
         }
-        // Compares all bytes, so that the time tells nothing.
+        // Compares all bytes, so that the time reveals nothing.
         let differences = expected.iter().zip(body.0).fold(0, |all, (a, b)| all | (a ^ b));
         if differences == 0 { Ok(()) } else { Err(HandshakeError::Cookie) }
     }

@@ -37,18 +37,18 @@ pub enum Letter {
     Cast(Term),
     /// A process of another node has ended, or its node cannot be reached any more.
     Down(RemoteDown),
-    /// A node is connected. It comes to [subscribers](crate::Node::subscribe).
+    /// A node is connected. [Subscribers](crate::Node::subscribe) receive it.
     NodeUp {
         /// The name of the node.
         node: Atom,
-        /// Which connection to this node it is. Later ones have greater numbers.
+        /// The number of the connection to this node. Later connections have greater numbers.
         connection: u64,
     },
-    /// The connection to a node has ended. It comes to [subscribers](crate::Node::subscribe).
+    /// The connection to a node has ended. [Subscribers](crate::Node::subscribe) receive it.
     NodeDown {
         /// The name of the node.
         node: Atom,
-        /// Which connection to this node it was. Later ones have greater numbers.
+        /// The number of the connection to this node. Later connections have greater numbers.
         connection: u64,
         /// Why it has ended.
         why: String,
@@ -160,8 +160,8 @@ impl fmt::Debug for TermReply {
     }
 }
 
-/// Gives a letter to a process. It is not given if the function of the [`Recipient`] panics, which
-/// is code of the user.
+/// Delivers a letter to a process, unless the function of the [`Recipient`], which is code of the
+/// user, panics.
 ///
 /// # Errors
 /// If the process does not accept the letter, returns the reference of the call that it is, if any.
@@ -170,7 +170,7 @@ pub(crate) fn post(recipient: &Recipient<Letter>, letter: Letter) -> Result<(), 
     let send = || {
         let Err(refused) = recipient.send(letter) else { return Ok(()) };
         if !refused.is_full() {
-            // The end of the process reports itself to those that monitor it.
+            // The end of the process is reported to its monitors anyway.
             return Err(None);
         }
         let letter = refused.into_inner();

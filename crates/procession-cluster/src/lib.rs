@@ -1,6 +1,6 @@
 //! A node of an Erlang cluster with the processes of Procession.
 //!
-//! Programs that outgrow one machine, or that live beside programs in Erlang or Elixir, talk by the
+//! Programs that outgrow one machine, or that work with programs in Erlang or Elixir, talk by the
 //! protocol that connects the nodes of the BEAM: its distribution. A [`Node`] of this crate is a
 //! hidden node of such a cluster. Its neighbours are nodes of the BEAM, or others of this crate.
 //! They reach the processes that are [attached](Node::attach) to it, by PID or by name, and these
@@ -57,27 +57,27 @@
 //!
 //! - **Order**: messages and signals of one process to another arrive in the order in which they
 //!   were sent.
-//! - **At most once**: a message that was accepted arrives, or the connection ends before. In that
-//!   case each monitor and each link across it is told [`NoConnection`](procession::Exit) exactly
-//!   once, after every message that did arrive. What was accepted last may be lost then.
+//! - **At most once**: an accepted message arrives, or the connection ends. If the connection ends,
+//!   each monitor and each link across it reports [`NoConnection`](procession::Exit) exactly once,
+//!   after every message that did arrive. The last accepted messages may be lost then.
 //! - **No waiting**: `send` never blocks and never connects. If the node is not connected, or the
-//!   queue of its connection is full, the message comes back. So a node that stops reading costs
-//!   its neighbours a queue and nothing more.
+//!   queue of its connection is full, the message returns to its sender. Therefore a node that
+//!   stops reading costs its neighbours a queue and nothing more.
 //! - **Fairness**: a message of more than 64 KiB goes in fragments, and messages of other senders
 //!   pass between them. A message has at most 16 MiB.
 //!
 //! # Permissions
 //!
 //! Without certificates, a connection is plain text, so a node only talks to its own machine.
-//! Between machines, nodes speak TLS 1.3 and show each other [certificates](Tls), or
-//! [accept plain text](NodeBuilder::accept_plain_text).
+//! Between machines, nodes speak TLS 1.3 and exchange [certificates](Tls), or [accept plain
+//! text](NodeBuilder::accept_plain_text).
 //!
-//! Other nodes can send to attached processes and monitor them, or only to those that are granted
-//! to them, if the node [permits no more](NodeBuilder::grants_only). What else they may do is
-//! [granted](Grants), to each node or host of its own: to link to processes and send them exit
-//! signals, to start or to call what is [exported](Node::export), and to ask for the status. Before
-//! a node has proved that it knows the cookie, it can make this one hold 2 KiB for 5 seconds, in at
-//! most 32 connections at a time, and with TLS the messages of one handshake besides.
+//! Other nodes can send to attached processes and monitor them, or only to the processes in a
+//! grant, if the node [permits no more](NodeBuilder::grants_only). Anything else needs a
+//! [grant](Grants) for the node or its host: to link to processes and send them exit signals, to
+//! start or to call what is [exported](Node::export), and to ask for the status. Before a node has
+//! proved that it knows the cookie, it can make this one hold 2 KiB for 5 seconds, in at most 32
+//! connections at a time, and with TLS the messages of one handshake besides.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

@@ -2,9 +2,9 @@
 //! between processes on its two sides.
 //!
 //! The relations end exactly once: by the signal of the other node, or by the end of the
-//! connection, which closes the tables and tells all that is still in them. What comes too late
-//! finds the tables closed, and goes by the next connection, or is told [`Exit::NoConnection`] at
-//! once.
+//! connection, which closes the tables and notifies all that is still in them. A late operation
+//! finds the tables closed. It uses the next connection, or immediately ends with
+//! [`Exit::NoConnection`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -41,7 +41,7 @@ pub(crate) struct Watch {
     pub(crate) teller: Teller,
 }
 
-/// The way in which a monitor is told.
+/// How the end is reported to a monitor.
 #[derive(Debug)]
 pub(crate) enum Teller {
     /// By a letter.
@@ -80,7 +80,7 @@ pub(crate) enum Waits {
     Reply(Box<dyn AwaitedReply>),
 }
 
-/// A right to reply in a message to another node, where the reply comes from.
+/// A right to reply in a message to another node, which sends the reply.
 pub(crate) trait AwaitedReply: Send {
     /// Returns `true` if nobody waits any more.
     #[cfg(feature = "serde")]
@@ -133,7 +133,7 @@ impl Asker {
     }
 }
 
-/// What a process is to have with the one that it starts.
+/// The relation that a process asks for with the process that it starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Relations {
     pub(crate) links: bool,
@@ -160,14 +160,14 @@ pub(crate) struct Tables {
     is_closed: bool,
     pub(crate) watches: BTreeMap<Reference, Watch>,
     pub(crate) calls: BTreeMap<Reference, Caller>,
-    /// The number of calls at which those of replies that nobody awaits are looked for.
+    /// The number of calls at which the table is searched for replies that nobody awaits.
     #[cfg(feature = "serde")]
     sweep_at: usize,
     pub(crate) starts: BTreeMap<Reference, Asker>,
-    /// The references of the monitors in `watches` that are told by letters, by the numbers of the
+    /// The references of the monitors in `watches` that receive letters, by the numbers of the
     /// processes that watch.
     pub(crate) by_watcher: HashMap<u64, BTreeSet<Reference>>,
-    /// The references of the monitors in `watches` that are told by a signal.
+    /// The references of the monitors in `watches` that receive a signal.
     pub(crate) references: HashMap<MonitorRef, Reference>,
     /// The links: the number of a process on this side, and a process on the other. The process on
     /// this side knows it as a link to a [`Pid`].
@@ -175,11 +175,11 @@ pub(crate) struct Tables {
     /// The unlinks that the other side has not acknowledged, by their numbers.
     pub(crate) unlinks: BTreeMap<u64, (u64, NodePid)>,
     /// The links of `unlinks` that the process of this side has not made again, with the number of
-    /// the last unlink. Until the answer, the process ignores links of the other one.
+    /// the last unlink. Until the answer, the process ignores links of the other process.
     pub(crate) unlinking: BTreeMap<(u64, NodePid), u64>,
 }
 
-/// The calls that may wait before abandoned ones are looked for.
+/// The calls that may wait before the table is searched for abandoned calls.
 #[cfg(feature = "serde")]
 const SWEEP_MIN: usize = 64;
 
@@ -200,7 +200,7 @@ impl Tables {
         gone
     }
 
-    /// Enters a monitor that is told by letters.
+    /// Enters a monitor that receives letters.
     pub(crate) fn watch_by_letter(&mut self, monitor: Reference, watch: Watch) {
         self.by_watcher.entry(watch.watcher).or_default().insert(monitor.clone());
         self.watches.insert(monitor, watch);
@@ -224,7 +224,7 @@ impl Tables {
         Some(watch)
     }
 
-    /// Removes the monitors of a process that are told by letters.
+    /// Removes the monitors of a process that receive letters.
     pub(crate) fn take_watches_of(&mut self, watcher: u64) -> Vec<(Reference, Watch)> {
         let all = self.by_watcher.remove(&watcher).unwrap_or_default();
         let taken = all.into_iter().filter_map(|monitor| {
@@ -240,7 +240,7 @@ impl Tables {
 pub(crate) enum Order {
     /// Ends the connection in order: what was accepted is sent first.
     End(String),
-    /// Ends the connection at once, since it is of no more use.
+    /// Ends the connection immediately, because it is not used any more.
     Close(String),
 }
 
@@ -248,9 +248,9 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: Introduction,
-    /// Which connection to this node it is. Later ones have greater numbers.
+    /// The number of the connection to this node. Later connections have greater numbers.
     pub(crate) number: u64,
-    /// The number of the attempt that has made it. Later ones have greater numbers.
+    /// The number of the attempt that has made it. Later attempts have greater numbers.
     pub(crate) attempt: u64,
     pub(crate) since: Instant,
     pub(crate) outbound: Outbound,
@@ -266,7 +266,7 @@ pub(crate) struct Link {
 /// What was sent and received.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Messages for this node, those included that had no room or no receiver.
+    /// Messages for this node, including messages without room or without a receiver.
     pub(crate) received: AtomicU64,
     /// Messages for processes that do not exist or did not accept them.
     pub(crate) undelivered: AtomicU64,
@@ -283,7 +283,7 @@ pub(crate) struct Counts {
 #[derive(Debug, Default)]
 struct Answers {
     round_trip: Option<Duration>,
-    /// The messages that it has received, if it is of the kind that tells.
+    /// The messages that it has received, if it is a node that reports this.
     confirmed: Option<u64>,
 }
 
@@ -332,8 +332,8 @@ impl Link {
         Some(self.outbound.accepted().saturating_sub(confirmed))
     }
 
-    /// Returns the number of messages that are lost if the connection ends now: at most all that
-    /// are not confirmed, or, of a node that confirms none, those that were not sent.
+    /// Returns how many messages are lost at most if the connection ends now: all unconfirmed
+    /// messages, or, if the other node confirms none, the messages that were not sent.
     pub(crate) fn lost(&self) -> u64 {
         self.unconfirmed().unwrap_or_else(|| self.outbound.unsent())
     }
@@ -348,8 +348,8 @@ impl Link {
         self.unconfirmed().is_some_and(|count| count > 0)
     }
 
-    /// Looks whether the other node permits messages to a process, as far as is known. Counts one
-    /// that it does not.
+    /// Looks whether the other node permits messages to a process, as far as is known. Counts a
+    /// message that it does not permit.
     pub(crate) fn check_permitted(&self, to: &Target) -> Result<(), Unqueued> {
         if self.permitted.permits(to) {
             return Ok(());
@@ -379,8 +379,8 @@ impl Link {
         self.outbound.flags() & flags::DIST_MONITOR_NAME != 0
     }
 
-    /// Tells the other node that a process of this one monitors a process there no more. It is
-    /// behind the monitor, so in its lane.
+    /// Removes a monitor from a process of the other node. The signal is in the lane of the
+    /// process, so it follows the monitor.
     pub(crate) fn tell_demonitor(&self, from: &NodePid, to: &Target, monitor: &Reference) {
         if self.takes_monitors() {
             let (from, to, monitor) = (from.clone(), to.clone(), monitor.clone());

@@ -2,35 +2,38 @@
 //! scheduler.
 //!
 //! ## Problem
-//! A send has succeeded once its message is in the queue. If the connection ended at once, what the
-//! queue holds would be lost, and so would be bytes in the system, since the connection is reset.
+//! A send has succeeded once its message is in the queue. If the connection ended immediately, the
+//! messages in the queue would be lost. The bytes in the buffers of the system would be lost as
+//! well, because the connection is reset.
 //!
 //! ## Steps
 //! - `Sends`: the queue accepts no further message, and the connection writes what the queue holds.
 //!   The connection still reads and answers, so that two nodes that end a connection at the same
-//!   time do not wait for each other.
+//!   time do not wait for one another.
 //! - `Asked`: asks the other node whether it is there. The answer proves that the other node has
 //!   taken everything before the question, because operations are carried out in order. Nodes of
-//!   the BEAM answer this question, too.
+//!   the BEAM also answer this question.
 //! - `Shut`: a node that takes no monitors cannot be asked. Shuts down the writing side of the
 //!   socket, and reads until the other node closes its own side.
-//! - `Answered`: the other node has everything of this one. Tells a node of this crate so.
-//! - `Told`: reads and answers until the other node has sent everything, too, and ends the
+//! - `Answered`: the other node has taken everything. If it is of this crate, this node sends the
+//!   statement that says so.
+//! - `Told`: reads and answers until the other node has sent everything as well and ends the
 //!   connection. For the other node, the statement is the order to end the connection in the same
-//!   steps. When it comes to `Answered`, it resets the connection, because both nodes have
+//!   steps. When that node reaches `Answered`, it resets the connection, because both nodes have
 //!   everything by then.
-//! - A node of another kind cannot be told. From `Answered`, the connection goes on to `Shut`.
+//! - Other nodes do not know the statement. With them, the connection continues from `Answered` to
+//!   `Shut`.
 //!
 //! The steps take at most one patience. Messages that are left after it are counted
 //! ([`NodeStatus::lost`](crate::NodeStatus::lost)), and the process of the connection fails with
 //! their number, which reports them. If the connection ends because the node has stopped or the
-//! scheduler shuts down, a shutdown of the scheduler returns their number, too
+//! scheduler shuts down, a shutdown of the scheduler also returns their number
 //! ([`Outgoing`](procession::relay::Outgoing)). A connection that a newer one replaces ends without
 //! these steps, because the other node has given it up.
 //!
 //! ## Allowed
-//! A process of this node that ends during these steps tells the other node no reason: its links
-//! and monitors end with the connection.
+//! If a process of this node ends during these steps, the other node receives no reason, because
+//! the links and monitors end with the connection.
 //!
 //! ## Rejected
 //! - To accept messages until the queue is empty: a busy sender would never let it become empty,
@@ -38,7 +41,8 @@
 //! - To reset the connection once the other node has answered: if that node has more to send, such
 //!   as when both nodes are stopped and it has accepted more, its messages are lost.
 //! - To shut down the writing side for a node of this crate: this node could not answer the
-//!   question of the other one, whose messages would count as lost although they have arrived.
+//!   question of the other node. The other node would then count its messages as lost although they
+//!   have arrived.
 //!
 //! ## Checked by
 //! `tests/it/ends.rs`, the tests of the connection, and the simulated cluster.
@@ -90,7 +94,7 @@ impl Connection {
         }
     }
 
-    /// Tells a node of this crate that this one has nothing more for it.
+    /// Sends the statement that this node has nothing more to send, to a node of this crate.
     fn tell_done(&self) {
         let (to, monitor) = (self.link.peer_pid(), self.node.question());
         self.link.tell(PULSE_LANE, Term::atom(DONE), |reason| Control::Down {

@@ -16,7 +16,7 @@ use crate::wire::frame::FRAGMENT_LEN;
 
 /// The bytes that are read or written at a time.
 const CHUNK: usize = 64 << 10;
-/// The bytes of room that are kept while no large frame comes.
+/// The bytes of room that are kept while no large frame arrives.
 const KEPT: usize = 4 * CHUNK;
 /// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
 const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
@@ -180,9 +180,9 @@ pub(super) async fn unless<T, E>(
     .await
 }
 
-/// Waits until an attempt to connect is given up, by this node or by the other one. Keeps what
-/// comes meanwhile, about as much as a read of a connection takes. While more has come, only this
-/// node is looked at.
+/// Waits until this node or the other node abandons an attempt to connect. Keeps the bytes that
+/// arrive during the wait, up to about as much as a read of a connection takes. If more has
+/// arrived, the function only watches this node.
 pub(super) async fn given_up(
     cx: &mut Context<Order>,
     carrier: &mut Carrier,
@@ -263,7 +263,7 @@ mod tests {
             assert!(rooms.len() < 100, "it is read in {} parts", rooms.len());
             let large = inbox.next().expect("it is right").expect("it is whole");
             assert!(inbox.bytes[large] == frame(length)[4..]);
-            // Then small ones come, of which one is never whole.
+            // Then small frames arrive, of which one is never whole.
             let mut small = frame(10).repeat(20 * CHUNK / 14);
             small.truncate(small.len() - 1);
             let mut left = &small[..];

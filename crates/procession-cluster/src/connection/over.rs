@@ -11,9 +11,8 @@ use crate::connection::io::Ends;
 use crate::link::{Link, StartRefusal};
 use crate::node::Node;
 
-/// The end of a connection that was told to all but the subscribers. Its drop makes the end
-/// known, even if telling one of the others has panicked, because otherwise no later connection
-/// would be admitted.
+/// The end of a connection before the subscribers have received it. Its drop makes the end known,
+/// even if a notification has panicked, because otherwise no later connection would be admitted.
 struct Over {
     node: Node,
     link: Arc<Link>,
@@ -31,7 +30,7 @@ impl Drop for Over {
     }
 }
 
-/// Tells everybody of the end, even if the process is terminated.
+/// Notifies all of the end, even if the process is terminated.
 impl Drop for Connection {
     fn drop(&mut self) {
         let (node, link) = (self.node.clone(), Arc::clone(&self.link));
@@ -43,14 +42,14 @@ impl Drop for Connection {
             let lost = match (is_last, is_in_order) {
                 (true, true) => self.link.lost(),
                 (true, false) => self.link.outbound.unsent(),
-                // The program goes on, and its subscribers learn the number.
+                // The program continues, and its subscribers receive the number.
                 (false, _) => 0,
             };
             (outgoing, lost)
         });
-        // The last one that is dropped.
+        // The field that is dropped last.
         let _over = Over { node, link, why, outgoing };
-        // First, so that a process that is told can connect again.
+        // First, so that a notified process can connect again.
         self.node.forget(&self.link);
         let mut tables = self.link.close();
         for (monitor, watch) in std::mem::take(&mut tables.watches) {

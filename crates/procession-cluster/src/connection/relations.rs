@@ -22,7 +22,7 @@ use crate::wire::names::{is_answered_by_node, is_pulse};
 pub(super) const RELATIONS_MAX: usize = if cfg!(test) { 1 << 6 } else { 1 << 18 };
 
 impl Connection {
-    /// Tells the other side of the end of a process of this one.
+    /// Reports the end of a process of this node to the other side.
     pub(super) fn ended(&mut self, monitor: MonitorRef, exit: &Exit) {
         if let Some(Watched { watcher, target, monitor, applied }) = self.watched.remove(monitor) {
             let lane = lane_of(&target);
@@ -95,10 +95,10 @@ impl Connection {
 
     /// Makes a link of the other node, unless it is refused.
     ///
-    /// A refusal takes the link away there. So there is none if the process here has linked to the
-    /// other one, which may have crossed. If it does so later, its link must come behind the
-    /// refusal: that is queued under the lock of the tables, in which the process enters its link
-    /// first, and in its lane.
+    /// A refusal takes the link away there. So no refusal is sent if the process here has made the
+    /// same link, because the two links may have crossed. If the process makes the link later, the
+    /// link must be queued behind the refusal. This holds because the refusal is queued in the lane
+    /// of the process, under the lock of the tables, in which the process enters its link first.
     pub(super) fn link(&mut self, from: NodePid, to: &NodePid) {
         let found = self.find_to_link(&from, to);
         let is_permitted = self.node.permits_exits(&self.link.peer.name);
@@ -133,7 +133,7 @@ impl Connection {
             }
         });
         if let Some(Some(pid)) = entered {
-            // If the process has ended, the relay of the other node is told.
+            // If the process has ended, the relay of the other node is notified.
             receive(RemoteSignal::Link { from: self.node.pid(&from), to: pid });
         }
     }
@@ -186,8 +186,8 @@ impl Connection {
         Some(watched)
     }
 
-    /// Tells a caller that the process has not accepted its request: the monitor of the call ends,
-    /// so that the caller does not wait for its time limit.
+    /// Reports to a caller that the process has not accepted its request: the monitor of the call
+    /// ends, so that the caller does not wait for its time limit.
     pub(super) fn refuse_call(&mut self, cx: &mut Context<Order>, call: &Reference) {
         let Some(watched) = self.demonitor(cx, call) else { return };
         let Watched { watcher, target, monitor, .. } = watched;
@@ -252,7 +252,8 @@ impl Connection {
             monitors: is_made && monitors,
             result,
         };
-        // In the lane of the process, so that the other node hears of it before its end.
+        // In the lane of the process, so that the other node receives it before the end of the
+        // process.
         self.link.outbound.signal(number, &reply, None);
         match started {
             Ok((_, Spawned { recipient, monitor: Some(monitor) })) => {
@@ -392,7 +393,7 @@ impl Connection {
     fn link_started(&self, own: u64, pid: Pid, process: &NodePid) {
         self.link.tables(|tables| tables.links.insert((own, process.clone())));
         if !receive_link(self.node.pid(process), pid) {
-            // It has ended, and nobody else tells the new process.
+            // It has ended, and nobody else notifies the new process.
             self.link.tell_exit(&self.node, own, process.clone(), &Exit::NoProcess);
         }
     }

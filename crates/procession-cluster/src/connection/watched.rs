@@ -15,11 +15,11 @@ pub(super) struct Watched {
     pub(super) target: Target,
     /// The reference of the other node.
     pub(super) monitor: Reference,
-    /// Set if it is the process of a call, whose end tells the result.
+    /// Set if it is the process of a call. Then the end of the process has the result.
     pub(super) applied: Option<Applied>,
 }
 
-/// The monitored processes, by the monitor of this node and by the reference of the other one.
+/// The monitored processes, by the monitor of this node and by the reference of the other node.
 ///
 /// The other node may use one reference twice. It stands for the latest monitor then.
 #[derive(Debug, Default)]

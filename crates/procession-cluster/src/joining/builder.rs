@@ -36,8 +36,8 @@ use crate::{chance, epmd};
 /// The time for which no connection is accepted after an error, such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a registration at EPMD lasts, as a rule. After one that ends sooner, the next
-/// registration waits for longer.
+/// How long a registration at EPMD lasts, as a rule. If it ends sooner, the next registration waits
+/// for longer.
 const REGISTERED: Duration = Duration::from_secs(10);
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
@@ -144,9 +144,10 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets the certificate of the node, and the authority that those of others must have. All
-    /// connections are encrypted then, those on this machine as well, and nodes without a
-    /// certificate are refused. By default, there is none, and the node only talks to its machine.
+    /// Sets the certificate of the node, and the authority that must have signed the certificates
+    /// of other nodes. All connections are encrypted then, also on this machine, and nodes without
+    /// a certificate are refused. By default, there is none, and the node only talks to its
+    /// machine.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -169,9 +170,9 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets the address of the EPMD of this machine, and the port at which those of other machines
-    /// listen. The default is the port that the environment variable `ERL_EPMD_PORT` has, as for
-    /// nodes of the BEAM, or 4369 without it.
+    /// Sets the address of the EPMD of this machine, and the port of the EPMD of other machines.
+    /// The default is the port that the environment variable `ERL_EPMD_PORT` has, as for nodes of
+    /// the BEAM, or 4369 without it.
     pub fn epmd(mut self, address: SocketAddr) -> Self {
         self.epmd = Some(address);
         self
@@ -188,22 +189,22 @@ impl NodeBuilder {
     /// Sets the time that another node has to give a sign of life when it is asked for one, from 1
     /// to 60 seconds. The default is 4 seconds.
     ///
-    /// A node is asked if nothing was heard of it for a quarter of that time. So a node that stops
-    /// counts as unreachable after one to one and a quarter of its patience. Each node has a
-    /// patience of its own: nodes of the BEAM answer as well, whatever their `net_ticktime`, which
+    /// A node is asked if nothing has arrived from it for a quarter of that time. So a node that
+    /// stops counts as unreachable after one to one and a quarter of its patience. Each node has a
+    /// separate patience. Nodes of the BEAM answer as well, whatever their `net_ticktime`, which
     /// must not be shorter than this patience. A node that was itself stopped, or had no processor,
     /// gives all others a new patience.
     ///
-    /// A node is given up as well if bytes wait for it and the system takes none of them for one
-    /// and a quarter of the patience. A slow node is kept. It must read some 100 KiB in that time,
-    /// whatever the patience is, since systems make room in steps of that size.
+    /// A node is given up as well if bytes wait for it and the system takes no byte for one and a
+    /// quarter of the patience. A slow node is kept. It must read some 100 KiB in that time,
+    /// whatever the patience is, because systems make room in steps of that size.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Gives grants to nodes, as [`Node::grant`] does: to one node, as `till@front.example`; to
-    /// those of a host, as `*@front.example`; or to all nodes that can connect, as `*`. By default,
+    /// Grants permissions to nodes, as [`Node::grant`] does: to one node (`till@front.example`), to
+    /// the nodes of a host (`*@front.example`), or to all nodes that can connect (`*`). By default,
     /// other nodes can send and monitor, and nothing else.
     pub fn grant(mut self, nodes: &str, grants: Grants) -> Self {
         self.grants.push((nodes.to_owned(), grants));
@@ -211,13 +212,14 @@ impl NodeBuilder {
     }
 
     /// Permits only what is granted: other nodes need [grants](Grants::send) to send to the
-    /// processes of this one and to monitor them, too. What they may do without any is to ask
-    /// whether this node is there, and to answer the calls of its processes.
+    /// processes of this node and to monitor them as well. Without a grant, they may only ask
+    /// whether this node is there, and answer the calls of its processes.
     ///
     /// A message without a grant is dropped and counted ([`PeerInfo::denied`]). Nodes of this crate
-    /// are told what they may send when they are connected, and after each change, unless it is
-    /// more than 4096 names. Their processes get the message back: [`SendTermCause::NotAllowed`],
-    /// or [`RelayCause::NotAllowed`](procession::relay::RelayCause::NotAllowed). For about a round
+    /// receive a statement of what they may send when they are connected, and after each change,
+    /// unless it is more than 4096 names. Their processes get the message back:
+    /// [`SendTermCause::NotAllowed`], or
+    /// [`RelayCause::NotAllowed`](procession::relay::RelayCause::NotAllowed). For about a round
     /// trip after a change, they may still be answered by the grants before it. The parts of a
     /// large message are held until it is whole, and only then its grant is looked at.
     ///
@@ -238,7 +240,8 @@ impl NodeBuilder {
     }
 
     /// Connects to the nodes that are found, from the start on and in the background, and again
-    /// when a connection is lost. By default, the node only connects when it is told to.
+    /// when a connection is lost. By default, the node only connects on [`Node::connect`] and
+    /// similar calls.
     ///
     /// A failed attempt is repeated after 100 milliseconds, and then after twice the time before,
     /// up to 10 seconds, of which a random part of up to a half is left out. What is found no more
@@ -348,7 +351,7 @@ impl NodeBuilder {
         for find in self.finds {
             let options = SpawnOptions::new().label(format!("finder of {}", node.name()));
             let finds = find::find(node.clone(), find);
-            // It goes on until the node stops.
+            // It continues until the node stops.
             drop(options.on_cancel(OnCancel::Drop).spawn(finds));
         }
         Ok(node)
@@ -387,7 +390,7 @@ async fn keep(
             .await
         };
         match next {
-            // The registration ends, too.
+            // The registration ends as well.
             Ok(None) => break,
             Ok(Some(Event::Down(down))) => node.detach(down.pid),
             Ok(Some(_)) => {}

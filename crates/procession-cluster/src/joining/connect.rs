@@ -26,7 +26,7 @@ use crate::{chance, connection, epmd, tls};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The name is not of the form `word@host`, or it is that of this node.
+    /// The name is not of the form `word@host`, or it is the name of this node.
     Name(String),
     /// The port of the node could not be found.
     Find(io::Error),
@@ -42,8 +42,8 @@ pub enum ConnectError {
     Handshake(HandshakeError),
     /// The connection ended during the handshake.
     Lost(io::Error),
-    /// It took longer than the [time limit](crate::NodeBuilder::connect_timeout), or than that of
-    /// [`Node::ping`].
+    /// It took longer than the [time limit](crate::NodeBuilder::connect_timeout), or than the time
+    /// limit of [`Node::ping`].
     TimedOut,
     /// The scheduler has started no process for the connection.
     Process(SpawnCause),
@@ -84,7 +84,8 @@ impl Error for ConnectError {
 }
 
 impl Node {
-    /// Connects to a node at the port that its EPMD tells. Returns at once if they are connected.
+    /// Connects to a node at the port that its EPMD returns. Returns immediately if they are
+    /// connected.
     ///
     /// # Errors
     /// [`ConnectError`] says which stage has failed.
@@ -95,8 +96,8 @@ impl Node {
         self.connect_by(name, None).await
     }
 
-    /// Connects to a node that listens at an address, without asking an EPMD. Returns at once if
-    /// they are connected.
+    /// Connects to a node that listens at an address, without asking an EPMD. Returns immediately
+    /// if they are connected.
     ///
     /// # Errors
     /// [`ConnectError`] says which stage has failed.
@@ -150,7 +151,7 @@ impl Node {
                         return Err(ConnectError::Handshake(HandshakeError::Connected));
                     }
                 }
-                // The other node may have connected meanwhile.
+                // The other node may have connected during that time.
                 Err(_) if self.0.peers.lock().link(&peer).is_some() => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -271,7 +272,7 @@ impl Node {
         }
     }
 
-    /// Exchanges the messages of a handshake. Returns the bytes that came after it, too. If the
+    /// Exchanges the messages of a handshake. Also returns the bytes that arrived after it. If the
     /// other node has connected, its attempt is entered.
     async fn shake(
         &self,
@@ -304,7 +305,7 @@ impl Node {
                 other => other,
             };
             if !out.is_empty() {
-                // A refusal is sent, too.
+                // A refusal is also sent.
                 carrier.write_all(&out).await.map_err(lost_or_insecure)?;
                 out.clear();
             }
@@ -350,7 +351,7 @@ impl Node {
         let options = SpawnOptions::new().label(format!("connection to {}", peer.name.as_str()));
         let process = move |cx| connection::run(cx, node, carrier, peer, come, attempt);
         match options.try_start(process) {
-            // It goes on until the connection ends.
+            // It continues until the connection ends.
             Ok(_) => Ok(()),
             // With the closure, the socket and the attempt are dropped.
             Err(refused) => Err(ConnectError::Process(refused.into_parts().1)),
@@ -360,12 +361,12 @@ impl Node {
 
 /// Begins a connection, with its TLS session if it has one.
 async fn secure(carrier: &mut Carrier) -> Result<(), ConnectError> {
-    // Small messages follow each other.
+    // Small messages follow one another.
     carrier.stream.set_nodelay(true).map_err(ConnectError::Lost)?;
     carrier.secure().await.map_err(lost_or_insecure)
 }
 
-/// Returns the error of a connection that the other node has closed. That node gives no reason.
+/// Returns the error of a connection that the other node has closed. That node states no reason.
 fn refused_proof(handshake: &Handshake, error: io::Error) -> io::Error {
     if !handshake.has_proved() {
         return error;

@@ -52,7 +52,7 @@ pub struct Find {
 }
 
 impl Find {
-    /// Finds the nodes of a list. The EPMD of each host tells the port.
+    /// Finds the nodes of a list. The EPMD of each host returns the port.
     pub fn nodes(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let named = |name: String| Found { name, addresses: Vec::new() };
         let nodes: Vec<_> = names.into_iter().map(|name| named(name.into())).collect();
@@ -124,15 +124,16 @@ impl fmt::Debug for Find {
 /// The attempts to connect to one node.
 #[derive(Clone, Copy, Debug)]
 enum Tries {
-    /// One goes on.
+    /// An attempt is under way.
     Trying,
-    /// The next one may begin at this time, and failed ones have led to this wait.
+    /// The next attempt may begin at this time. The duration is the wait that failures have led to.
     From(Instant, Duration),
 }
 
 impl Tries {
-    /// Returns the attempts after one that has failed. Several nodes that have lost one do not all
-    /// come back at the same time: the wait is from a half to the whole of the doubled one.
+    /// Returns the attempts after a failed attempt. The wait is from a half to the whole of the
+    /// doubled wait, so that several nodes that have lost the same node do not all return at the
+    /// same time.
     fn failed(before: Duration, chance: u32, now: Instant) -> Self {
         let (pause, wait) = pause_after(before, chance);
         Self::From(now + pause, wait)
@@ -173,7 +174,7 @@ pub(super) async fn find(node: Node, find: Find) {
         if node.is_stopped() {
             return;
         }
-        // Whichever comes first: the next time, or a change of the connections.
+        // Whichever is first: the next time, or a change of the connections.
         let left = next.saturating_duration_since(Instant::now());
         let _ = procession::timeout(left, changed).await;
     }
@@ -239,7 +240,7 @@ async fn attempt(
     let chance = chance::number().unwrap_or(u32::MAX);
     let now = Instant::now();
     let next = match connected {
-        // If it is lost again at once, the next attempt is not made at once.
+        // If the connection is lost again immediately, the next attempt waits.
         true => Tries::From(now + WAIT_MIN, Duration::ZERO),
         false => Tries::failed(wait, chance, now),
     };

@@ -1,11 +1,11 @@
-//! The handshakes with nodes that connect: how many go on at a time, and what is told of those that
-//! are refused.
+//! The handshakes with nodes that connect: how many run at a time, and what is reported of refused
+//! handshakes.
 //!
 //! Before the proof of the cookie, a connection may be by anybody. So there are few places, and a
-//! new handshake always gets one: the oldest handshake of the busiest address makes room. Machines
-//! that connect and say nothing lose their places to nodes, whose handshakes take milliseconds. An
-//! IPv6 network of 64 bits counts as one address, because a machine usually has all addresses of
-//! its network.
+//! new handshake always gets a place: the oldest handshake of the busiest address makes room.
+//! Machines that connect and say nothing lose their places to nodes, because the handshake of a
+//! node takes milliseconds. An IPv6 network of 64 bits counts as one address, because a machine
+//! usually has all addresses of its network.
 //!
 //! With TLS, a handshake moves to other places once it has a session, because the certificate has
 //! shown that its machine belongs to the cluster. Strangers without a certificate displace no
@@ -53,7 +53,7 @@ pub(super) async fn accept(
     let Some(cause) = cause else { return Ok(()) };
     let what = || format!("the handshake with {from} was refused");
     let report = node.0.refusals.report(cause, what, why);
-    // One that closes has only looked whether the port is open, as programs that watch others do.
+    // A client that closes has only looked whether the port is open, as monitoring programs do.
     report.filter(|_| cause != "closed").map_or(Ok(()), Err)
 }
 
@@ -98,12 +98,12 @@ pub(super) fn cause_of(error: &ConnectError) -> Option<&'static str> {
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
     strangers: Arc<Places>,
-    /// Those with a session.
+    /// The handshakes with a session.
     secure: Arc<Places>,
 }
 
 impl Handshakes {
-    /// Gives a place to a new handshake.
+    /// Returns a place for a new handshake.
     pub(super) fn admit(&self, from: IpAddr) -> Place {
         Places::admit(&self.strangers, from, Some(Arc::clone(&self.secure)))
     }
@@ -124,7 +124,8 @@ struct Taken {
     _displaces: oneshot::Sender<Infallible>,
 }
 
-/// The place of a handshake, which goes on until the receiver is ready. Its drop makes room.
+/// The place of a handshake. The handshake may continue until the receiver is ready. Its drop makes
+/// room.
 #[derive(Debug)]
 pub(super) struct Place {
     all: Arc<Places>,
@@ -159,10 +160,10 @@ impl Place {
 }
 
 impl Places {
-    /// Gives a place to a handshake with an address. If no place is free, the oldest handshake of
-    /// the busiest address makes room. The new one counts for its address, so an address with many
-    /// handshakes loses its own. If all addresses have the same number, the oldest handshake of all
-    /// makes room.
+    /// Returns a place for a handshake with an address. If no place is free, the oldest handshake
+    /// of the busiest address makes room. The new handshake counts for its address, so an address
+    /// with many handshakes loses one of its own places. If all addresses have the same number, the
+    /// oldest handshake of all makes room.
     fn admit(this: &Arc<Self>, from: IpAddr, next: Option<Arc<Self>>) -> Place {
         let from = machine(from);
         let mut taken = this.taken.lock();
@@ -187,7 +188,8 @@ impl Places {
     }
 }
 
-/// Returns the address that stands for all addresses of a machine: of IPv6, that of its network.
+/// Returns the address that stands for all addresses of a machine: for IPv6, the address of its
+/// network.
 fn machine(address: IpAddr) -> IpAddr {
     // An address of version 4 is the same in a socket of version 6.
     match address.to_canonical() {
@@ -232,7 +234,7 @@ mod tests {
         let mut new = all.admit(ip(200));
         let displaced: Vec<_> = places.iter_mut().map(is_displaced).collect();
         assert!(displaced[0] && !displaced[1..].contains(&true), "{displaced:?}");
-        // An address that comes again displaces itself, and no other.
+        // An address that connects again displaces itself, and no other.
         let mut again = all.admit(ip(7));
         let displaced: Vec<_> =
             (1..HANDSHAKES_MAX).filter(|at| is_displaced(&mut places[*at])).collect();
@@ -268,7 +270,7 @@ mod tests {
         assert_eq!(mapped.from, ip(1));
     }
 
-    /// Goal: strangers who connect again and again do not push out a node with a session.
+    /// Goal: strangers that connect again and again do not push out a node with a session.
     #[test]
     fn a_secure_handshake_is_not_displaced_by_strangers() {
         let all = Handshakes::default();
