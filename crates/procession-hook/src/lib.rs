@@ -28,7 +28,7 @@
 //! let reads = scheduler.spawn_coroutine(move |_: procession::coroutine::Context<()>| {
 //!     client(here.as_raw_fd())
 //! })?;
-//! // The worker is not blocked meanwhile.
+//! // The worker is not blocked by the read.
 //! scheduler.spawn(async move { std::io::Write::write_all(&mut &there, b"!") }).join()??;
 //! assert_eq!(reads.join()?, b'!');
 //! # Ok(())
@@ -44,7 +44,8 @@
 //! | writes | `write`, `writev`, `send`, `sendto`, `sendmsg`, `sendmmsg` |
 //! | several descriptors | `poll`, `ppoll`, `select`, `pselect`, `epoll_wait`, `epoll_pwait` |
 //! | sleeps | `nanosleep`, `clock_nanosleep`, `usleep`, `sleep` |
-//! | names | `getaddrinfo`; `gethostbyname`, `gethostbyname2`, `gethostbyaddr`, and each with `_r`; on helper threads |
+//! | names, on helper threads | `getaddrinfo` |
+//! | | `gethostbyname`, `gethostbyname2`, `gethostbyaddr`, and each with `_r` |
 //!
 //! Besides, the forms with checked sizes that compilers call (`__read_chk` and others) and the
 //! aliases that the C library exports (`__read` and others).

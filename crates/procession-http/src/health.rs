@@ -20,10 +20,11 @@ use tower_service::Service;
 /// | request | answer |
 /// |---|---|
 /// | `GET /healthz` | 200 and `ok`, as long as the program can answer at all |
-/// | `GET /readyz` | 200 and `ready` if the program is [ready](Health::is_ready), or else 503 and the reasons, one in each line |
+/// | `GET /readyz` | 200 and `ready`, or 503 and the reasons, one in each line |
 ///
-/// `HEAD` is answered like `GET`. In Kubernetes, the first is the path of a `livenessProbe`, and
-/// the second the path of a `readinessProbe`.
+/// [`Health::is_ready`] decides whether the program is ready. `HEAD` is answered like `GET`. In
+/// Kubernetes, the first is the path of a `livenessProbe`, and the second the path of a
+/// `readinessProbe`.
 ///
 /// [`around`](Self::around) puts the checks before the service of a [`Server`](super::Server), such
 /// as an axum `Router`. [`new`](Self::new) answers only the checks: use it on a separate port, or

@@ -211,22 +211,31 @@ struct Settings {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// # ServerLimits
+/// # Limits
 ///
 /// The defaults withstand clients that send slowly, or nothing, and clients that never read. All
 /// times are on the clock of the scheduler.
 ///
 /// | limit | default | when it is reached |
 /// |---|---|---|
-/// | [`max_connections`](Self::max_connections) | 3/4 of the descriptors | further connections wait in the backlog |
-/// | [`head_timeout`](Self::head_timeout) | 30 s | the connection is closed |
-/// | [`max_head_bytes`](Self::max_head_bytes) | 64 KiB | the response is 431, and the connection is closed |
-/// | [`idle_timeout`](Self::idle_timeout) | 60 s | the connection is closed in order |
-/// | [`body_stall_timeout`](Self::body_stall_timeout) | 30 s, plus 1 s for each 512 bytes received | the [`RequestBody`] returns an error |
-/// | [`body_timeout`](Self::body_timeout) | 1 h | the [`RequestBody`] returns an error |
-/// | [`write_timeout`](Self::write_timeout) | 30 s | the connection is closed |
-/// | [`half_close_timeout`](Self::half_close_timeout) | 5 s | the request is dropped, and the connection is closed |
+/// | [`max_connections`] | 3/4 of the descriptors | further connections wait in the backlog |
+/// | [`head_timeout`] | 30 s | the connection is closed |
+/// | [`max_head_bytes`] | 64 KiB | the response is 431, and the connection is closed |
+/// | [`idle_timeout`] | 60 s | the connection is closed in order |
+/// | [`body_stall_timeout`] | 30 s, plus 1 s per 512 bytes received | the [`RequestBody`] fails |
+/// | [`body_timeout`] | 1 h | the [`RequestBody`] fails |
+/// | [`write_timeout`] | 30 s | the connection is closed |
+/// | [`half_close_timeout`] | 5 s | the request and the connection are dropped |
 /// | `handshake_timeout`, with TLS | 10 s | the connection is closed |
+///
+/// [`max_connections`]: Self::max_connections
+/// [`head_timeout`]: Self::head_timeout
+/// [`max_head_bytes`]: Self::max_head_bytes
+/// [`idle_timeout`]: Self::idle_timeout
+/// [`body_stall_timeout`]: Self::body_stall_timeout
+/// [`body_timeout`]: Self::body_timeout
+/// [`write_timeout`]: Self::write_timeout
+/// [`half_close_timeout`]: Self::half_close_timeout
 ///
 /// The system also limits the number of connections. Without a file descriptor, a connection waits
 /// in the backlog. If the scheduler takes no more processes, the connection is closed. A service

@@ -12,33 +12,50 @@
 //!
 //! | phase | queue entries | owner of the body |
 //! |---|---|---|
-//! | `ACTIVE` (ready, in a step, or suspended) | exactly one, in a run queue, with the worker that took it, with the thread that is about to queue it, or with the requests | that worker |
+//! | `ACTIVE` (ready, in a step, or suspended) | exactly one | the worker that has the entry |
 //! | `BLOCKED` (waits, but not for messages) | none | none |
 //! | `IDLE` (waits for messages among others) | none | none |
 //! | `COMPLETE`, the final phase | none | the handle, while `HANDLE` is set |
 //!
+//! The entry of an `ACTIVE` process is in a run queue, with the worker that took it, with the
+//! thread that is about to queue it, or with the requests.
+//!
 //! ## Steps: event x phase
 //! | event | `ACTIVE` | `BLOCKED`, `IDLE` | `COMPLETE` |
 //! |---|---|---|---|
-//! | `wake` (not by the process's own step, see `scheduler/current.rs`) | sets `WOKEN` | `ACTIVE`, caller queues it | nothing |
-//! | `cancel`, `terminate` | set their flag and `WOKEN` | set it; `ACTIVE`, caller queues it | nothing |
-//! | `cancel_by_drop`, unless `TERMINATE` is set | sets `CANCEL`, `TERMINATE` and `WOKEN` | sets both; `ACTIVE`, caller queues it | nothing |
-//! | `start` (entry taken) | clears `WOKEN` if it sees that | - | - |
-//! | `yield_step` (step ended, process is ready) | nothing, caller queues it | - | - |
-//! | `wait` (step ended, process waits) | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `yield_step` | - | - |
-//! | `complete`, unless `RELATED` is set and the names are not released | `COMPLETE` | - | - |
-//! | `complete_alone` (instead, if the slot was sealed, see `process/refcount.rs`) | `COMPLETE` | - | - |
-//! | `watch` (the handle left a waker, see `process/join_waker.rs`) | sets `WAITER` | sets it | returns: complete |
-//! | `unwatch` (the handle takes it back) | clears `WAITER` | clears it | returns: complete |
+//! | `wake` | sets `WOKEN` | `ACTIVE`, queued | nothing |
+//! | `cancel`, `terminate` | set their flag and `WOKEN` | set it; `ACTIVE`, queued | nothing |
+//! | `cancel_by_drop` | sets its flags and `WOKEN` | sets them; `ACTIVE`, queued | nothing |
+//! | `start` | clears `WOKEN` if it sees that | - | - |
+//! | `yield_step` | nothing, queued | - | - |
+//! | `wait` | `WOKEN` unset: `BLOCKED` or `IDLE`; set: as `yield_step` | - | - |
+//! | `complete` | `COMPLETE` | - | - |
+//! | `complete_alone` | `COMPLETE` | - | - |
+//! | `watch` | sets `WAITER` | sets it | returns: complete |
+//! | `unwatch` | clears `WAITER` | clears it | returns: complete |
 //! | `release_handle` | clears `HANDLE` | clears it | clears it by a store, returns: complete |
-//! | `relate` (an entry was left, see `relations/on_exit.rs`) | sets `RELATED` | sets it | returns: complete |
-//! | `ask` (a request was left, see `process/request_table.rs`) | sets `ASKED` and `WOKEN` | sets `ASKED`; `ACTIVE`, caller queues it | returns: complete |
-//! | `attend` (the worker takes the requests) | clears `ASKED` | - | - |
-//! | `ask_again` (the worker leaves one for the next step) | sets `ASKED` | - | - |
-//! | `hold` (the worker hands the entry to the requests) | sets `ASKED` | - | - |
+//! | `relate` | sets `RELATED` | sets it | returns: complete |
+//! | `ask` | sets `ASKED` and `WOKEN` | sets `ASKED`; `ACTIVE`, queued | returns: complete |
+//! | `attend` | clears `ASKED` | - | - |
+//! | `ask_again` | sets `ASKED` | - | - |
+//! | `hold` | sets `ASKED` | - | - |
 //!
-//! A `-` cannot happen: only the worker that has the entry causes such events, and debug builds
-//! assert it.
+//! *Queued* means that the caller of the event queues the process. A `-` cannot happen: only the
+//! worker that has the entry causes such events, and debug builds assert it.
+//!
+//! - `wake` is not called by the process's own step, see `scheduler/current.rs`.
+//! - `cancel_by_drop` has the flags `CANCEL` and `TERMINATE`. It does nothing if `TERMINATE` is
+//!   set.
+//! - `start`: the entry was taken. `yield_step` and `wait`: the step has ended, and the process is
+//!   ready or waits.
+//! - `complete` does nothing if `RELATED` is set and the names are not released. `complete_alone`
+//!   takes its place if the slot was sealed, see `process/refcount.rs`.
+//! - `watch`: the handle left a waker, see `process/join_waker.rs`. `unwatch`: the handle takes the
+//!   waker back.
+//! - `relate`: an entry was left, see `relations/on_exit.rs`. `ask`: a request was left, see
+//!   `process/request_table.rs`.
+//! - `attend`: the worker takes the requests. `ask_again`: the worker leaves a request for the next
+//!   step. `hold`: the worker hands the entry to the requests.
 //!
 //! ## Why it works
 //! Every event that changes the word is one read-modify-write, so these events are totally ordered.

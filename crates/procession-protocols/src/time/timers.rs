@@ -21,12 +21,19 @@
 //! `generation:32 | edition:24 | flags:8` and is changed by compare-and-swap, with or without the
 //! lock (`process/slot.rs`). A thread that works on a slot without the lock is its *visitor*.
 //!
-//! | state | flags | meaning |
-//! |---|---|---|
-//! | settled | `PENDING` | the timer will fire. Its key in the heap is no later than its deadline. A deadline of `NEVER` has no key |
-//! | unsettled | `PENDING` and `RESETTING` or `QUEUED` | a visitor is setting the deadline or has set it; the heap does not know yet |
-//! | ticking | `PENDING` without `SPARE`, and a period | one of the above, while the thread that took the tick clones the action |
-//! | ended | not `PENDING` | the timer has fired or was deleted. Its generation is over, so its id is stale. With `TAKING`, a visitor is moving the actions out; with `QUEUED`, the slot waits to be freed |
+//! | state | flags |
+//! |---|---|
+//! | settled | `PENDING` |
+//! | unsettled | `PENDING` and `RESETTING` or `QUEUED` |
+//! | ticking | `PENDING` without `SPARE`, and a period |
+//! | ended | not `PENDING` |
+//!
+//! - *settled*: the timer will fire. Its key in the heap is no later than its deadline. A deadline
+//!   of `NEVER` has no key.
+//! - *unsettled*: a visitor is setting the deadline or has set it; the heap does not know yet.
+//! - *ticking*: settled or unsettled, while the thread that took the tick clones the action.
+//! - *ended*: the timer has fired or was deleted. Its generation is over, so its id is stale. With
+//!   `TAKING`, a visitor is moving the actions out; with `QUEUED`, the slot waits to be freed.
 //!
 //! Outside the heap, `early` and `inbox` record what is done without the lock. `next` is the
 //! smaller of `earliest` and `early`.
@@ -35,15 +42,39 @@
 //! The effect of each operation, by the state that it finds, and its behaviour when another thread
 //! has the lock.
 //!
-//! | | settled | unsettled | ticking | ended | lock taken |
-//! |---|---|---|---|---|---|
-//! | add | makes a settled timer of a free slot; at the limit, settles the inbox for a free slot, else refuses | | | | waits |
-//! | delete | `End`; the key goes, the slot is free | the same; the slot stays queued, or its visitor queues it | the same; the tick still fires, its spare is refused | `None` | `End` with `TAKING`, `Leave`, `Push`; the key goes when it is settled or first |
-//! | reset | to later: one store; to earlier: the key moves up | the same | the same | `None` | `Begin`, store, `Leave`, `Push`, `Lower`; if another thread has begun, nothing: that reset overrides this one |
-//! | modify | `Replace`, then as reset | the same | the same; the tick still fires with the old action, its spare is refused | refused | waits |
-//! | clean | raises the first key to its deadline, or is done | removes the first key, which returns when it is settled | as settled | removes the first key | does nothing |
-//! | adjust | | inserts a key no later than its deadline | as unsettled | frees the slot, or leaves that to its visitor | waits |
-//! | run | if due, `Fire`, or `Tick` and the next deadline; else raises its key | removes the key: not fired before it is settled | if due: missed, the next deadline | removes the key | does nothing |
+//! - *add* makes a settled timer of a free slot. At the limit it settles the inbox for a free slot,
+//!   or else refuses. Lock taken: waits.
+//! - *delete*
+//!   - settled: `End`; the key goes, the slot is free.
+//!   - unsettled: `End`; the key goes; the slot stays queued, or its visitor queues it.
+//!   - ticking: as settled; the tick still fires, and its spare is refused.
+//!   - ended: returns `None`.
+//!   - lock taken: `End` with `TAKING`, `Leave`, `Push`; the key goes when it is settled or first.
+//! - *reset*
+//!   - settled, unsettled or ticking: to later is one store; to earlier, the key moves up.
+//!   - ended: returns `None`.
+//!   - lock taken: `Begin`, store, `Leave`, `Push`, `Lower`. If another thread has begun, nothing,
+//!     because that reset overrides this one.
+//! - *modify*
+//!   - settled or unsettled: `Replace`, then as reset.
+//!   - ticking: the same; the tick still fires with the old action, and its spare is refused.
+//!   - ended: refuses.
+//!   - lock taken: waits.
+//! - *clean*
+//!   - settled or ticking: raises the first key to its deadline, or is done.
+//!   - unsettled: removes the first key, which returns when it is settled.
+//!   - ended: removes the first key.
+//!   - lock taken: does nothing.
+//! - *adjust*
+//!   - unsettled or ticking: inserts a key no later than its deadline.
+//!   - ended: frees the slot, or leaves that to its visitor.
+//!   - lock taken: waits.
+//! - *run*
+//!   - settled: if due, `Fire`, or `Tick` and the next deadline; else raises its key.
+//!   - unsettled: removes the key, because no timer fires before it is settled.
+//!   - ticking: if due, the tick is missed, and the next deadline is set.
+//!   - ended: removes the key.
+//!   - lock taken: does nothing.
 //!
 //! No operation waits for a visitor. No code of an action runs under the lock. The work under the
 //! lock is bounded: a few sifts, 64 entries of the inbox (an add at the limit looks for a slot in
@@ -160,12 +191,15 @@
 //! |---|---|
 //! | NoStatus, Removed | ended. `add` makes a timer, so none is added twice, where Go panics |
 //! | Waiting | settled |
-//! | Running | none: `Fire` is one CAS, after which the timer has ended. A periodic one stays pending. In Go, delete and modify spin |
-//! | Deleted | ended and `QUEUED`, if the lock was taken; else the key goes immediately, not when it is first |
-//! | Removing, Moving | none: that happens under the lock, and a thread that finds the lock taken uses the inbox. In Go, they spin |
-//! | Modifying | `RESETTING`: a delete succeeds, another reset is overridden, a runner skips the timer. In Go, all three spin |
-//! | ModifiedEarlier | unsettled: settled one by one from the inbox, where Go sweeps over all timers |
+//! | Running | none: `Fire` is one CAS, after which the timer has ended |
+//! | Deleted | ended and `QUEUED`, if the lock was taken; else the key goes immediately |
+//! | Removing, Moving | none: that happens under the lock |
+//! | Modifying | `RESETTING`: a delete succeeds, a reset is overridden, a runner skips the timer |
+//! | ModifiedEarlier | unsettled: settled one by one from the inbox |
 //! | ModifiedLater | settled, with a deadline later than its key |
+//!
+//! In Go, other threads spin while a timer is in the states Running, Removing, Moving or Modifying,
+//! and a sweep over all timers finds the timers in ModifiedEarlier.
 //!
 //! The cases on which Go panics or throws cannot be expressed here: a deadline is unsigned, and a
 //! deadline of 0 is due immediately; a period is not 0.

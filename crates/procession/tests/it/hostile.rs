@@ -6,14 +6,14 @@
 //!
 //! | what | dropped by | test |
 //! |---|---|---|
-//! | wakers that a process left in its last step | the end of the process | `two_wakers_left_in_a_last_step` |
+//! | wakers left in a last step | the end of the process | `two_wakers_left_in_a_last_step` |
 //! | wakers of a handle | the next poll, the end, the handle | `wakers_of_a_handle` |
-//! | messages of forgotten senders | the last reference to the process | `messages_of_forgotten_senders` |
-//! | messages after an end was asked for | the receive that does not take them | `messages_that_come_too_late` |
+//! | messages of forgotten senders | the last reference | `messages_of_forgotten_senders` |
+//! | messages after a request to end | the next receive | `messages_that_come_too_late` |
 //! | a sender, a sleep, a shutdown, a call | an unwinding | `futures_that_go_in_an_unwinding` |
-//! | what the builder was given | the last reference to the scheduler | `what_a_scheduler_was_given` |
-//! | a scheduler | a destructor of a thread-local | `a_scheduler_in_a_thread_local` |
-//! | a future that is blocked on | a destructor of a thread-local | `waits_in_a_destructor_of_a_thread_local` |
+//! | what the builder was given | the last reference | `what_a_scheduler_was_given` |
+//! | a scheduler | a thread-local | `a_scheduler_in_a_thread_local` |
+//! | a future of `block_on` | a thread-local | `waits_in_a_destructor_of_a_thread_local` |
 //!
 //! Expected panics print nothing. Where the rule is broken, most of these tests abort the program.
 

@@ -5,7 +5,11 @@
 //!
 //! | model | canaries |
 //! |---|---|
-//! | `send_against_wait_and_end` | `canary_end_without_looking_again`, `canary_sender_lets_go_first`, `canary_wait_without_arming`, `canary_pin_without_generation`, `canary_wait_without_looking` |
+//! | `send_against_wait_and_end` | `canary_end_without_looking_again` |
+//! | | `canary_sender_lets_go_first` |
+//! | | `canary_wait_without_arming` |
+//! | | `canary_pin_without_generation` |
+//! | | `canary_wait_without_looking` |
 //! | `terminate_and_send_against_end` | `canary_receive_without_looking` |
 
 use procession_queue::{Event, EventQueue, Pushed};

@@ -30,8 +30,10 @@
 //! | `reset_against_sleeper` | `canary_raise_without_lowering` |
 //! | `add_against_sleeper` | `canary_sleeper_without_fence` |
 //! | `push_against_push_and_fetch` | `canary_push_without_cas` |
-//! | `wait_for_room_against_delete` | `canary_delete_without_fence`, `canary_wait_for_room_without_fence` |
-//! | `wait_for_room_against_late_reset` | `canary_reset_without_fence`, `canary_reset_without_look` |
+//! | `wait_for_room_against_delete` | `canary_delete_without_fence` |
+//! | | `canary_wait_for_room_without_fence` |
+//! | `wait_for_room_against_late_reset` | `canary_reset_without_fence` |
+//! | | `canary_reset_without_look` |
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
