@@ -449,14 +449,20 @@ where
 /// # Where it runs
 /// A local process is placed like a [coroutine](crate::coroutine):
 ///
-/// | what happens | to the local process |
-/// |---|---|
-/// | it was not run yet | any worker may take it. A worker that has many more of these processes than another sends new ones there. With an [affinity](SpawnOptions::affinity), it begins on that worker |
-/// | its worker blocks or computes | it waits, even if another worker takes the permit |
-/// | its worker has nothing else to do, and its thread would retire | the thread stays until the process has ended |
-/// | the workers become [fewer](Scheduler::set_worker_threads) | its worker takes turns with others |
-/// | it is cancelled or terminated, or the scheduler shuts down | its future is dropped on its thread |
-/// | its thread is one that [drives](Builder::callers_drive) the scheduler | no other thread drives the scheduler while the process lives. When the thread ends, it drops the future, and the process ends with [`Exit::ThreadEnded`]. The main thread does not; it ends with the program |
+/// - If it was not run yet, any worker may take it. A worker that has many more local processes
+///   than another sends new processes to that worker. With an [affinity](SpawnOptions::affinity),
+///   the process begins on the chosen worker.
+/// - If its worker blocks or computes, it waits, even if another worker takes the permit.
+/// - If its worker has nothing else to do, and its thread would retire, the thread stays until the
+///   process has ended.
+/// - If the workers become [fewer](Scheduler::set_worker_threads), its worker takes turns with
+///   other workers.
+/// - If it is cancelled or terminated, or the scheduler shuts down, its future is dropped on its
+///   thread.
+/// - If its thread [drives](Builder::callers_drive) the scheduler, no other thread drives the
+///   scheduler while the process lives. When the thread ends, it drops the future, and the process
+///   ends with [`Exit::ThreadEnded`]. The main thread does not drop the future, because it ends
+///   with the program.
 #[track_caller]
 pub fn spawn_local<C, F>(make: C) -> JoinHandle<F::Output>
 where

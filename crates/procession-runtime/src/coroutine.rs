@@ -72,30 +72,47 @@
 //! coroutine that asks for the lock is blocked, and [`Stall::held_up`](crate::snapshot::Stall) is
 //! the number of coroutines of the worker that can no longer run, the holder among them.
 //!
-//! | instead | during the wait |
-//! |---|---|
-//! | release the lock before the wait | others can take it |
-//! | [`sync::Mutex`](crate::sync::Mutex), [`sync::OnceCell`](crate::sync::OnceCell) | others that ask for it are suspended |
-//! | wait inside [`no_suspend`] | the worker's thread blocks, so no other coroutine of the worker asks for it |
+//! Instead, do one of the following:
+//!
+//! - Release the lock before the wait, so that other code can take it.
+//! - Use [`sync::Mutex`](crate::sync::Mutex) or [`sync::OnceCell`](crate::sync::OnceCell), which
+//!   suspend coroutines that ask for the lock.
+//! - Wait inside [`no_suspend`]. The worker's thread then blocks, so no other coroutine of the
+//!   worker asks for the lock.
 //!
 //! # Ends
 //!
 //! [`OnCancel`](crate::OnCancel) compares this with other kinds of processes.
 //!
-//! | event | effect on the coroutine |
-//! |---|---|
-//! | it returns | it ends with its result, like every process |
-//! | it panics | its stack is unwound: [`Exit::Panicked`](crate::Exit::Panicked) |
-//! | it is cancelled | [`recv`](Context::recv) returns `None` once the mailbox is empty, and [`cancelled`](crate::cancelled()) resolves. If it waits for anything else, now or later, its stack is unwound, on its worker: [`Exit::Shutdown`](crate::Exit::Shutdown). Inside [`shield`] it is not unwound |
-//! | it is cancelled, and was spawned with [`OnCancel::Drop`](crate::OnCancel::Drop) | as if terminated, with [`Exit::Shutdown`](crate::Exit::Shutdown) |
-//! | it is terminated, also by the deadline of a shutdown or because its scheduler was dropped | its stack is unwound, on its worker, whatever it waits for except [`blocking`]: [`Exit::Killed`](crate::Exit::Killed) |
-//! | it is cancelled or terminated while it waits in [`try_wait`](try_wait()) or [`wait_fd`](wait_fd()), below a frame that cannot be unwound, such as one of C | the wait returns, and so does each later one, up to a hundred times. Then its stack is leaked: [`Exit::Killed`](crate::Exit::Killed) |
-//! | it is cancelled or terminated while it waits for anything else below such a frame | the program aborts: keep such frames in [`no_suspend`] |
-//! | the thread ends on which it began, one that [drives](crate::Builder::callers_drive) its scheduler | its stack is unwound on that thread, as if terminated: [`Exit::ThreadEnded`](crate::Exit::ThreadEnded) |
-//! | it catches the unwinding and waits again | it is unwound again, up to a hundred times. Then its stack is leaked, and its worker's thread never ends: [`Exit::Killed`](crate::Exit::Killed) |
-//! | it is terminated in a program that aborts on panics | its stack is leaked in the same way |
-//! | it is cancelled in a program that aborts on panics | it goes on until it returns or is terminated (`examples/aborting`) |
-//! | it overflows its stack | a report names it and where it was spawned, and the program aborts |
+//! A coroutine
+//!
+//! - *returns*: it ends with its result, like every process.
+//! - *panics*: its stack is unwound ([`Exit::Panicked`](crate::Exit::Panicked)).
+//! - *is cancelled*: [`recv`](Context::recv) returns `None` once the mailbox is empty, and
+//!   [`cancelled`](crate::cancelled()) resolves. If the coroutine waits for anything else, now or
+//!   later, its stack is unwound, on its worker ([`Exit::Shutdown`](crate::Exit::Shutdown)). Inside
+//!   [`shield`] it is not unwound. If it was spawned with
+//!   [`OnCancel::Drop`](crate::OnCancel::Drop), it is unwound as if it were terminated, but also
+//!   with [`Exit::Shutdown`](crate::Exit::Shutdown).
+//! - *is terminated*, for example by the deadline of a shutdown, or because its scheduler was
+//!   dropped: its stack is unwound, on its worker, whatever it waits for except [`blocking`]
+//!   ([`Exit::Killed`](crate::Exit::Killed)).
+//! - *is cancelled or terminated while it waits below a frame that cannot be unwound*, for example
+//!   a frame of C: if it waits in [`try_wait`](try_wait()) or [`wait_fd`](wait_fd()), this wait
+//!   returns, and so does each later wait, up to a hundred times. Then its stack is leaked
+//!   ([`Exit::Killed`](crate::Exit::Killed)). If it waits for anything else, the program aborts:
+//!   keep such frames in [`no_suspend`].
+//! - *loses its thread*, because it began on a thread that [drives](crate::Builder::callers_drive)
+//!   its scheduler, and that thread ends: its stack is unwound on that thread, as if it were
+//!   terminated ([`Exit::ThreadEnded`](crate::Exit::ThreadEnded)).
+//! - *catches the unwinding and waits again*: it is unwound again, up to a hundred times. Then its
+//!   stack is leaked, and its worker's thread never ends ([`Exit::Killed`](crate::Exit::Killed)).
+//! - *overflows its stack*: a report names the coroutine and the place where it was spawned, and
+//!   the program aborts.
+//!
+//! In a program that aborts on panics, nothing is unwound. A terminated coroutine is leaked, and
+//! its worker's thread never ends. A cancelled coroutine continues until it returns or is
+//! terminated (`examples/aborting`).
 //!
 //! Code that catches panics should resume a panic if [`is_unwinding`] returns `true` for its
 //! payload.

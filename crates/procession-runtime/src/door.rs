@@ -25,27 +25,44 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /` | the page, for browsers |
-//! | `GET /about` | the program, the scheduler, and what this door allows |
+//! | `GET /about` | the program, the scheduler, its sections, and what this door allows |
 //! | `GET /metrics` | counters and gauges as OpenMetrics text; `docs/METRICS.md` lists them |
-//! | `GET /view?sort=KEY&top=N&group=KEY&since=VIEW` | a [look](crate::look): rows and groups of processes. Filters: `pid`, `state`, `waiting`, `kind`, `label`, `place`. `since` is the member `view` of an earlier answer; the door keeps the last 16 |
-//! | `GET /processes?skip=N&count=M` | a part of the list of all processes, in the order of their slots, at most 1000 |
+//! | `GET /view?sort=KEY&top=N&group=KEY&since=VIEW` | [look](crate::look): processes and groups |
+//! | `GET /processes?skip=N&count=M` | at most 1000 of all processes, in the order of their slots |
 //! | `GET /process/PID` | one process, with its wait, links, monitors and children |
-//! | `GET /process/PID/stack?seconds=N` | its [stacks](crate::Scheduler::stack): the member `source` is `wait` or `step`. It gives up after N seconds, at most 10; by default 1. One at a time in the program |
-//! | `GET /process/PID/inspect` | what the process [shows of itself](crate::Scheduler::inspect), as a list of names and values |
-//! | `GET /NAME` | a [section](crate::Context::show_section) that a library shows, such as `/cluster` for the nodes of `procession-cluster`. The member `sections` of `/about` lists them |
+//! | `GET /process/PID/stack?seconds=N` | its [stacks](crate::Scheduler::stack) |
+//! | `GET /process/PID/inspect` | names and values that it [shows](crate::Scheduler::inspect) |
+//! | `GET /NAME` | a [section](crate::Context::show_section) that a library shows |
 //! | `GET /tree` | the supervision tree |
 //! | `GET /crashes` | the last 64 processes that failed |
-//! | `GET /crash/NUMBER` | one of these, with its [backtrace](crate::report::CrashReport::backtrace) |
+//! | `GET /crash/NUMBER` | one crash, with its [backtrace](crate::report::CrashReport::backtrace) |
 //! | `GET /workers` | workers, queues, timers, descriptors |
 //! | `GET /pools` | pools, added up by name |
-//! | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000, as far as the [recorder](crate::recorder) still has it: 300 columns, each with the place whose processes had the most of it |
-//! | `GET /live?with=PARTS&interval=MS` | server-sent events, each with a `view`, the `workers` and the latest crash. The parameters of `/view` choose the view, whose window begins at the event before. PARTS is a list of `crashes`, `pools`, `sections`, `timeline` and `tree`. There are at most four events a second, and as few as keep all looking under 1 % of the processors; `share` and `interval_ms` tell. Four connections may follow at once |
+//! | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000 |
+//! | `GET /live?with=PARTS&interval=MS` | server-sent events |
 //! | `GET /stalls` | what the watchdog has found |
-//! | `GET /trace?seconds=N` | the [events](crate::recorder) of the next N seconds, at most 10, as a file for Perfetto; without `seconds`, the latest events. One at a time, at most 64 MiB |
-//! | `POST /process/PID/cancel` | cancels the process: [`Scheduler::cancel`](crate::Scheduler::cancel) |
-//! | `POST /process/PID/terminate` | ends the process: [`Scheduler::terminate`](crate::Scheduler::terminate) |
-//! | `POST /process/PID/suspend?seconds=N` | stops the process for N seconds, at most 60; by default 5: [`Scheduler::suspend_for`](crate::Scheduler::suspend_for) |
-//! | `POST /process/PID/resume` | ends its suspension: [`Scheduler::resume`](crate::Scheduler::resume) |
+//! | `GET /trace?seconds=N` | [events](crate::recorder), as a file for Perfetto |
+//! | `POST /process/PID/cancel` | [cancels](crate::Scheduler::cancel) the process |
+//! | `POST /process/PID/terminate` | [ends](crate::Scheduler::terminate) the process |
+//! | `POST /process/PID/suspend?seconds=N` | [stops](crate::Scheduler::suspend_for) the process |
+//! | `POST /process/PID/resume` | [ends](crate::Scheduler::resume) its suspension |
+//!
+//! - `/view` takes the filters `pid`, `state`, `waiting`, `kind`, `label` and `place`. `since` is
+//!   the member `view` of an earlier answer. The door keeps the last 16 views to compare with.
+//! - `/process/PID/stack` waits for N seconds, at most 10 and by default 1. The member `source` is
+//!   `wait` or `step`. The program takes one stack at a time.
+//! - `/NAME` is the name of a section. For example, `/cluster` shows the nodes of
+//!   `procession-cluster`. The member `sections` of `/about` lists the names.
+//! - `/timeline` shows the time as 300 columns, as far back as the [recorder](crate::recorder)
+//!   still has it. Each column names the place with the processes that took most of it.
+//! - `/live` sends a `view`, the `workers` and the latest crash with each event. The parameters of
+//!   `/view` choose the view, and its window begins at the previous event. PARTS is a list of
+//!   `crashes`, `pools`, `sections`, `timeline` and `tree`. There are at most four events a second,
+//!   and fewer if all looking would otherwise take more than 1 % of the processors; the members
+//!   `share` and `interval_ms` show this. At most four connections follow at the same time.
+//! - `/trace` records for N seconds, at most 10. Without `seconds`, it returns the latest events.
+//!   The door makes one trace at a time, of at most 64 MiB.
+//! - `/process/PID/suspend` stops the process for N seconds, at most 60 and by default 5.
 //!
 //! The answers are JSON objects unless the table says otherwise. The member `version` is 1; readers
 //! ignore members that they do not know.

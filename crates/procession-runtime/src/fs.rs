@@ -52,12 +52,24 @@
 //! [`Stderr`](crate::io::Stderr), and the functions here that change files and directories. For
 //! example, if the last act of a program is to write a line, the line is not lost.
 //!
-//! | what ends | which writes it waits for | how long | what it leaves |
-//! |---|---|---|---|
-//! | [`Scheduler::shutdown`](crate::Scheduler::shutdown) | writes that the scheduler has accepted | until its deadline | it returns their number, in [`Unfinished`](crate::snapshot::Unfinished) |
-//! | `Scheduler::run_until_signal` | the same | until its deadline | `Stopped` prints their number and fails |
-//! | on a plain thread: [`run`](crate::run), [`Scheduler::block_on`](crate::Scheduler::block_on), `try_block_on`, [`JoinHandle::join`](crate::JoinHandle::join) | writes that the scheduler has accepted during the call, from any process | 10 s | the helper goes on |
-//! | the program: `main` returns, or [`exit`](std::process::exit) | all writes, except what a shutdown has given up or a `block_on` has waited 10 s for | 10 s | it prints on standard error how many writes are left that no shutdown has reported |
+//! | what ends | how long it waits | what it leaves |
+//! |---|---|---|
+//! | [`Scheduler::shutdown`] | until its deadline | it returns the number, in [`Unfinished`] |
+//! | `Scheduler::run_until_signal` | until its deadline | `Stopped` prints the number and fails |
+//! | [`run`] and [`Scheduler::block_on`] | 10 s | the helper continues |
+//! | the program | 10 s | it prints the number on standard error |
+//!
+//! A shutdown waits for all writes that the scheduler has accepted. `run`, `block_on`,
+//! `try_block_on` and [`JoinHandle::join`](crate::JoinHandle::join) wait only on a plain thread,
+//! for the writes that the scheduler has accepted during the call, from any process. The program
+//! ends when `main` returns, or by [`exit`](std::process::exit). It waits for all writes, except
+//! writes that a shutdown has left or that a `block_on` has waited 10 s for. It prints how many
+//! writes are left that no shutdown has reported.
+//!
+//! [`Scheduler::shutdown`]: crate::Scheduler::shutdown
+//! [`Unfinished`]: crate::snapshot::Unfinished
+//! [`run`]: crate::run
+//! [`Scheduler::block_on`]: crate::Scheduler::block_on
 //!
 //! Messages that wait in a connection to [another node](crate::relay::Outgoing) are waited for in
 //! the same way, and counted apart. A write that failed is counted with what is left, if its error

@@ -8,8 +8,11 @@
 //!
 //! | call | what it returns |
 //! |---|---|
-//! | [`Scheduler::dump`](crate::Scheduler::dump) | the latest events, with interpolated times |
-//! | [`Scheduler::trace`](crate::Scheduler::trace) | the events of a window that begins now, with exact times |
+//! | [`Scheduler::dump`] | the latest events, with interpolated times |
+//! | [`Scheduler::trace`] | the events of a window that begins now, with exact times |
+//!
+//! [`Scheduler::dump`]: crate::Scheduler::dump
+//! [`Scheduler::trace`]: crate::Scheduler::trace
 //!
 //! A [`Trace`] is opened in the [viewer](https://ui.perfetto.dev) of Perfetto, or read event by
 //! event. With the feature `observe`, its packets are compressed (`compressed_packets`), which

@@ -13,15 +13,22 @@
 //!
 //! | what | report | level |
 //! |---|---|---|
-//! | a process panics, and nobody learns of it | [`ExitReport`] | `ERROR` |
-//! | a process fails, and nobody learns of it: it returns an error, calls [`exit`](crate::exit()) with an abnormal [`Exit`], has a full mailbox with [`WhenFull::Kill`], is a state machine that waits for nothing, or a coroutine without a stack | [`ExitReport`] | `ERROR` |
-//! | a process ends with [`Exit::Disconnected`], because its peer has gone or was silent for too long, and nobody learns of it | [`ExitReport`] | `DEBUG` |
+//! | a process panics | [`ExitReport`] | `ERROR` |
+//! | a process fails | [`ExitReport`] | `ERROR` |
+//! | a process ends with [`Exit::Disconnected`] | [`ExitReport`] | `DEBUG` |
 //! | a supervisor restarts a child that has failed | [`SupervisorReport`] | `ERROR` |
-//! | a supervisor restarts a child that has lost its connection or ended in order | [`SupervisorReport`] | `WARN` |
-//! | a child does not start, and whoever asked for the start has gone | [`SupervisorReport`] | `ERROR` |
-//! | a transient child is not restarted, because another process has taken its name or its key | [`SupervisorReport`] | `ERROR` |
-//! | a supervisor gives up, because there were too many restarts | [`SupervisorReport`] | `ERROR` |
+//! | it restarts a child that disconnected or ended in order | [`SupervisorReport`] | `WARN` |
+//! | a child does not start, and the requester has gone | [`SupervisorReport`] | `ERROR` |
+//! | a transient child is not restarted: its name is taken | [`SupervisorReport`] | `ERROR` |
+//! | a supervisor ends, because it exceeds its restart limit | [`SupervisorReport`] | `ERROR` |
 //! | a child is terminated, because it did not stop in time | [`SupervisorReport`] | `WARN` |
+//!
+//! The failure of a process is reported only if it reaches nobody, as the next section explains. A
+//! process *fails* if it returns an error, calls [`exit`](crate::exit()) with an abnormal [`Exit`],
+//! or has a full mailbox with [`WhenFull::Kill`]. A state machine that waits for nothing fails, and
+//! so does a coroutine that gets no stack. [`Exit::Disconnected`] means that the peer of the
+//! process has gone, or was silent for longer than allowed. The name of a transient child can be a
+//! unique key.
 //!
 //! A process that ends with [`Exit::Normal`], [`Exit::Shutdown`] or [`Exit::Killed`] is not
 //! reported. A process that ends because another has ended is not reported either: it ends by a
@@ -33,12 +40,18 @@
 //!
 //! # When a failure has reached somebody
 //!
-//! | who | the failure has reached it if |
-//! |---|---|
-//! | a [`JoinHandle`] or [`Child`] | its result is taken: the handle is awaited or joined, before or after the end. If the handle is dropped without that, the failure is reported at the drop, or at the end if that is later |
-//! | a monitor | its process lives when the monitored process ends, and has not ended the monitor |
-//! | a link | the other process lives and traps exits. A process that does not trap exits ends as well, and learns nothing |
-//! | a supervisor | it restarts the child or gives up, and says so in its own report. A failure that it does nothing about is reported as if there were no supervisor: for example, that of a temporary child, or of a child that is being stopped |
+//! A failure has reached
+//!
+//! - a [`JoinHandle`] or [`Child`], if its result is taken: the handle is awaited or joined, before
+//!   or after the end. If the handle is dropped without that, the failure is reported at the drop
+//!   or at the end, whichever is later.
+//! - a monitor, if its process lives when the monitored process ends, and has not ended the
+//!   monitor.
+//! - a link, if the other process lives and traps exits. A process that does not trap exits ends as
+//!   well, and learns nothing.
+//! - a supervisor, if it restarts the child or ends, and reports that itself. If the supervisor
+//!   does nothing about the failure, the failure is reported as if there were no supervisor. For
+//!   example, a temporary child fails, or a child that is being stopped.
 //!
 //! A handle that your program keeps and never awaits is the exception: the failure waits for you in
 //! the handle, and nothing is reported. So do not keep a handle that you do not await: detach the

@@ -87,9 +87,13 @@
 //!
 //! | what | started by | restarts | returns if refused |
 //! |---|---|---|---|
-//! | [`ChildSpec`]: one child | [`start_child`](SupervisorRef::start_child) | as described | the cause |
-//! | [`Template`]: many of one kind | [`start_another`](SupervisorRef::start_another) | none, or with a clone | the argument |
-//! | [`OnceSpec`]: a closure that runs once | [`start_once`](SupervisorRef::start_once) | none | the closure |
+//! | [`ChildSpec`]: one child | [`start_child`] | as described | the cause |
+//! | [`Template`]: many of one kind | [`start_another`] | none, or with a clone | the argument |
+//! | [`OnceSpec`]: a closure that runs once | [`start_once`] | none | the closure |
+//!
+//! [`start_child`]: SupervisorRef::start_child
+//! [`start_another`]: SupervisorRef::start_another
+//! [`start_once`]: SupervisorRef::start_once
 //!
 //! A child has its name and its [entries](ChildSpec::enter) in registries and groups before it
 //! runs, so it can be looked up as soon as its start has returned. A [`Template`] makes them from
@@ -108,12 +112,17 @@
 //! |---|---|---|
 //! | [`intensity`] | 1 restart in 5 s | |
 //! | [`auto_shutdown`] | [`Never`](AutoShutdown::Never) | |
-//! | [`back_off`] | none: a restart is tried at once | |
-//! | [`restart`] | [`Permanent`](Restart::Permanent); [`Temporary`](Restart::Temporary) for a [`Template`] or [`OnceSpec`] | the same |
-//! | [`stop`] | [`Graceful`](Stop::Graceful): until the deadline of a shutdown, or else 5 s | [`Wait`](Stop::Wait) |
+//! | [`back_off`] | none: a restart is tried immediately | |
+//! | [`restart`] | [`Permanent`]; [`Temporary`] for a [`Template`] or [`OnceSpec`] | the same |
+//! | [`stop`] | [`Graceful`](Stop::Graceful), see [below](#stopping) | [`Wait`](Stop::Wait) |
 //! | [`significant`] | no | the same |
-//! | [`name`], [entries](ChildSpec::enter), bounded or kept mailbox, worker | none | a name, entries |
+//! | [`name`], [`enter`] | none | a name, entries |
+//! | bounded or kept mailbox, worker | none | |
 //! | [`label`] | the id | the same |
+//!
+//! [`Permanent`]: Restart::Permanent
+//! [`Temporary`]: Restart::Temporary
+//! [`enter`]: ChildSpec::enter
 //!
 //! [`intensity`]: Supervisor::intensity
 //! [`auto_shutdown`]: Supervisor::auto_shutdown
@@ -128,12 +137,19 @@
 //!
 //! | the child ended | permanent | transient | temporary |
 //! |---|---|---|---|
-//! | with [`Exit::Normal`], [`Exit::Shutdown`] or [`Exit::GaveUp`] | restarts | is stopped | is forgotten |
+//! | with [`Normal`], [`Shutdown`] or [`GaveUp`] | restarts | is stopped | is forgotten |
 //! | with any other exit | restarts | restarts | is forgotten |
 //! | because the strategy ended it with another child | restarts | restarts | is forgotten |
 //! | by [`terminate_child`] | is stopped | is stopped | is forgotten |
-//! | with a failure, and another process has taken its name or its unique key since | restarts, which fails and counts | is stopped, with a report; if it is significant, as after an exit by itself | is forgotten |
+//! | with a failure, and its name is taken | restarts, and fails | is stopped | is forgotten |
 //!
+//! In the last row, another process has taken the name or the unique key of the child since. The
+//! restart of a permanent child then fails, and counts. A transient child is stopped with a report;
+//! if it is significant, this counts as an exit by itself.
+//!
+//! [`Normal`]: Exit::Normal
+//! [`Shutdown`]: Exit::Shutdown
+//! [`GaveUp`]: Exit::GaveUp
 //! [`terminate_child`]: SupervisorRef::terminate_child
 //!
 //! A stopped child stays known to its supervisor and can be started again. A
@@ -167,10 +183,15 @@
 //! | made by | has started when |
 //! |---|---|
 //! | [`ChildSpec::with_init`] | it reports that |
-//! | [`ChildSpec::server`], [`Template::server`], [`OnceSpec::server`] | [`Server::init`](crate::behaviour::Server::init) has succeeded |
-//! | [`ChildSpec::statem`], [`Template::statem`], [`OnceSpec::statem`] | [`Statem::enter`](crate::behaviour::Statem::enter) has returned for the first state |
-//! | [`ChildSpec::machine`] | [`Process::init`](crate::machine::Process::init), which runs in the supervisor, has succeeded |
+//! | [`ChildSpec::server`], [`Template::server`], [`OnceSpec::server`] | [`init`] has succeeded |
+//! | [`ChildSpec::statem`], [`Template::statem`] | [`enter`][first] has returned once |
+//! | [`OnceSpec::statem`] | the same |
+//! | [`ChildSpec::machine`] | [`Process::init`] has succeeded, in the supervisor |
 //! | [`ChildSpec::supervisor`] | all its children have started |
+//!
+//! [`init`]: crate::behaviour::Server::init
+//! [first]: crate::behaviour::Statem::enter
+//! [`Process::init`]: crate::machine::Process::init
 //!
 //! If a start fails in [`Supervisor::start`], the children before it are stopped in reverse, and
 //! the error names the child. If a restart fails, that counts as one more restart, and is tried
@@ -186,9 +207,12 @@
 //! | [`Stop`] | in a shutdown of the scheduler | if only the supervisor stops it |
 //! |---|---|---|
 //! | [`Graceful`](Stop::Graceful), the default | until the deadline of the shutdown | 5 s |
-//! | [`Within(time)`](Stop::Within), [`Signal(time)`](Stop::Signal) | `time`, and at most until the deadline | `time` |
+//! | [`Within(time)`], [`Signal(time)`] | `time`, and at most until the deadline | `time` |
 //! | [`Wait`](Stop::Wait) | until the deadline of the shutdown | any time |
 //! | [`Kill`](Stop::Kill) | none | none |
+//!
+//! [`Within(time)`]: Stop::Within
+//! [`Signal(time)`]: Stop::Signal
 //!
 //! A child that never checks whether it is cancelled uses all of this time. [`Stop::Signal`] ends
 //! such a child immediately, as OTP does.

@@ -92,13 +92,17 @@ use crate::{Exit, Pid};
 ///
 /// | status | with completions outstanding | with none |
 /// |---|---|---|
-/// | [`Continue`](Status::Continue) | steps again after everything that is ready; completions arrive as they come | the same |
-/// | [`Wait`](Status::Wait) for messages | steps when a message comes; completions are kept until then | the same |
-/// | `Wait` for completions | steps when one comes; messages are kept until then | ends with [`Exit::WaitsForNothing`] |
-/// | `Wait` for either | steps when either comes | steps when a message comes |
-/// | [`Done`](Status::Done) | ends, as the output says ([`Outcome`]); its sleeps are cancelled, other commands go on, and their completions are ignored | ends |
-/// | [`Become`](Status::Become) | its [successor](Process::successor) steps after everything that is ready | the same |
-/// | an error | ends with [`Exit::Failed`], and the texts of the error and its sources | the same |
+/// | [`Continue`](Status::Continue) | steps after everything that is ready | the same |
+/// | [`Wait`](Status::Wait) for messages | steps when a message arrives | the same |
+/// | `Wait` for completions | steps when one arrives | ends with [`Exit::WaitsForNothing`] |
+/// | `Wait` for either | steps when either arrives | steps when a message arrives |
+/// | [`Done`](Status::Done) | ends, as the output says ([`Outcome`]) | the same |
+/// | [`Become`](Status::Become) | its successor steps after everything that is ready | the same |
+/// | an error | ends with [`Exit::Failed`] | the same |
+///
+/// While the process waits for messages, completions are kept, and the other way round. When it is
+/// `Done`, its sleeps are cancelled, other commands continue, and their completions are ignored.
+/// The text of [`Exit::Failed`] consists of the texts of the error and its sources.
 ///
 /// Signals ([`Event::Down`], [`Event::Exit`]) count as messages. If the error is an [`Exit`], the
 /// process ends with that exit.

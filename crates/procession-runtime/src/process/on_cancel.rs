@@ -8,32 +8,50 @@
 /// [scope](crate::SpawnOptions::scoped), a supervisor that stops a child, or a
 /// [shutdown](crate::Scheduler::shutdown). The effect does not depend on the cause.
 ///
-/// | process | default | `Ask` | `Drop` | terminated ([`kill`](crate::relations::kill())) |
-/// |---|---|---|---|---|
-/// | [`spawn`](crate::spawn()) | `Drop` | [`cancelled`](crate::cancelled()) resolves | its future is dropped | its future is dropped |
-/// | [`start`](crate::start()) | `Ask` | `cancelled` resolves, and [`recv`](crate::Context::recv) returns `None` once the mailbox is empty | its future is dropped | its future is dropped |
-/// | [state machine](crate::machine) | `Ask` | its next step receives [`Event::Cancel`](crate::Event::Cancel), once | it is closed and dropped | it is closed and dropped |
-/// | [coroutine](crate::coroutine) | `Ask` | `recv` returns `None` once the mailbox is empty, and `cancelled` resolves. Any other wait unwinds its stack | its stack is unwound, even from `recv` | its stack is unwound |
-/// | guest, such as a Lua program | `Ask` | `process.receive` returns `nil, "cancelled"` once the mailbox is empty, and waits end | it is closed and dropped | it is closed and dropped |
-/// | the exit | | that of its result, or [`Exit::Shutdown`](crate::Exit::Shutdown) if a stack was unwound | [`Exit::Shutdown`](crate::Exit::Shutdown) | [`Exit::Killed`](crate::Exit::Killed) |
+/// | process | default | `Ask` | `Drop`, or terminated |
+/// |---|---|---|---|
+/// | [`spawn`] | `Drop` | [`cancelled`] resolves | its future is dropped |
+/// | [`start`] | `Ask` | `cancelled` resolves, and [`recv`] ends | its future is dropped |
+/// | [state machine] | `Ask` | it receives [`Event::Cancel`] | it is closed and dropped |
+/// | [coroutine] | `Ask` | as for `start`, or unwound | its stack is unwound |
+/// | guest, such as Lua | `Ask` | `process.receive` and waits end | it is closed and dropped |
+///
+/// `recv` ends by returning `None` once the mailbox is empty. `process.receive` of Lua then returns
+/// `nil, "cancelled"`. A state machine receives [`Event::Cancel`] once, in its next step. If a
+/// coroutine waits for anything else than `recv` or `cancelled`, its stack is unwound; with `Drop`,
+/// it is unwound even from `recv`.
+///
+/// With `Ask`, the exit of the process is the exit of its result, or [`Exit::Shutdown`] if a stack
+/// was unwound. With `Drop` it is [`Exit::Shutdown`]. If the process is terminated
+/// ([`kill`](crate::relations::kill())), its exit is [`Exit::Killed`].
+///
+/// [`spawn`]: crate::spawn()
+/// [`start`]: crate::start()
+/// [state machine]: crate::machine
+/// [coroutine]: crate::coroutine
+/// [`cancelled`]: crate::cancelled()
+/// [`recv`]: crate::Context::recv
+/// [`Event::Cancel`]: crate::Event::Cancel
+/// [`Exit::Shutdown`]: crate::Exit::Shutdown
+/// [`Exit::Killed`]: crate::Exit::Killed
 ///
 /// A process is dropped or terminated only between two steps. If the step that runs at that time
 /// ends the process, its result stands. A process that is dropped before its first step never runs.
 /// Where a program aborts on panics, stacks are not unwound but leaked.
 ///
 /// # Shutdown
-/// A shutdown asks all processes of the first kind at the same time. A process of the second kind
-/// may be the helper of a process that cleans up, so it is dropped only after its parent has ended.
-/// It is dropped immediately if it has no parent on its scheduler, or if its parent is the process
-/// that shuts down. When the time that is reserved for terminating begins, it is terminated like
-/// all other processes.
+/// A shutdown asks all processes with `Ask` at the same time. A process with `Drop` may be the
+/// helper of a process that cleans up, so it is dropped only after its parent has ended. It is
+/// dropped immediately if it has no parent on its scheduler, or if its parent is the process that
+/// shuts down. When the time that is reserved for terminating begins, it is terminated like all
+/// other processes.
 ///
-/// A process of the second kind for which nobody has chosen `Drop` is counted when a shutdown drops
-/// it ([`Unfinished::dropped`](crate::snapshot::Unfinished::dropped)), because `spawn` says nothing
-/// about the end, and the process may be the connection of a client.
+/// If a process has `Drop` only because [`spawn`] chose it, a shutdown that drops the process
+/// counts it in [`Unfinished::dropped`](crate::snapshot::Unfinished::dropped), because the process
+/// may be the connection of a client.
 ///
-/// A process that another one spawns during the shutdown may be such a helper as well. Whichever
-/// its kind, it is cancelled once its parent has ended.
+/// A process that is spawned during the shutdown may be such a helper as well. So it is cancelled
+/// once its parent has ended, whether it has `Ask` or `Drop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnCancel {
     /// The process is asked to end, and ends when it likes.

@@ -55,11 +55,14 @@ use crate::process::exit::Exit;
 ///
 /// | output | the process has failed if |
 /// |---|---|
-/// | `Result<T, E>`, where `E: Display` | it is an `Err`, or an `Ok` whose content reports a failure |
+/// | `Result<T, E>`, where `E: Display` | it is `Err`, or the content of `Ok` reports a failure |
 /// | `Option`, `Box`, `&` | its content reports a failure |
 /// | [`Exit`] | it is not [`Exit::Normal`]; the process ends with that exit |
-/// | `Vec`, slices, arrays, maps, tuples, `Cow`, `Rc`, `Arc` | never. They are data, even if they contain a `Result` |
-/// | `()`, `!` (of a process that loops), `bool`, `char`, numbers, strings, paths, times, addresses | never |
+/// | `Vec`, slices, arrays, maps, tuples, `Cow`, `Rc`, `Arc` | never |
+/// | `()`, `!`, `bool`, `char`, numbers, strings, paths, times, addresses | never |
+///
+/// Collections never fail, because they are data, even if they contain a `Result`. `!` is the
+/// output of a process that loops.
 ///
 /// # The text of an error
 ///

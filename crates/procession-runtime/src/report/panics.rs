@@ -13,11 +13,13 @@
 //! | caught by | printed by |
 //! |---|---|
 //! | the step of a process (`guarded_for_report` in `scheduler/run.rs`) | the report of its exit |
-//! | the call of a hook for reports (`guarded_for_report` in `report/failure.rs`) | the line about the hook |
-//! | anything else of the runtime (`guarded`, `drop_guarded`, `print_caught` of `process/unwind.rs`) | a line with the process and the place, from `print_caught` here |
-//! | other crates of the runtime (`catch_panic`, which is `guarded`) | such a line |
-//! | a job of a pool, whose handle may be gone | such a line |
-//! | code of the user | nothing: the code has dealt with it |
+//! | the call of a hook (`guarded_for_report` in `report/failure.rs`) | the line about the hook |
+//! | the rest of the runtime (`guarded`, `drop_guarded`, `print_caught`) | a line |
+//! | other crates of the runtime (`catch_panic`, which is `guarded`) | a line |
+//! | a job of a pool, because its handle may be gone | a line |
+//! | code of the user | nothing, because the code has dealt with it |
+//!
+//! The line names the process and the place. `print_caught` here writes it.
 //!
 //! A panic outside of steps is printed by the hook that was installed before. Code of the runtime
 //! that catches a panic by other means hands it to its caller: by `resume_unwind`, or as the result

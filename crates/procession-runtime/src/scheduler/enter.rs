@@ -15,15 +15,18 @@ impl Scheduler {
     /// this scheduler, as they do in [`block_on`](Self::block_on). Use it on threads that the
     /// program starts itself. The runtime enters its own scheduler wherever it calls the program:
     ///
-    /// | code | its scheduler |
-    /// |---|---|
-    /// | processes, timer functions | the one that they were started on |
-    /// | the future in `block_on` | the one that was called |
-    /// | jobs of [`spawn_blocking`](crate::spawn_blocking), of pools of threads, and of [`coroutine::blocking`](crate::coroutine::blocking) | the one in which they were submitted |
-    /// | [`on_thread_start`](crate::Builder::on_thread_start), [`on_thread_stop`](crate::Builder::on_thread_stop), [`on_stall`](crate::Builder::on_stall) | the one that calls them |
-    /// | functions of [`show_section`](crate::Context::show_section) | that of the process |
-    /// | tasks of the tokio runtime beside a scheduler (feature `tokio`) | the one beside which the runtime runs |
-    /// | everything else | the [default](Self::global) scheduler |
+    /// - Processes and timer functions have the scheduler on which they were started.
+    /// - The future in `block_on` has the scheduler that was called.
+    /// - A job of [`spawn_blocking`](crate::spawn_blocking), of a pool of threads, or of
+    ///   [`coroutine::blocking`](crate::coroutine::blocking) has the scheduler in which it was
+    ///   submitted.
+    /// - The functions of [`on_thread_start`](crate::Builder::on_thread_start),
+    ///   [`on_thread_stop`](crate::Builder::on_thread_stop) and
+    ///   [`on_stall`](crate::Builder::on_stall) have the scheduler that calls them.
+    /// - A function of [`show_section`](crate::Context::show_section) has the scheduler of its
+    ///   process.
+    /// - A task of the tokio runtime of a scheduler (feature `tokio`) has that scheduler.
+    /// - Everything else has the [default](Self::global) scheduler.
     ///
     /// Guards nest, and may be dropped in any order: of those that exist, the latest counts. The
     /// guard keeps this handle borrowed, and therefore the scheduler alive. If the scheduler has

@@ -207,10 +207,10 @@ impl From<Duration> for ShutdownOptions {
 ///
 /// | the end | exit code |
 /// |---|---|
-/// | the future completed first | that of its output |
-/// | a signal asked for an orderly end | 0, even if processes of [`spawn`](crate::spawn()) were [dropped](Unfinished::dropped) |
+/// | the future completed first | the exit code of its output |
+/// | a signal asked for an orderly end | 0, even if processes were [dropped](Unfinished::dropped) |
 /// | something is lost ([`Unfinished::is_empty`] is `false`) | 1, unless the output already fails |
-/// | the second signal | 128 plus the number of the signal, at once: 130 for SIGINT, 143 for SIGTERM |
+/// | the second signal | immediately 128 plus its number: 130 for SIGINT, 143 for SIGTERM |
 ///
 /// What is lost, what a [`Stop`](crate::supervisor::Stop) of a child cut short, and where the
 /// dropped processes were spawned, is printed on standard error.
