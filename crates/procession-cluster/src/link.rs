@@ -417,7 +417,7 @@ impl Link {
 }
 
 impl Watch {
-    /// Tells the process that watches why the other one has ended.
+    /// Sends the watching process the reason why the other process has ended.
     pub(crate) fn tell_reason(self, monitor: Reference, reason: Term) {
         match self.teller {
             // Ignored: the caller may have given up.
@@ -426,7 +426,7 @@ impl Watch {
         }
     }
 
-    /// Tells the process that watches.
+    /// Notifies the watching process.
     pub(crate) fn tell(self, monitor: Reference, exit: Exit) {
         match self.teller {
             Teller::Letter(recipient) => {

@@ -51,15 +51,15 @@ const CALL_KIND: u32 = 2;
 const QUESTION_KIND: u32 = 3;
 const START_KIND: u32 = 4;
 
-/// A node of an Erlang cluster. Its processes are those of this program that are
-/// [attached](Self::attach).
+/// A node of an Erlang cluster. Its processes are the [attached](Self::attach) processes of this
+/// program.
 ///
 /// Clones are the same node. It ends with the processes of its scheduler, or by
 /// [`stop`](Self::stop).
 ///
-/// What a node is given, such as functions and recipients, it keeps until its last clone is
-/// dropped. If one of these needs the node itself, let it keep a [`WeakNode`](crate::WeakNode).
-/// Otherwise, the two keep each other for as long as the program runs.
+/// A node keeps its functions and recipients until its last clone is dropped. If such a function
+/// needs the node itself, let it keep a [`WeakNode`](crate::WeakNode). Otherwise neither is ever
+/// dropped.
 ///
 /// See the [crate](crate) for an example.
 #[derive(Clone)]
@@ -80,7 +80,7 @@ pub(crate) struct Inner {
     /// How often a PID or a name of this node has lost its process, or the grants have changed.
     pub(crate) losses: AtomicU64,
     pub(crate) grants: Mutex<AllGrants>,
-    /// Set if sends and monitors need grants, too.
+    /// Set if sends and monitors also need grants.
     pub(crate) grants_only: bool,
     pub(crate) exports: Mutex<HashMap<(Atom, Atom, i64), Export>>,
     /// Finds processes by names that are not registered.
@@ -113,7 +113,7 @@ pub(crate) const ENDED: u64 = 1;
 
 pub(crate) struct Locals {
     /// The latest number. It is the identifier in a PID with the serial in its upper bits, so that
-    /// no number comes twice.
+    /// no number is used twice.
     last: u64,
     by_number: HashMap<u64, Local>,
     by_pid: HashMap<Pid, u64>,
@@ -159,10 +159,10 @@ impl fmt::Debug for Inlet {
     }
 }
 
-/// A process that takes messages of a type of its own.
+/// A process that takes messages of a Rust type.
 pub(crate) trait TypedInlet: Send + Sync {
-    /// Gives a message of the node `sender` to the process, which other nodes know as `own`.
-    /// Returns `false` if it is of another form, or the process does not accept it.
+    /// Delivers a message of the node `sender` to the process, which other nodes know as `own`.
+    /// Returns `false` if the message has another form, or the process does not accept it.
     fn take(&self, node: &Node, own: &NodePid, sender: &Atom, term: Term) -> bool;
 }
 

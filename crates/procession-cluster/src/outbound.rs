@@ -1,10 +1,10 @@
 //! The queue of a connection: what its processes have sent and the socket has not taken yet.
 //!
 //! Each sender has a lane, so that its messages stay in order. Lanes take turns: a turn sends some
-//! small messages, or one fragment of a large one, so that no message holds up those of other
-//! senders for longer than a fragment takes.
+//! small messages, or one fragment of a large one, so that no message holds up the messages of
+//! other senders for longer than a fragment takes.
 //!
-//! While messages wait, an orderly end of the scheduler or the program waits, too: the queue has an
+//! While messages wait, an orderly end of the scheduler or the program also waits: the queue has an
 //! entry ([`Outgoing`]) from the first message until the system has taken the last one. A
 //! connection that ends in order has another entry until it has ended.
 //!
@@ -12,9 +12,9 @@
 //! [`farewell`](crate::connection).
 //!
 //! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
-//! a process, and replies to typed messages are always accepted. A connection on which too many of
-//! them wait ends. A signal whose reason cannot be sent, or is long and finds no room, has a word
-//! in place of it.
+//! a process, and replies to typed messages are always accepted. If more of these wait than
+//! allowed, the connection ends. If the reason of a signal cannot be sent, or is long and finds no
+//! room, a word takes its place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -31,10 +31,10 @@ use crate::term::{EncodeError, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::{FRAGMENT_LEN, PLAIN_HEADER, write_fragment};
 
-/// The bytes of small messages that may wait. One sender may have half of it.
+/// The bytes of small messages that may wait. One sender may have half of this room.
 pub(crate) const ROOM: usize = 4 << 20;
-/// The bytes of large messages that may wait, apart from the small ones, so that they take no room
-/// from these. One sender may have half of it.
+/// The bytes of large messages that may wait, apart from the small messages, so that they take no
+/// room from them. One sender may have half of this room.
 const LARGE_ROOM: usize = 2 * MESSAGE_MAX;
 /// The bytes by which signals may exceed the room.
 const SIGNALS_MAX: usize = 16 << 20;
@@ -43,7 +43,7 @@ pub(crate) const MESSAGE_MAX: usize = 16 << 20;
 /// The bytes of small messages that a lane sends in one turn.
 const TURN: usize = 16 << 10;
 
-/// The bytes in front of a large message that are not sent: those of a frame's length and header.
+/// The bytes in front of a large message that are not sent: the length and the header of a frame.
 const LARGE_HEAD: usize = 4 + PLAIN_HEADER.len();
 
 /// The sender of a message: the number of a process, or 0 for the node itself.
@@ -166,7 +166,7 @@ struct Queue {
     outgoing: Option<Outgoing>,
     /// The entry of a connection that ends in order.
     ending: Option<Outgoing>,
-    /// Too many signals wait.
+    /// More signals wait than allowed.
     is_overrun: bool,
     /// Some sender waits for room.
     is_awaited: bool,
@@ -277,7 +277,7 @@ impl Outbound {
         };
         let word = Term::atom(word);
         let control = control.with_reason(&word);
-        // Ignored: the connection has ended meanwhile.
+        // Ignored: the connection has ended by now.
         let _ = self.put(lane, &control, message.map(|_| &word), Kind::Signal);
     }
 
@@ -361,7 +361,7 @@ impl Outbound {
     }
 
     /// Moves bytes to `out` until it has `most`, or nothing is left. Returns `false` if there was
-    /// nothing: then the next one that queues something notifies the writer.
+    /// nothing: then the next thread that queues something notifies the writer.
     pub(crate) fn fill(&self, out: &mut Vec<u8>, most: usize) -> bool {
         let mut guard = self.queue.lock();
         let queue = &mut *guard;
@@ -458,7 +458,7 @@ impl Outbound {
         let mut queue = self.queue.lock();
         let outgoing = if queue.turns.is_empty() { queue.outgoing.take() } else { None };
         drop(queue);
-        // Outside of the lock, since it wakes those that wait.
+        // Outside of the lock, because it wakes the waiting threads.
         drop(outgoing);
     }
 
@@ -482,9 +482,9 @@ impl Outbound {
         self.queue.lock().turns.is_empty()
     }
 
-    /// Returns the number of messages that were accepted and not sent, also after
-    /// [`close`](Self::close). Those of the latest call of [`fill`](Self::fill) count until the
-    /// next one, since the socket may not have taken them.
+    /// Returns the number of messages that were accepted and not sent, even after
+    /// [`close`](Self::close). The messages of the latest call of [`fill`](Self::fill) count until
+    /// the next call, because the socket may not have taken them.
     pub(crate) fn unsent(&self) -> u64 {
         let queue = self.queue.lock();
         queue.waiting + queue.moved

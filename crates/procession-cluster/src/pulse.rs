@@ -2,33 +2,33 @@
 //! as unreachable.
 //!
 //! A node is asked by a monitor of a process that no node has. A node of the BEAM answers from its
-//! runtime that there is no such process, without a process of its own and whatever its
-//! `net_ticktime`. A node of this crate answers with the number of messages that it has received,
-//! which confirms them.
+//! runtime that there is no such process, whatever its `net_ticktime`, and no process of that node
+//! takes part. A node of this crate answers with the number of messages that it has received, which
+//! confirms them.
 //!
 //! # Rules
-//! - Any byte counts as a sign of life. A node is asked once nothing was heard of it for a quarter
-//!   of the patience, and given up one patience after that.
+//! - Any byte counts as a sign of life. A node is asked once nothing has arrived from it for a
+//!   quarter of the patience, and is given up one patience after that.
 //! - A node that confirms is asked four times in the patience while messages are unconfirmed.
 //! - If nothing was said for a quarter of the patience, a tick says that this node is there.
-//! - Two nodes of this crate take turns: the one that was asked last asks next. The other one waits
-//!   longer by a sixteenth of the patience, so if both are idle, one asks, which is a sign of life
-//!   for both, and the other one has nothing to say. If both have asked at once, the one with the
+//! - Two nodes of this crate take turns: the node that was asked last asks next. Its peer waits
+//!   longer by a sixteenth of the patience. So if both are idle, one asks, which is a sign of life
+//!   for both, and the peer need not ask. If both have asked at the same time, the node with the
 //!   greater name waits longer. So an idle node wakes three times in half of the patience for each
-//!   other one: when it is asked, when it asks, and when the answer comes.
+//!   peer: when it is asked, when it asks, and when the answer arrives.
 //! - The connections of a node ask at the same moments ([`Beat`]), up to an eighth of the patience
-//!   early: the node wakes once for all of them.
+//!   early, so that the node wakes once for all connections.
 //! - A node that takes no monitors, such as a program in C with Erlang's library, cannot be asked.
 //!   It answers ticks while it waits for messages. It is given up after 60 s of silence, or later
 //!   if the patience is longer.
-//! - If bytes have waited for a node and the system takes some of them, that is a sign of life as
-//!   well: a question waits behind what was sent before it, so a slow node may answer late.
-//! - A node is given up, too, if the system has taken no byte for it for as long as one may be
-//!   silent, although bytes wait. The time limit of the system (`TCP_USER_TIMEOUT`) is no help: it
-//!   ends connections to nodes that read, if slowly, since it counts until the window has room for
-//!   all of the next segment.
-//! - A node that was late itself, because it was stopped or had no processor, cannot tell whether
-//!   the other one was silent. It begins a new patience.
+//! - If bytes have waited for a node and the system takes some, that is a sign of life as well: a
+//!   question waits behind what was sent before it, so a slow node may answer late.
+//! - A node is also given up if the system takes no byte for as long as a node may be silent,
+//!   although bytes wait. The time limit of the system (`TCP_USER_TIMEOUT`) is no help: it ends
+//!   connections to nodes that read slowly, because it counts until the window has room for all of
+//!   the next segment.
+//! - A node that was late itself, because it was stopped or had no processor, does not know whether
+//!   the other node was silent. It begins a new patience.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl Pulse {
     }
 
     /// Notes that the other node has asked: the next turn is that of this node, or of the first of
-    /// the two if both have asked at once.
+    /// the two if both have asked at the same time.
     pub(crate) fn was_asked(&mut self, is_first: bool) {
         self.has_crossed = self.question.is_some();
         self.wait_for_question(self.has_crossed && !is_first);
@@ -155,7 +155,7 @@ impl Pulse {
         self.waits = waits;
     }
 
-    /// Returns when the other node is given up unless there is a sign of it.
+    /// Returns when the other node is given up if it gives no sign of life.
     fn end(&self) -> Instant {
         self.heard.max(self.moved) + self.limit()
     }
@@ -246,8 +246,8 @@ mod tests {
         Reference::new(Atom::known("a@127.0.0.1"), 7, &[number]).expect("it has a word")
     }
 
-    /// Turns without a byte from the other side until something else than waiting or a tick comes
-    /// next. Returns that and its time.
+    /// Turns without a byte from the other side until the next action is neither a wait nor a tick.
+    /// Returns that action and its time.
     fn silent(pulse: &mut Pulse, mut now: Instant) -> (Next, Instant) {
         let beat = Beat::default();
         loop {

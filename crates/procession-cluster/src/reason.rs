@@ -28,8 +28,8 @@ pub(crate) fn to_term(exit: &Exit) -> Term {
     Term::atom(word)
 }
 
-/// Returns the exit that a reason means. A reason that has no exit of its own becomes a failure
-/// with its text.
+/// Returns the exit that a reason means. A reason without a matching exit becomes a failure with
+/// its text.
 pub(crate) fn to_exit(reason: &Term) -> Exit {
     match reason {
         Term::Atom(word) => match word.as_str() {
@@ -57,7 +57,7 @@ pub(crate) fn to_exit(reason: &Term) -> Exit {
     Exit::failed(bounded(reason))
 }
 
-/// Returns the text of a term, cut if it is too long.
+/// Returns the text of a term, cut at the limit.
 pub(crate) fn bounded(term: &Term) -> String {
     struct Bounded(String);
 

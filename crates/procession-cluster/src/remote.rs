@@ -23,7 +23,7 @@ impl Remote {
     /// Names the process `name` of the node `node`.
     ///
     /// # Panics
-    /// If one of them has more than 255 characters.
+    /// If a name has more than 255 characters.
     pub fn named(name: &str, node: &str) -> Self {
         let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
         Self::Name { name: atom(name), node: atom(node) }

@@ -2,7 +2,7 @@
 //!
 //! An entry is needed as long as its node is connected, an address leads to it, or a monitor by its
 //! name stands. Any other is only remembered: it may have come from the address in a message, so
-//! another node decides how many there are. Those that were used last are kept.
+//! another node decides how many there are. The entries that were used last are kept.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,11 +14,11 @@ use procession::relay::RemoteNode;
 use crate::remote::Remote;
 use crate::term::{Atom, NodePid};
 
-/// The entries that are kept of those that nothing needs, of nodes and of names each.
+/// The number of unneeded entries that are kept, of nodes and of names each.
 pub(crate) const REMEMBERED: usize = 1024;
 
-/// Another node, as a place of processes: one incarnation of it, or any, whose processes are known
-/// by their names.
+/// Another node, as a place of processes: one incarnation of the node, or any incarnation, with
+/// processes that are known by their names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) node: Atom,
@@ -49,13 +49,13 @@ pub(crate) struct Remotes {
     uses: u64,
     /// The incarnations that are connected.
     connected: HashMap<Atom, u32>,
-    /// The number of entries at which those that nothing needs are looked for.
+    /// The number of entries at which the table is searched for unneeded entries.
     sweep_at: usize,
 }
 
 impl Remotes {
-    /// Returns the PID of a process, and what keeps its entries. `join` gives a number to a node
-    /// that has none. Returns `None` if it gives none.
+    /// Returns the PID of a process, and what keeps its entries. `join` returns a number for a node
+    /// without a number. Returns `None` if `join` does.
     pub(crate) fn enter(
         &mut self,
         process: &Remote,
@@ -164,7 +164,7 @@ impl Remotes {
     }
 }
 
-/// Returns the entries that nobody holds, except for those that were used last.
+/// Returns the entries that nobody holds, except for the last used entries.
 fn forgotten<'a, K: Clone + Eq + Hash + 'a>(
     entries: impl Iterator<Item = (&'a K, &'a Usage)>,
 ) -> Vec<K> {

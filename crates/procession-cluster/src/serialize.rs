@@ -1,9 +1,9 @@
 //! Rust types as terms, by serde, and the types of versioned messages.
 //!
 //! [`to_term`] and [`from_term`] convert values of any type that implements serde's traits. The
-//! terms are those that programs in Erlang and Elixir use for the same things:
+//! terms are the terms that programs in Erlang and Elixir use for the same things:
 //!
-//! | Rust | term | read, too |
+//! | Rust | term | also read |
 //! |---|---|---|
 //! | `bool` | atom `true`, `false` | |
 //! | integers up to 128 bits | integer | |
@@ -21,8 +21,8 @@
 //! | `Ok(x)`, `Err(x)` | `{ok, X}`, `{error, X}` | atom `ok` as `Ok(())` |
 //! | [`Term`], [`Atom`], [`NodePid`], [`Reference`] | themselves | |
 //!
-//! A struct variant is a tuple of an atom and a map. Names of variants and fields are what serde
-//! makes of them, so `#[serde(rename_all = "snake_case")]` on an enum gives the usual atoms.
+//! A struct variant is a tuple of an atom and a map. serde chooses the names of variants and
+//! fields, so `#[serde(rename_all = "snake_case")]` on an enum makes the usual atoms.
 //!
 //! ```
 //! use procession_cluster::serialize::{from_term, to_term};

@@ -1,4 +1,4 @@
-//! Terms: the values that BEAM nodes send to each other.
+//! Terms: the values in messages between BEAM nodes.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl fmt::Display for Atom {
 
 /// The identifier of a process of any node of the cluster.
 ///
-/// It stays the identifier of this process only: the incarnation of its node is a part of it. A
-/// node that was restarted is another incarnation.
+/// It stays the identifier of this process only: it includes the incarnation of its node. A node
+/// that was restarted is another incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodePid {
     /// The name of the node.
@@ -92,7 +92,7 @@ impl NodePid {
     }
 }
 
-// As the output of a process, each of them is a success.
+// As the output of a process, each is a success.
 impl procession::Outcome for NodePid {}
 impl procession::Outcome for Reference {}
 impl procession::Outcome for Term {}

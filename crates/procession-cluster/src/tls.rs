@@ -50,7 +50,7 @@ pub struct Tls {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or, for that of the key, others can read it.
+    /// A file cannot be read, or other users can read the file of the key.
     File(PathBuf, io::Error),
     /// A file has no certificate or key in the PEM format.
     Pem(PathBuf),
@@ -84,9 +84,9 @@ impl Error for TlsError {
 }
 
 impl Tls {
-    /// Reads certificates in the PEM format: that of the node, with those of authorities between it
-    /// and the last one behind it, its key, and the certificates of the authorities whose nodes are
-    /// trusted.
+    /// Reads certificates in the PEM format: the certificate of the node, followed by the
+    /// certificates of the intermediate authorities; its key; and the certificates of the
+    /// authorities that are trusted.
     ///
     /// # Errors
     /// [`TlsError`]: a file cannot be read or has something else, other users can read the key (the

@@ -36,8 +36,8 @@ impl Drop for Attempt {
 }
 
 impl Node {
-    /// Lets a signal to a process be answered as one that cannot be reached. No connection is
-    /// admitted until the result is dropped. Returns `None` if the process is connected.
+    /// Lets a signal be answered as for a process that cannot be reached. No connection is admitted
+    /// until the result is dropped. Returns `None` if the process is connected.
     pub(crate) fn refuse(&self, remote: &Remote) -> Option<MutexGuard<'_, ()>> {
         let refusal = self.0.refusal.lock();
         self.link_of(remote).is_none().then_some(refusal)
@@ -78,8 +78,8 @@ impl Node {
         }
     }
 
-    /// Waits until the subscribers were told that a connection is there, which another thread may
-    /// be doing. What the connection brings comes after that.
+    /// Waits until the subscribers have received the news of a connection, which another thread may
+    /// be delivering. What the connection brings is delivered after that.
     pub(crate) async fn until_up(&self, link: &Link) {
         loop {
             let mut changed = pin!(self.0.changed.notified());

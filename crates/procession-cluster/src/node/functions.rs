@@ -1,8 +1,8 @@
 //! Functions that other nodes call, and calls of functions of other nodes.
 //!
-//! Such a call is that of OTP's `erpc`: it starts a process by `erpc:execute_call/4`, whose first
+//! Such a call works like OTP's `erpc`: it starts a process by `erpc:execute_call/4`, and its first
 //! argument is a tag that the caller makes. The process ends with `{Tag, return, Value}`, or with
-//! the class and the reason of a failure in place of these, and its monitor tells the caller.
+//! the class and the reason of a failure instead, which the caller's monitor reports.
 
 use std::error::Error;
 use std::fmt;
@@ -22,14 +22,14 @@ use crate::reason;
 use crate::term::{Atom, Reference, Term};
 use crate::wire::control::SpawnRequest;
 
-/// The module whose functions call others.
+/// The module of the functions that call other functions.
 const MODULE: &str = "erpc";
-/// The function whose process ends with the result.
+/// The function with a process that ends with the result.
 const CALL: &str = "execute_call";
-/// The function whose result nobody learns.
+/// The function with a result that nobody learns.
 const CAST: &str = "execute_cast";
 
-/// A call of a function of this node. The end of its process tells the result.
+/// A call of a function of this node. The end of its process has the result.
 #[derive(Debug)]
 pub(crate) struct Applied {
     /// The tag of the caller.
@@ -40,9 +40,9 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// Makes the function that a request of `erpc` calls that of the request. Returns its
-    /// arguments, and the call if the other node waits for the result. Its tag is to be a reference
-    /// that is `right`, since it is kept until the end of the call.
+    /// Replaces the function of a request of `erpc` by the function that it calls. Returns the
+    /// arguments, and the call if the other node waits for the result. The tag must be a reference
+    /// that is `right`, because the tag is kept until the end of the call.
     pub(crate) fn read(
         request: &mut SpawnRequest,
         arguments: Term,
@@ -183,7 +183,7 @@ impl Node {
     }
 
     /// Lets other nodes call a function and wait for its value: by `erpc:call` or `rpc:call` of a
-    /// BEAM node, or by [`apply`](Self::apply). Each call runs in a process of its own.
+    /// BEAM node, or by [`apply`](Self::apply). Each call runs in a separate process.
     ///
     /// `function` receives the arguments, of which there are `arity`. The caller gets the value, or
     /// an error with the reason in `Err`. What is not exported cannot be called, and only nodes
@@ -253,7 +253,7 @@ impl Node {
     }
 
     /// Calls a function of another node and waits for its value, as `erpc:call` does: any function
-    /// of a BEAM node, or one that a node of this crate [exports](Self::export_function).
+    /// of a BEAM node, or an [exported](Self::export_function) function of a node of this crate.
     ///
     /// # Errors
     /// [`ApplyError`] says why there is no value.

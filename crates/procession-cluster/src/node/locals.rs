@@ -55,12 +55,12 @@ impl Node {
         number
     }
 
-    /// Gives an attached process a name, by which other nodes reach it. A process may have several
-    /// names.
+    /// Registers an attached process under a name, by which other nodes reach it. A process may
+    /// have several names.
     ///
     /// # Errors
-    /// [`RegisterError`]: another process has the name, it is too long or one of the names by which
-    /// nodes talk to each other, or the process has ended or is a member of another node.
+    /// [`RegisterError`]: another process has the name, the name is longer than allowed or reserved
+    /// for nodes, or the process has ended or is a member of another node.
     pub fn register(&self, name: &str, member: &Member) -> Result<(), RegisterError> {
         let atom = Atom::new(name).ok_or_else(|| RegisterError::TooLong(name.to_owned()))?;
         if name.starts_with(STATUS_NAME) {
@@ -121,15 +121,15 @@ impl Node {
         drop((local, subscriber));
     }
 
-    /// Notes that a process has monitors that are told by letters. Returns `false` if it has ended.
+    /// Notes that a process has monitors that receive letters. Returns `false` if it has ended.
     pub(super) fn note_watch(&self, number: u64) -> bool {
         let mut locals = self.0.locals.lock();
         let local = locals.by_number.get_mut(&number);
         local.map(|local| local.watches = true).is_some()
     }
 
-    /// Ends the monitors of a process that has ended, as far as they are told by letters. The
-    /// others end with the relations of the process.
+    /// Ends the monitors of a process that has ended, if they receive letters. Other monitors end
+    /// with the relations of the process.
     pub(super) fn end_watches_of(&self, number: u64) {
         let links: Vec<_> = self.0.peers.lock().links().cloned().collect();
         for link in links {

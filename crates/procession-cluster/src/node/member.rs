@@ -15,7 +15,7 @@ use crate::wire::control::Control;
 
 /// A process of this program as a member of the cluster: what it does there, it does by this.
 ///
-/// Links and exit signals are those of [`procession::relations`], with the PID that [`Node::pid`]
+/// For links and exit signals, use [`procession::relations`] with the PID that [`Node::pid`]
 /// returns.
 ///
 /// [`Node::attach`] makes it. Clones are the same member. It can be used in any process and thread.
@@ -87,11 +87,11 @@ impl Member {
         self.node.call_from(self.number, to.into(), request, timeout).await
     }
 
-    /// Monitors a process of another node. This process receives exactly one
-    /// [`Down`](Letter::Down) with the returned reference: when the other one ends, or its node
-    /// cannot be reached. That is at once if it does not exist or is not connected. A process that
-    /// takes no letters receives nothing: it monitors the [PID](Node::pid). The monitor ends with
-    /// this process.
+    /// Monitors a process of another node. This process receives exactly one [`Down`](Letter::Down)
+    /// with the returned reference: when the other process ends, or its node cannot be reached,
+    /// which is immediate if the process does not exist or the node is not connected. A process
+    /// that takes no letters receives nothing: it monitors the [PID](Node::pid). The monitor ends
+    /// with this process.
     pub fn monitor(&self, process: impl Into<Remote>) -> Reference {
         let process = process.into();
         let monitor = self.node.reference(MONITOR_KIND);
@@ -110,7 +110,7 @@ impl Member {
             })
         });
         match (entered, link) {
-            // Otherwise the end of the connection is told.
+            // Otherwise the end of the connection is reported.
             (Some(()), Some(link)) if !link.takes_monitors() => {}
             (Some(()), Some(link)) => {
                 let from = self.pid();

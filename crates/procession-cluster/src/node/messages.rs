@@ -80,7 +80,8 @@ impl Node {
         let Some(link) = self.link_of(&to) else { return Err(no_connection(request)) };
         let call = self.reference(CALL_KIND);
         let (from, target) = (self.pid_of(number), to.target());
-        // A monitor is never refused, so that of a call without room would take room from others.
+        // A monitor is never refused, so the monitor of a call without room would take room from
+        // other monitors.
         let permitted = link.check_permitted(&target);
         if let Err(why) = permitted.and_then(|()| link.outbound.check_room(number)) {
             return Err(CallTermError::Send(SendTermError::new(request, why)));
@@ -148,7 +149,8 @@ impl Node {
             false => link.outbound.send(from.number(), &control, message),
         };
         match reply {
-            // One that is too long becomes none, so that the caller does not wait for it.
+            // A reply beyond the limit is replaced by none, so that the caller does not wait for
+            // it.
             Some(reply) => match send(&message(reply)) {
                 Ok(()) => true,
                 Err(_) if link.is_of_own_kind() => {

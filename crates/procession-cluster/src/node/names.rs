@@ -14,14 +14,14 @@ use crate::node::{Inner, Node};
 use crate::remote::Remote;
 use crate::term::Atom;
 
-/// The names of the scheduler that a status asks the function about. The status of a node whose
-/// processes have more names must still fit into a message.
+/// The names of the scheduler that a status asks the function about. If the processes of a node
+/// have more names, the status must still fit into a message.
 const FOUND_MAX: usize = 1 << 14;
 
 /// A reference to a [`Node`] that does not keep it. [`Node::downgrade`] makes it.
 ///
-/// What a node keeps, such as the function of a [`Recipient`], refers to the node by this, or none
-/// of them is ever dropped.
+/// What a node keeps, such as the function of a [`Recipient`], refers to the node by this, because
+/// otherwise neither is ever dropped.
 #[derive(Clone)]
 pub struct WeakNode(Weak<Inner>);
 
@@ -39,9 +39,9 @@ impl fmt::Debug for WeakNode {
 }
 
 impl Node {
-    /// Sets the function that finds processes by names that are not
-    /// [registered](Self::register), such as those that another registry has. It replaces the one
-    /// before. A process that it finds is [attached](Self::attach).
+    /// Sets the function that finds processes by names that are not [registered](Self::register),
+    /// such as the names of another registry. It replaces the previous function. A process that it
+    /// finds is [attached](Self::attach).
     ///
     /// The process of a connection calls it for each message and each monitor by such a name, so it
     /// must not block. If it panics, no process has the name. The [status](Self::status) of the
@@ -68,7 +68,7 @@ impl Node {
                 let others = registered().into_iter().take(FOUND_MAX);
                 others.filter(|name| is_found(name)).filter_map(Atom::new).collect::<Vec<_>>()
             };
-            // Whichever thread asks, the names and the function are those of one scheduler.
+            // Whichever thread asks, the names and the function belong to one scheduler.
             let others = self.0.scheduler.get().and_then(|own| relay::within(*own, others));
             names.extend(others.into_iter().flatten());
         }

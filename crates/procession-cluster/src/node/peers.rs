@@ -1,65 +1,69 @@
-//! The connections of a node: which node is connected, which one is about to be, and the order in
-//! which that is told.
+//! The connections of a node: which node is connected, which node is about to be, and the order in
+//! which subscribers receive the news.
 //!
-//! # Two nodes that connect to each other
+//! # Two nodes that connect at the same time
 //!
 //! ## Problem
-//! Each side makes a connection, and each accepts the one of the other. If both sides end one of
-//! them, they must end the same one, or they lose both.
+//! Each side makes a connection and accepts the connection of the other side. If both sides end a
+//! connection, they must end the same connection, or they lose both.
 //!
 //! ## States
-//! A node has one entry for each other node: `Connecting`, by one attempt of its own; `Accepting`,
-//! attempts of the other one; or `Connected`. Attempts have numbers, and later ones have greater
-//! numbers.
+//! A node has one entry for each other node: `Connecting`, by one attempt of this node;
+//! `Accepting`, attempts of the other node; or `Connected`. Attempts have numbers, and later
+//! attempts have greater numbers.
 //!
 //! ## Steps
-//! - `Dial`: takes a free entry. If there is an attempt, waits for what becomes of it, or, if that
-//!   is only accepted and takes too long, takes its place: before its proof of the cookie, an
-//!   attempt may be by anybody. It does not take that of one that waits in `Admit`, which has given
-//!   its proof. If there is a connection that this node ends, waits for its end.
+//! - `Dial`: takes a free entry. If there is an attempt, waits for what becomes of it, or takes its
+//!   place if the attempt is only accepted and exceeds the time limit, because before its proof of
+//!   the cookie, an attempt may be by anybody. `Dial` does not take the place of an attempt that
+//!   waits in `Admit`, because that attempt has proved the cookie. If there is a connection that
+//!   this node ends, waits for its end.
 //! - `Decide`, for an attempt of the other node: enters it, if this node does not connect itself.
-//!   If it does, the attempt of the node with the greater name goes on.
-//! - `Replace`, for an attempt of this node that finds the other one connected: it goes on if this
-//!   node has agreed to no attempt of the other one, so that the connection is one that has ended.
-//!   Otherwise it is that attempt.
+//!   If it does, the attempt of the node with the greater name continues.
+//! - `Replace`, for an attempt of this node that finds the other node connected: it continues if
+//!   this node has agreed to no attempt of the other node, because then the connection has ended.
+//!   Otherwise the connection is that attempt.
 //! - `Admit`, after the handshake: an attempt of this node becomes the connection if it still has
-//!   the entry. One of the other node does if the entry is free or accepting, if its node has the
-//!   greater name, or if it is newer than what is connected, which it ends then. Each waits until
-//!   all was told of the end of the connection before it, unless the other side gives up
-//!   meanwhile. One of the other node is entered meanwhile, so that this node dials no other one.
-//!   If several wait, only the newest one of the other node goes on.
+//!   the entry. An attempt of the other node does if the entry is free or accepting, if its node
+//!   has the greater name, or if it is newer than the connection, which it then ends. Each attempt
+//!   waits until everybody has been notified of the end of the previous connection, unless the
+//!   other side abandons the attempt first. During this wait, the attempt of the other node is
+//!   entered, so that this node does not dial. If several attempts of the other node wait, only the
+//!   newest continues.
 //! - `End`, of an attempt of this node: frees the entry, or leaves it to the attempts of the other
 //!   node that it has agreed to.
 //!
 //! ## Why it works
-//! A node has at most one attempt of its own for another node, which a later one never replaces
-//! while it goes on. So if both connect, there is one attempt from each side, and both sides give
-//! up that of the smaller name: one in `Decide` or `Admit`, and the other since it is told so. If
-//! one side has entered the attempt of the other first, it makes none.
+//! A node makes at most one attempt to reach another node at a time. So if both connect, there is
+//! one attempt from each side, and both sides abandon the attempt of the smaller name: one side in
+//! `Decide` or `Admit`, and the other side because it receives that decision. If one side has
+//! entered the attempt of the other side first, it makes none.
 //!
-//! The other node makes an attempt only while it has neither a connection nor one that it has
-//! agreed to. So when one of its attempts has given its proof, it has given up those before, of
-//! either side. This node may learn of that later, or not at all, if the network has lost it. An
-//! older attempt must not become the connection then, and the newest is known until it ends.
+//! The other node makes an attempt only while it has no connection and has agreed to none. So when
+//! an attempt has proved the cookie, the other node has abandoned all earlier attempts of either
+//! side. This node may learn of that later, or not at all, if the network has lost it. An older
+//! attempt must not become the connection then, so the newest is known until it ends.
 //!
 //! # Two connections, one after the other
 //!
-//! The end of a connection is told to links, monitors and calls, and then to subscribers. That
-//! takes a while, and another thread may admit the next connection meanwhile. If that was served at
-//! once, its messages could come before `NodeDown` of the one before it. A process could link to
-//! one to which it was linked before, and the end that is still to be told would end the new link
-//! on this side only. So `Admit` waits: on each side, one connection is over when the next one is
-//! there. That is served once the subscribers were told of it, which another thread may be doing.
+//! The end of a connection is reported to links, monitors and calls, and then to subscribers. That
+//! takes a while, and another thread may admit the next connection during that time. If the next
+//! connection was served immediately, its messages could arrive before `NodeDown` of the previous
+//! connection. A process could link to one to which it was linked before, and the end that is still
+//! to be told would end the new link on this side only. So `Admit` waits: on each side, one
+//! connection is over when the next one is there. The next connection is served once the
+//! subscribers have received its `NodeUp`, which another thread may be delivering.
 //!
 //! A process that links, unlinks or monitors while no connection is there is answered by this node.
-//! The answer to a link ends the link of the two on this side, whichever it is, and until that to
-//! an unlink, the process ignores links of the other one. So if the next connection was admitted
-//! before the answer, a link of the other process could come by it, be ended or ignored here, and
-//! stay on the other side only. Therefore one lock is held from the look that finds no connection
-//! to the end of the answer, and in `Admit`: the next connection is there after the answer. What
-//! comes by the one before meanwhile ends with that, on both sides. A signal that finds the tables
-//! of a connection closed looks again, since the next one may be there already. The answer to a
-//! monitor ends that monitor only, and what ends a monitor has no answer.
+//! The answer to a link ends the link of the two on this side, whichever it is. Until the answer to
+//! an unlink, the process ignores links of the other process. So if the next connection was
+//! admitted before the answer, a link of the other process could come by it, be ended or ignored
+//! here, and stay on the other side only. Therefore one lock is held from the look that finds no
+//! connection to the end of the answer, and in `Admit`: the next connection is there after the
+//! answer. Relations that the previous connection still brings end with that connection, on both
+//! sides. A signal that finds the tables of a connection closed looks again, since the next one may
+//! be there already. The answer to a monitor ends that monitor only, and what ends a monitor has no
+//! answer.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -75,29 +79,30 @@ use crate::term::Atom;
 
 /// The reasons of ends that are counted apart.
 const CAUSES_MAX: usize = 32;
-/// The connections whose numbers are known, at least. Without a bound, each node that asks once
-/// under a new name would leave an entry.
+/// The number of connections with known numbers, at least. Without a bound, each node that asks
+/// once under a new name would leave an entry.
 const NUMBERS_KEPT: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     by_name: BTreeMap<Atom, Peer>,
-    /// The number of the latest connection to each node, of those that were connected last.
+    /// The number of the latest connection to each recently connected node.
     numbers: HashMap<Atom, u64>,
-    /// The nodes of `numbers`, from the one that was connected first.
+    /// The nodes of `numbers`, in the order in which they were connected.
     connected: VecDeque<(Atom, u64)>,
     /// The greatest number of a connection that is forgotten.
     forgotten: u64,
     attempts: u64,
     /// Set once the node is stopped: the connections that were there.
     stopped: Option<Vec<Arc<Link>>>,
-    /// The connections whose ends are not told to all yet. There is one to each node at most.
+    /// The ended connections of which not everybody has been notified. There is at most one to each
+    /// node.
     told: HashMap<Atom, Told>,
     /// The attempts of other nodes that wait for that.
     waiting: HashMap<Atom, Waiting>,
-    /// What is to be told to subscribers, and who becomes one, in this order.
+    /// The news for subscribers, and the new subscribers, in this order.
     events: VecDeque<Event>,
-    /// Some thread tells the events.
+    /// Some thread delivers the events.
     is_telling: bool,
     /// The connections that have ended, by reason.
     ends: BTreeMap<String, u64>,
@@ -115,13 +120,13 @@ enum Peer {
     Connected(Arc<Link>),
 }
 
-/// A connection that subscribers are told of.
+/// A connection that subscribers receive.
 #[derive(Debug)]
 struct Told {
     connection: u64,
     /// The subscribers were told that it is there.
     is_up: bool,
-    /// The end is queued for the subscribers. All others were told of it.
+    /// The end is queued for the subscribers. Everybody else has been notified.
     has_ended: bool,
 }
 
@@ -129,16 +134,16 @@ struct Told {
 #[derive(Debug, Default)]
 struct Waiting {
     attempts: Vec<u64>,
-    /// The newest attempt that has waited or become the connection since the first one waits. The
-    /// older ones are given up, also if it has ended before they learn that.
+    /// The newest attempt that has waited or become the connection since the first attempt began to
+    /// wait. Older attempts are abandoned, even if the newest has ended before they learn that.
     newest: u64,
 }
 
-/// What subscribers are told of, one after the other.
+/// The news for subscribers, one after the other.
 #[derive(Debug)]
 pub(crate) enum Event {
     Changed(PeerEvent),
-    /// A process becomes a subscriber. It is told first of the connections that are there.
+    /// A process becomes a subscriber. It first receives the present connections.
     Subscribed(Guarded<Recipient<Letter>>, Vec<PeerEvent>),
 }
 
@@ -176,7 +181,7 @@ pub(crate) enum Dial {
     Connected,
     /// It waits for an attempt that is going on, or for a connection that this node ends.
     Wait,
-    /// It gives up, because this node still ends a connection.
+    /// It ends, because this node still ends a connection.
     GiveUp,
     /// It makes an attempt with this number.
     Begin(u64),
@@ -232,7 +237,7 @@ impl Peers {
             return Dial::Stopped;
         }
         match self.by_name.get(peer) {
-            // One that this node ends gives up its entry at its end.
+            // A connection that this node ends releases its entry at its end.
             Some(Peer::Connected(link)) if link.outbound.is_ending() => {
                 return if is_impatient { Dial::GiveUp } else { Dial::Wait };
             }
@@ -265,7 +270,7 @@ impl Peers {
         matches!(self.by_name.get(peer), Some(Peer::Connecting(_, agreed)) if agreed.is_empty())
     }
 
-    /// `Decide`. Returns the number of the attempt, too.
+    /// `Decide`. Also returns the number of the attempt.
     pub(crate) fn decide(&mut self, own: &Atom, peer: &Atom) -> (Status, u64) {
         self.attempts += 1;
         let attempt = self.attempts;
@@ -293,8 +298,8 @@ impl Peers {
         (status, attempt)
     }
 
-    /// `End`. Frees the entry of an attempt that is over, if it still has it. Those of the other
-    /// node keep it.
+    /// `End`. Frees the entry of an attempt that is over, if the entry still belongs to it.
+    /// Attempts of the other node keep the entry.
     pub(crate) fn end(&mut self, peer: &Atom, attempt: u64) {
         if let Some(waiting) = self.waiting.get_mut(peer) {
             waiting.attempts.retain(|number| *number != attempt);
@@ -387,8 +392,8 @@ impl Peers {
         }
     }
 
-    /// Returns the number of the next connection to a node. It is greater than those before, also
-    /// if they are forgotten.
+    /// Returns the number of the next connection to a node. It is greater than all earlier numbers,
+    /// even if they are forgotten.
     fn next_number(&mut self, peer: &Atom) -> u64 {
         let latest = self.numbers.get(peer).copied().unwrap_or(self.forgotten);
         let number = latest + 1;
@@ -456,7 +461,7 @@ impl Peers {
         self.events.push_back(Event::Subscribed(recipient, connected));
     }
 
-    /// Takes the next event, for the only thread that tells them.
+    /// Takes the next event, for the only thread that delivers events.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -475,8 +480,8 @@ impl Peers {
         self.told.get(&link.peer.name).is_some_and(|told| told.is_up)
     }
 
-    /// Begins to tell events. Returns `false` if a thread does already, which then tells these,
-    /// too.
+    /// Begins to deliver events. Returns `false` if another thread does already, which then
+    /// delivers these events as well.
     pub(crate) fn begin_to_tell(&mut self) -> bool {
         !std::mem::replace(&mut self.is_telling, true)
     }

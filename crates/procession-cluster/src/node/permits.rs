@@ -9,12 +9,12 @@ use crate::term::Atom;
 use crate::wire::control::{SpawnRequest, Target};
 
 impl Node {
-    /// Gives grants to nodes from now on, in place of those that were given to the same `nodes`:
-    /// one node, as `till@front.example`; those of a host, as `*@front.example`; or all nodes that
-    /// can connect, as `*`. A node has the grants of all three together.
+    /// Grants permissions to nodes from now on, in place of earlier grants to the same `nodes`: one
+    /// node (`till@front.example`), the nodes of a host (`*@front.example`), or all nodes that can
+    /// connect (`*`). A node has the grants of all three together.
     ///
     /// With [TLS](crate::NodeBuilder::tls), a certificate proves the host, and not the word before
-    /// it: nodes that share a host can claim each other's names. Without it, every node that knows
+    /// it: nodes that share a host can claim one another's names. Without it, every node that knows
     /// the cookie can claim every name.
     ///
     /// # Errors
@@ -48,8 +48,8 @@ impl Node {
         }
     }
 
-    /// Returns what a node of this crate is told: the processes to which it may send. `None` is
-    /// that it may send to all whatever is granted.
+    /// Returns the statement for a node of this crate: the processes to which it may send. `None`
+    /// means that it may send to all, whatever is granted.
     pub(crate) fn reach_of(&self, node: &Atom) -> Option<Reach> {
         self.0.grants_only.then(|| {
             let mut reach = Reach::default();

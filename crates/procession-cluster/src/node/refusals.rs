@@ -25,7 +25,7 @@ pub(crate) fn tell(result: Result<(), Report>) {
 pub(crate) struct Report {
     what: String,
     why: String,
-    /// Those for the same cause since the report before.
+    /// The refusals for the same cause since the previous report.
     others: u64,
 }
 
@@ -51,7 +51,7 @@ struct Refusal {
 }
 
 impl Refusals {
-    /// Counts a refusal. If it is to be reported, returns the number of those before it that were
+    /// Counts a refusal. If it is to be reported, returns the number of earlier refusals that were
     /// not.
     fn count(&self, cause: &'static str, now: Instant) -> Option<u64> {
         let mut all = self.0.lock();
@@ -66,8 +66,8 @@ impl Refusals {
         Some(refusal.count - before - 1)
     }
 
-    /// Counts a refusal, which is that of `what` and has the reason `why`. Returns the report, if
-    /// it is time for one.
+    /// Counts the refusal of `what`, with the reason `why`. Returns the report, if it is time for
+    /// one.
     pub(crate) fn report(
         &self,
         cause: &'static str,

@@ -30,8 +30,8 @@ impl Node {
     ///
     /// The PID is good for this incarnation of the other node, and for this node, as long as it
     /// lives. If the other node is not connected, links and monitors are answered with
-    /// [`Exit::NoConnection`]. Messages that this node sends by PID are those of the running
-    /// process, so they are in order with its signals.
+    /// [`Exit::NoConnection`]. The sender of messages by PID is the running process, so they are in
+    /// order with its signals.
     ///
     /// Of nodes that are neither connected nor have an [address](procession::Address) here, only
     /// the 1024 that were used last are sure to be remembered. The PIDs of a forgotten one stay
@@ -183,9 +183,9 @@ fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal)
         }
         RemoteSignal::UnlinkAck { from, id, .. } => {
             let own = number(*from);
-            // A link of the process may have been in the queue when the other one unlinked. When
-            // the process answered, it was linked no more. A later link of the other one is read
-            // only after this: `receive` hands over the answer before it returns.
+            // A link of the process may have been in the queue when the other process unlinked.
+            // When the process answered, it was linked no more. A later link of the other process
+            // is read only after this: `receive` hands over the answer before it returns.
             link.tables(|tables| tables.links.remove(&(own, other.clone())));
             let control = Control::UnlinkAck { id: *id, from: node.pid_of(own), to: other };
             link.outbound.signal(own, &control, None);
@@ -203,7 +203,7 @@ fn carry_to_pid(node: &Node, link: &Link, other: NodePid, signal: &RemoteSignal)
             send_exit(node, link, *from, other, Term::atom("kill"));
             Some(())
         }
-        // The monitors of other nodes are those of the process of the connection.
+        // The process of the connection holds the monitors of other nodes.
         _ => Some(()),
     }
 }
@@ -219,7 +219,7 @@ fn carry_monitor(
     match signal {
         &RemoteSignal::Monitor { from, to, monitor } => {
             let (own, reference) = (node.number_for(from, None), node.reference(MONITOR_KIND));
-            // It comes back with the roles exchanged.
+            // It returns with the roles exchanged.
             let held = Some(held);
             let teller = Teller::Signal { from: to, to: from, monitor, held };
             let watch = Watch { process: remote.clone(), watcher: own, teller };
@@ -227,7 +227,7 @@ fn carry_monitor(
                 tables.references.insert(monitor, reference.clone());
                 tables.watches.insert(reference.clone(), watch);
             })?;
-            // Otherwise the end of the connection is told.
+            // Otherwise the end of the connection is reported.
             if link.takes_monitors() {
                 let from = node.pid_of(own);
                 let control = Control::Monitor { from, to: remote.target(), monitor: reference };
@@ -257,8 +257,8 @@ fn send_exit(node: &Node, link: &Link, from: Option<Pid>, to: NodePid, reason: T
 }
 
 impl Link {
-    /// Enters a link of a process of this node, and tells the other node. Returns `None` if the
-    /// connection has ended.
+    /// Enters a link of a process of this node, and sends it to the other node. Returns `None` if
+    /// the connection has ended.
     fn tell_link(&self, node: &Node, own: u64, to: NodePid) -> Option<()> {
         self.tables(|tables| {
             let pair = (own, to.clone());
@@ -270,7 +270,7 @@ impl Link {
         Some(())
     }
 
-    /// Tells the other node of the end of a process of this one, if the two are linked.
+    /// Reports the end of a process of this node to the other node, if the two are linked.
     pub(crate) fn tell_exit(&self, node: &Node, own: u64, to: NodePid, exit: &Exit) {
         let link = (own, to);
         if self.tables(|tables| tables.links.remove(&link)) == Some(true) {
@@ -318,7 +318,7 @@ impl NodeRelay for NodeWay {
                 return answer(&signal, Exit::NoConnection);
             }
         }
-        // The process is not known any more, so that no connection brings anything of it.
+        // The process is not known any more, so that no connection brings anything from it.
         answer(&signal, Exit::NoConnection);
     }
 }

@@ -110,10 +110,10 @@ impl Node {
     }
 
     /// Starts a process like [`spawn`](Self::spawn), and links it with the running process. The two
-    /// are linked from its start on: if it ends at once, the exit signal has its reason.
+    /// are linked from its start on: if it ends immediately, the exit signal has its reason.
     ///
     /// # Errors
-    /// See [`spawn`](Self::spawn); also if no process is running.
+    /// See [`spawn`](Self::spawn). In addition, if no process is running.
     ///
     /// # Cancellation
     /// If the future is dropped, the process may have been started, or will be, with the link.
@@ -131,11 +131,11 @@ impl Node {
     }
 
     /// Starts a process like [`spawn`](Self::spawn), and makes the running process monitor it from
-    /// its start on: if it ends at once, the [`Event::Down`](procession::Event::Down) has its
+    /// its start on: if it ends immediately, the [`Event::Down`](procession::Event::Down) has its
     /// reason.
     ///
     /// # Errors
-    /// See [`spawn`](Self::spawn); also if no process is running.
+    /// See [`spawn`](Self::spawn). In addition, if no process is running.
     ///
     /// # Cancellation
     /// If the future is dropped, the process may have been started, or will be, with the monitor.
@@ -188,7 +188,7 @@ impl Node {
         }
     }
 
-    /// Sends a request to start a process on behalf of the process `own`. `asker` is told the
+    /// Sends a request to start a process on behalf of the process `own`. `asker` receives the
     /// answer.
     pub(super) fn ask_to_start(
         &self,

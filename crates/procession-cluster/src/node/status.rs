@@ -18,10 +18,10 @@ use crate::term::maps::{get_atom, get_list, get_number, map, number, optional};
 use crate::term::{Atom, Term};
 use crate::wire::names::STATUS_NAME;
 
-/// The reasons and causes that are read of another node. A node tells fewer.
+/// The reasons and causes that are read of another node. A node sends fewer.
 const CAUSES_MAX: usize = 1024;
 
-/// A connected node, as [`Node::peers`] tells.
+/// A connected node, as [`Node::peers`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerInfo {
@@ -29,13 +29,13 @@ pub struct PeerInfo {
     pub name: Atom,
     /// Its incarnation.
     pub creation: u32,
-    /// Which connection to it this is. Later ones have greater numbers.
+    /// The number of the connection to this node. Later connections have greater numbers.
     pub connection: u64,
     /// How long it has been connected.
     pub age: Duration,
     /// The bytes that wait to be sent.
     pub queued_bytes: usize,
-    /// How long the oldest of them have waited. `None` if there are none.
+    /// How long the oldest of these bytes have waited. `None` if there are none.
     pub oldest_wait: Option<Duration>,
     /// The messages that were sent.
     pub sent: u64,
@@ -44,19 +44,19 @@ pub struct PeerInfo {
     /// The messages that this node did not send because the queue of the connection was full. Each
     /// came back to its sender.
     pub refused: u64,
-    /// The messages that this node did not send because the other one does not
-    /// [permit](crate::Grants::send) it. Each came back to its sender.
+    /// The messages that this node did not send because the other node does not
+    /// [permit](crate::Grants::send) it. Each returned to its sender.
     pub not_allowed: u64,
     /// The received messages for processes that do not exist or did not accept them.
     pub undelivered: u64,
-    /// The received messages that were dropped because their parts, or those of all that were on
-    /// their way at a time, exceeded 64 MiB.
+    /// The received messages that were dropped because the parts of one message, or of all messages
+    /// that were on their way at a time, exceeded 64 MiB.
     pub too_large: u64,
     /// The operations of the other node that were refused because they are not allowed, messages
     /// included.
     pub denied: u64,
-    /// The calls of this node that wait for a reply. The callers of some may have given up, since
-    /// those are looked for only now and then.
+    /// The calls of this node that wait for a reply. Some callers may no longer wait, because the
+    /// table is searched for abandoned calls only now and then.
     pub calls: usize,
     /// The bytes that were sent.
     pub bytes_sent: u64,
@@ -81,22 +81,22 @@ pub struct NodeStatus {
     pub creation: u32,
     /// The number of its attached processes.
     pub attached: usize,
-    /// The names of processes, with those that [others give](Node::find_names_with).
+    /// The names of processes, including the names that [a function finds](Node::find_names_with).
     pub names: Vec<Atom>,
     /// The connected nodes, by name.
     pub peers: Vec<PeerInfo>,
     /// Why connections have ended, and how many for each reason. After the first 32 reasons, others
     /// are counted as `another reason`.
     pub ends: Vec<(String, u64)>,
-    /// The messages that ended connections have lost, at most. Of a node that confirms messages,
-    /// all that it has not confirmed are counted, although some may have arrived; of a node of the
-    /// BEAM, those that were not sent.
+    /// The messages that ended connections have lost, at most. If the other node confirms messages,
+    /// all unconfirmed messages are counted, although some may have arrived. For a node of the
+    /// BEAM, the messages that were not sent are counted.
     pub lost: u64,
-    /// The handshakes that this node has refused, and how many for each cause: `cookie`,
-    /// `insecure` (TLS), `plain_text` (another machine without TLS), `protocol`, `abilities`,
-    /// `name`, `closed` (by the other side), `timed_out`, `displaced` (there were too many at a
-    /// time), `process` (the scheduler has no room), and `accept` (the system has made no
-    /// connection, as for a lack of descriptors).
+    /// The handshakes that this node has refused, and how many for each cause: `cookie`, `insecure`
+    /// (TLS), `plain_text` (another machine without TLS), `protocol`, `abilities`, `name`, `closed`
+    /// (by the other side), `timed_out`, `displaced` (by a newer handshake), `process` (the
+    /// scheduler has no room), and `accept` (the system has made no connection, as for a lack of
+    /// descriptors).
     pub refusals: Vec<(String, u64)>,
 }
 
@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    /// Shows the state in the live views of the scheduler, as that of the keeper.
+    /// Shows the state in the live views of the scheduler, as the state of the keeper.
     pub(crate) fn show(&self, out: &mut Inspection) {
         let NodeStatus { name, creation, attached, names, peers, ends, lost, refusals } =
             self.status();
@@ -219,7 +219,8 @@ impl Node {
 }
 
 impl Link {
-    /// Shows the state in the live views of the scheduler, as that of the connection's process.
+    /// Shows the state in the live views of the scheduler, as the state of the connection's
+    /// process.
     pub(crate) fn show(&self, out: &mut Inspection) {
         let info = self.info();
         let time = |time: Option<Duration>| match time {

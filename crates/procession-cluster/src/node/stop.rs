@@ -13,15 +13,15 @@ use crate::node::Node;
 impl Node {
     /// Ends the connection to a node. Returns `true` if there was one.
     ///
-    /// All that monitor or are linked across it are told
+    /// All monitors and links across it report
     /// [`Exit::NoConnection`](procession::Exit::NoConnection), on both sides.
     ///
     /// From now on, sends by the connection fail. What it has accepted before is sent first. The
     /// connection ends once the other node has taken that, or after the
-    /// [patience](crate::NodeBuilder::patience). [`NodeDown`](crate::Letter::NodeDown) tells when.
-    /// Messages that are left then are counted ([`NodeStatus::lost`](crate::NodeStatus::lost)), and
-    /// the process of the connection fails with their number, which is
-    /// [reported](procession::report).
+    /// [patience](crate::NodeBuilder::patience). [`NodeDown`](crate::Letter::NodeDown) reports that
+    /// moment. Messages that are left then are counted
+    /// ([`NodeStatus::lost`](crate::NodeStatus::lost)), and the process of the connection fails
+    /// with their number, which is [reported](procession::report).
     pub fn disconnect(&self, node: &str) -> bool {
         let link = self.link_to(node);
         link.is_some_and(|link| end(&link, "it was disconnected by this node"))

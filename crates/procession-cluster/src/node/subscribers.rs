@@ -1,4 +1,4 @@
-//! The subscribers of connections, and the order in which they are told.
+//! The subscribers of connections, and the order in which they are notified.
 
 use procession::mailbox::Recipient;
 
@@ -16,8 +16,8 @@ impl Node {
     ///
     /// # Blocking
     /// A function of the recipient ([`Address::map`](procession::Address::map)) must not block. The
-    /// other subscribers are told once it has returned, and a node that connects again is connected
-    /// then.
+    /// other subscribers are notified once it has returned, and only then can the node connect
+    /// again.
     pub fn subscribe(&self, recipient: &Recipient<Letter>) {
         self.0.peers.lock().subscribe(Guarded::new(recipient.clone()));
         self.publish();
@@ -43,8 +43,8 @@ impl Node {
         drop(replaced);
     }
 
-    /// Tells the subscribers of connections. One thread does so at a time, so that they are told in
-    /// order, and no lock is held.
+    /// Notifies the subscribers of connections. One thread does so at a time, so that the events
+    /// stay in order, and no lock is held.
     pub(super) fn publish(&self) {
         struct Telling<'a>(&'a Node);
         impl Drop for Telling<'_> {
@@ -53,7 +53,8 @@ impl Node {
             }
         }
 
-        /// An event that the subscribers are told. Its drop notes that, also if it was cut short.
+        /// An event that the subscribers receive. Its drop notes that, even if the delivery was cut
+        /// short.
         struct Told<'a>(&'a Node, PeerEvent);
         impl Drop for Told<'_> {
             fn drop(&mut self) {
@@ -84,7 +85,7 @@ impl Node {
                 }
             }
             drop(telling);
-            // One that came since the last look found a thread that tells.
+            // An event that arrived since the last look found a thread that delivers.
             if !self.0.peers.lock().has_events() {
                 return;
             }

@@ -24,7 +24,8 @@ use crate::term::Term;
 /// In the two formats of other crates, a message has at most 16 MiB and 128 levels, options,
 /// newtypes and enums included. Its sequences and maps have at most as many items together as the
 /// message has bytes, and 4096 more, and these take at most 64 MiB of memory. A message beyond
-/// these limits is refused where it is read; one that is too long also where it is written.
+/// these limits is refused where it is read. A message of more than 16 MiB is also refused where it
+/// is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {

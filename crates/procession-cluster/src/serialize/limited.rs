@@ -1,9 +1,9 @@
-//! A deserializer with limits, around one of a format that has none.
+//! A deserializer with limits, around the deserializer of a format without limits.
 //!
 //! The bytes come from another node, and the formats trust them: a few bytes may claim a sequence
-//! of billions of items that take none, or nest without an end until the stack has none left. Here,
-//! the levels, the items and the memory of the items are counted, and no room is made for items
-//! before they have come.
+//! of billions of items without bytes, or nest until the stack overflows. Here, the levels, the
+//! items and the memory of the items are counted, and no room is made for items before they have
+//! arrived.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) struct Limits {
     levels: Cell<usize>,
     items: Cell<usize>,
     memory: Cell<usize>,
-    /// What there was too much of. The errors of a format may have no text.
+    /// What exceeded its limit. The errors of a format may have no text.
     exceeded: Cell<Option<&'static str>>,
 }
 
@@ -37,7 +37,7 @@ impl Limits {
         }
     }
 
-    /// Returns what a message had too many of.
+    /// Returns what exceeded its limit in a message.
     pub(super) fn exceeded(&self) -> Option<&'static str> {
         self.exceeded.get()
     }
@@ -79,8 +79,8 @@ impl Limits {
 pub(super) struct Limited<'l, T> {
     inner: T,
     limits: &'l Limits,
-    /// Set if what comes is of any length, and its items are counted. The type has the number of
-    /// the others.
+    /// Set if the next value has any length, so that its items are counted. For other values, the
+    /// type has the number.
     counts: bool,
 }
 

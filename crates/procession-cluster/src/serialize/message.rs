@@ -20,7 +20,7 @@ type ReadOlder<M> = Arc<dyn Fn(Format, Term) -> Result<M, ConvertError> + Send +
 
 struct Older<M> {
     version: u32,
-    /// The format, if it is not that of the message of today.
+    /// The format, if it is not the format of the current version.
     format: Option<Format>,
     read: ReadOlder<M>,
 }
@@ -35,12 +35,12 @@ impl<M> Clone for Older<M> {
 /// releases of a program.
 ///
 /// [`message`] makes it. A message is the term `{'$message', Name, Version, Term}`, so its type is
-/// known where it arrives. In the other [formats](Format) it is
-/// `{'$message', Name, Version, Format, Bytes}`, where the format is the atom `postcard` or
-/// `message_pack`. A message in another format than the expected one is refused. A change of the
-/// type that old messages do not fit is a new version; [`older`](Self::older) tells how to read
-/// those before, so that a new release understands an old one. For the way back,
-/// [`write_older`](Self::write_older) writes an older version.
+/// known where it arrives. In the other [formats](Format) it is `{'$message', Name, Version,
+/// Format, Bytes}`, where the format is the atom `postcard` or `message_pack`. A message in another
+/// format than the expected one is refused. A change of the type that old messages do not fit is a
+/// new version; [`older`](Self::older) describes how to read earlier versions, so that a new
+/// release understands an old release. For the way back, [`write_older`](Self::write_older) writes
+/// an older version.
 ///
 /// ```
 /// use procession_cluster::serialize::{MessageError, message};
@@ -101,7 +101,7 @@ pub enum MessageError {
         /// The versions that are known.
         known: Vec<u32>,
     },
-    /// It is written in another format, or in one that this node cannot read.
+    /// It is written in another format, or in a format that this node cannot read.
     Format {
         /// The name of the message.
         name: &'static str,
@@ -163,7 +163,7 @@ impl<M> Messages<M> {
         self.format
     }
 
-    /// Sets the format of this version, and of the older ones that have none of their own.
+    /// Sets the format of this version, and of the older versions without a format.
     ///
     /// ```
     /// # #[cfg(feature = "message-pack")] {
@@ -193,8 +193,8 @@ impl<M> Messages<M> {
         self
     }
 
-    /// Reads an older version, too: `upgrade` makes the message of today of it. It is in the format
-    /// of this version.
+    /// Also reads an older version: `upgrade` converts it to the current version. It is in the
+    /// format of this version.
     pub fn older<O: DeserializeOwned>(
         self,
         version: u32,
@@ -267,10 +267,10 @@ impl<M: Serialize> Messages<M> {
 }
 
 impl<M: DeserializeOwned> Messages<M> {
-    /// Returns the message of a term, in this version or an older one that is known.
+    /// Returns the message of a term, in this version or a known older version.
     ///
     /// # Errors
-    /// [`MessageError`] says what it is instead. A term of another kind comes back.
+    /// [`MessageError`] says what the term is instead. It returns a term of another kind.
     pub fn read(&self, term: Term) -> Result<M, MessageError> {
         let (name, version, format) = match term.as_tuple() {
             Some([head, name, Term::Integer(version), _]) if head.is_atom(HEAD) => {

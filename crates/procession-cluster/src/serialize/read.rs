@@ -66,7 +66,7 @@ fn big<'de, V: Visitor<'de>>(value: &BigInteger, visitor: V) -> Result<V::Value,
     }
 }
 
-/// Returns the text that a term is read as. Those of atoms and of strings of Erlang count.
+/// Returns the text that a term is read as. Atoms and strings of Erlang also have texts.
 fn text(term: &Term) -> Option<String> {
     term.to_text()
 }
@@ -258,7 +258,7 @@ impl Variant {
         let count = self.rest.as_ref().map_or(0, Vec::len);
         match (self.word.as_str(), self.rest) {
             (_, Some(mut rest)) if rest.len() == 1 => Ok(rest.remove(0)),
-            // Erlang has no value beside the atom.
+            // In Erlang, the atom is the whole value.
             ("Ok", None) => Ok(Term::atom("ok")),
             (word, _) => Err(ConvertError::custom(format_args!(
                 "{count} terms are behind {word}, and one is expected"

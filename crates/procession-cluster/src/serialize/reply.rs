@@ -10,9 +10,9 @@
 //!
 //! The call ends with [`NoReply`](procession::CallError::NoReply) when the process that was sent
 //! the message ends, and with [`NoConnection`](procession::CallError::NoConnection) when the
-//! connection does. If a process of this crate drops the right, that is told as well, once the
-//! nodes know each other's kind. A process of the BEAM that does not reply keeps the caller waiting
-//! until its time limit.
+//! connection does. If a process of this crate drops the right, that is reported as well, once both
+//! nodes know that the other is of this crate. A process of the BEAM that does not reply keeps the
+//! caller waiting until its time limit.
 
 use procession::report::catch_panic;
 use procession::{Exit, Reply};
@@ -26,7 +26,7 @@ use crate::serialize::convert::{from_term, to_term};
 use crate::serialize::scope;
 use crate::term::{NodePid, Term};
 
-/// The right to a reply that comes from another node.
+/// The right to a reply from another node.
 struct Awaited<T> {
     node: Node,
     /// The process that has sent the message.
@@ -55,7 +55,7 @@ impl<T: DeserializeOwned + Send> AwaitedReply for Awaited<T> {
     }
 }
 
-/// Writes a right to reply. The reply then comes from the other node.
+/// Writes a right to reply. The other node then sends the reply.
 ///
 /// # Errors
 /// The error of the serializer: it is not in a message to a process of another node, or the right

@@ -1,5 +1,5 @@
 //! The conversion that this thread carries out for a message. Addresses and replies in the message
-//! become terms, and the reverse, by the node of it.
+//! become terms, and the reverse, with the node of the conversion.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ pub(super) struct Scope {
     pub(super) node: Node,
     /// The process of this node that sends or receives the message.
     pub(super) own: NodePid,
-    /// The node that has sent the message, if it is one that is read for a process.
+    /// The node that has sent the message, if the message is read for a process.
     pub(super) sender: Option<Atom>,
     pub(super) replies: Replies,
 }
@@ -23,15 +23,15 @@ thread_local! {
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Converts a message of a process of this node, or one for it that the node `sender` has sent.
-/// Returns the replies that were written, too.
+/// Converts a message of a process of this node, or a message of the node `sender` to such a
+/// process. Also returns the replies that were written.
 pub(super) fn within<R>(
     node: &Node,
     own: &NodePid,
     sender: Option<&Atom>,
     convert: impl FnOnce() -> R,
 ) -> (R, Replies) {
-    /// Puts the conversion back that this one has interrupted, also if it panics.
+    /// Restores the conversion that this conversion has interrupted, even if it panics.
     struct Restore(Option<Scope>);
     impl Drop for Restore {
         fn drop(&mut self) {

@@ -1,5 +1,5 @@
-//! Typed messages between nodes: addresses of processes of other nodes, and processes of this one
-//! that receive a type of their own.
+//! Typed messages between nodes: addresses of processes of other nodes, and processes of this node
+//! that receive a Rust type.
 
 use std::sync::Arc;
 
@@ -38,15 +38,15 @@ impl Node {
     /// [`send`](Address::send), [`send_wait`](Address::send_wait) and [`call`](Address::call), and
     /// its PID for monitors, links and exit signals.
     ///
-    /// The terms are those of [`to_term`]. With [`serialize::reply`](super::reply) and
+    /// [`to_term`] makes the terms. With [`serialize::reply`](super::reply) and
     /// [`serialize::address`](super::address), there can be replies and addresses in the messages.
     /// A message with a reply as its last part goes as a call of a `GenServer`, and the request is
     /// what is left: `Job::Add(3, 4, reply)` is `GenServer.call(server, {:add, 3, 4})`. Any other
     /// is sent as it is. For messages with versions, see [`Messages::address`].
     ///
-    /// A message comes back with [`SendError`](procession::SendError), whose
-    /// [`relay_cause`](procession::SendError::relay_cause) tells why: no connection, a full queue,
-    /// too long, without a term, or not permitted by the other node.
+    /// A refused message returns in the [`SendError`](procession::SendError). Its
+    /// [`relay_cause`](procession::SendError::relay_cause) says why: no connection, a full queue,
+    /// more than 16 MiB, without a term, or not permitted by the other node.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -108,14 +108,14 @@ impl Node {
         self.typed_address(process, true, Box::new(|message| to_term(message)))
     }
 
-    /// Makes a process reachable for other nodes that receives messages of a type of its own, which
-    /// serde converts. Returns its membership.
+    /// Makes a process reachable for other nodes. It receives messages of a Rust type, which serde
+    /// converts. Returns its membership.
     ///
-    /// The terms are those of [`from_term`]. A call of a `GenServer` is the request with the sender
-    /// as its last part, so that it fits a variant with a last field that is a
-    /// [reply](super::reply); a cast is the message in it. What is no message of the type is
-    /// dropped and counted ([`PeerInfo::undelivered`](crate::PeerInfo::undelivered)). For messages
-    /// with versions, see [`Messages::attach`].
+    /// [`from_term`] reads the terms. A call of a `GenServer` is the request with the sender as its
+    /// last part, so that it fits a variant with a last field that is a [reply](super::reply); a
+    /// cast is the message in it. What is no message of the type is dropped and counted
+    /// ([`PeerInfo::undelivered`](crate::PeerInfo::undelivered)). For messages with versions, see
+    /// [`Messages::attach`].
     ///
     /// A process is attached in one way: if it is attached already, the membership is that.
     pub fn attach_as<M>(&self, address: &Address<M>) -> Member
@@ -168,8 +168,8 @@ impl<M: Serialize + Send + 'static> Messages<M> {
 }
 
 impl<M: DeserializeOwned + Send + 'static> Messages<M> {
-    /// Makes a process reachable for other nodes that receives these messages, in this version or
-    /// an older one that is known. See [`Node::attach_as`].
+    /// Makes a process reachable for other nodes. It receives these messages, in this version or a
+    /// known older version. See [`Node::attach_as`].
     pub fn attach(&self, node: &Node, address: &Address<M>) -> Member {
         node.attach_typed(address, || {
             let messages = self.clone();

@@ -17,7 +17,7 @@ fn atom(text: &'static str) -> Written {
     Atom::new(text).map(Term::Atom).ok_or_else(too_long)
 }
 
-/// Returns the atom of a variant. Those of `Result` have the names that Erlang uses.
+/// Returns the atom of a variant. The variants of `Result` have the names that Erlang uses.
 fn variant_atom(name: &'static str, variant: &'static str) -> Written {
     atom(match (name, variant) {
         ("Result", "Ok") => "ok",

@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         Self { rest, atoms, known: &[], depth: 0, budget }
     }
 
-    /// Sets atoms that come often, so that no memory is taken for each of them.
+    /// Sets frequent atoms, so that they share their memory.
     pub(crate) fn with_known(mut self, known: &'a [Atom]) -> Self {
         self.known = known;
         self
@@ -51,8 +51,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over the beginning of a small tuple with so many items, if it comes next. Its items
-    /// are read one by one then. Returns `true` if it came.
+    /// If a small tuple with so many items is next, passes over its beginning and returns `true`.
+    /// Its items are then read one by one.
     pub(crate) fn tuple_of(&mut self, arity: u8) -> bool {
         self.skip(&[tag::SMALL_TUPLE, arity])
     }

@@ -28,7 +28,7 @@ pub(super) const ATOM_UTF8: u8 = 118;
 pub(super) const SMALL_ATOM_UTF8: u8 = 119;
 pub(super) const V4_PORT: u8 = 120;
 
-/// The most bytes of an integer. Larger ones are refused by BEAM nodes.
+/// The most bytes of an integer. BEAM nodes refuse larger integers.
 const BIG_MAX: usize = 1 << 16;
 
 /// Writes terms to the end of a buffer.

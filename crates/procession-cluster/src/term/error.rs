@@ -52,7 +52,7 @@ pub enum EncodeError {
     TooDeep,
     /// A map in it has a key twice.
     DuplicateKey,
-    /// A part of it has 2^32 items or more, or an integer in it has more than 65 536 bytes.
+    /// Some part has 2^32 items or more, or an integer in the term has more than 65 536 bytes.
     TooLong,
     /// A float in it is infinite or no number.
     NotFinite,

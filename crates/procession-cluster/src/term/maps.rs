@@ -1,4 +1,4 @@
-//! Maps with atoms as keys, by which nodes of this crate tell each other what people ask for.
+//! Maps with atoms as keys, which nodes of this crate exchange for the questions of people.
 
 use crate::term::{Atom, Term};
 

@@ -21,11 +21,11 @@ pub(crate) struct SpawnRequest {
     pub(crate) function: Atom,
     pub(crate) arity: i64,
     pub(crate) links: bool,
-    /// The reference of the monitor is that of the request.
+    /// The monitor has the reference of the request.
     pub(crate) monitors: bool,
 }
 
-/// The operation of one frame. Those of the first group have a message behind them.
+/// The operation of one frame. A message follows each operation of the first group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Control {
     /// A message to a process.
@@ -85,7 +85,7 @@ pub(crate) enum Control {
         monitor: Reference,
     },
     /// The answer to a request to start a process: the process, or the reason why there is none.
-    /// The relations that were made are those of the request.
+    /// The relations of the request were made.
     SpawnReply {
         id: Reference,
         to: NodePid,
@@ -97,7 +97,7 @@ pub(crate) enum Control {
     Ignored(i64),
 }
 
-// The numbers of the operations. Those with a trace token have the token as one more element.
+// The numbers of the operations. An operation with a trace token has the token as one more element.
 const LINK: i64 = 1;
 const SEND: i64 = 2;
 const EXIT: i64 = 3;
@@ -205,7 +205,7 @@ fn spawn_request(elements: &mut Elements<'_>) -> Taken<Control> {
     };
     let arity = arity.as_integer().ok_or(WrongControl::Operation)?;
     let Term::List(options) = elements.next()? else { return Err(WrongControl::Operation) };
-    // `{monitor, Options}` comes as `monitor`, since the options are those of the requester.
+    // `{monitor, Options}` arrives as `monitor`, because the options only concern the requester.
     let has = |name: &str| {
         options.iter().any(|option| {
             option.is_atom(name)

@@ -2,7 +2,7 @@
 //! messages in fragments.
 //!
 //! Each frame has its length in front, in four bytes. A frame of length zero is a tick. This node
-//! writes no references to atoms, and accepts those of others.
+//! writes no references to atoms, and accepts such references from other nodes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -31,7 +31,7 @@ const ASSEMBLIES_MAX: usize = 1 << 16;
 /// The bytes of the operations of messages that were cut.
 const CUT_MAX: usize = 16 << 20;
 
-/// Appends one fragment, with its length in front. `left` counts it and those that follow.
+/// Appends one fragment, with its length in front. `left` counts it and the fragments that follow.
 pub(crate) fn write_fragment(
     out: &mut Vec<u8>,
     sequence: u64,
@@ -56,7 +56,7 @@ pub(crate) fn write_fragment(
 pub(crate) enum WrongFrame {
     Header,
     Atom(DecodeError),
-    /// A fragment that continues no message, or comes in the wrong order.
+    /// A fragment that continues no message, or arrives in the wrong order.
     Fragment,
     /// More messages in parts than are allowed.
     TooMuch,
@@ -67,7 +67,7 @@ pub(crate) enum WrongFrame {
 pub(crate) struct Whole<'a> {
     pub(crate) atoms: Vec<Atom>,
     pub(crate) bytes: std::borrow::Cow<'a, [u8]>,
-    /// The message had no room and was dropped. The bytes are those of the operation.
+    /// The message had no room and was dropped. These are the bytes of the operation.
     pub(crate) is_cut: bool,
 }
 
@@ -105,9 +105,9 @@ pub(crate) struct Frames {
     /// The atoms that the other node has defined, by segment and index.
     cache: BTreeMap<(u8, u8), Atom>,
     assemblies: BTreeMap<u64, Assembly>,
-    /// The bytes of all parts that have come and of which no message was made yet. If they exceed
-    /// `held_max`, the message whose part has come is cut: the operation is kept and carried out
-    /// without it. So a node that sends more at a time loses messages, and not its connection.
+    /// The bytes of all parts that have arrived for unfinished messages. If they exceed `held_max`,
+    /// the message of the latest part is cut: the operation is kept and carried out without it. So
+    /// a node that sends more at a time loses messages, and not its connection.
     held: usize,
     held_max: usize,
     /// The bytes of operations with messages that were cut.
@@ -224,7 +224,7 @@ impl Frames {
         Ok(Some(Whole { atoms, bytes: bytes.into(), is_cut }))
     }
 
-    /// Reads the atoms of a header, and keeps those that are new.
+    /// Reads the atoms of a header, and keeps the new atoms.
     fn atoms(&mut self, bytes: &mut Bytes<'_>) -> Result<Vec<Atom>, WrongFrame> {
         let count = usize::from(bytes.u8()?);
         if count == 0 {
@@ -255,7 +255,7 @@ impl Frames {
     }
 }
 
-/// Cuts a message if too many bytes are held. Returns the bytes of its operation then.
+/// Cuts a message if more than `held_max` bytes are held. Returns the bytes of its operation then.
 fn hold(assembly: &mut Assembly, held: &mut usize, max: usize) -> Result<usize, WrongFrame> {
     if *held <= max {
         return Ok(0);

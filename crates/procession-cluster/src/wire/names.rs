@@ -1,4 +1,4 @@
-//! The names by which nodes talk to each other, which no process has.
+//! The names that nodes use for messages between themselves, and that no process has.
 
 use crate::wire::control::Target;
 
@@ -9,20 +9,20 @@ pub(crate) const STATUS_NAME: &str = "$procession";
 /// The name of a process that no node has. See [`pulse`](crate::pulse).
 pub(crate) const PULSE: &str = "$procession_pulse";
 
-/// The name from which a node tells what it permits. No process has it.
+/// The sender of the statements of what a node permits. No process has this name.
 pub(crate) const GRANTS_NAME: &str = "$procession_grants";
 
-/// Returns `true` for the process that no node has, by which nodes ask each other for a sign.
+/// Returns `true` for the process that no node has, by which nodes ask for a sign of life.
 pub(crate) fn is_pulse(target: &Target) -> bool {
     is(target, PULSE)
 }
 
-/// Returns `true` for the name from which a node tells what it permits.
+/// Returns `true` for the sender of the statements of what a node permits.
 pub(crate) fn is_grants(from: &Target) -> bool {
     is(from, GRANTS_NAME)
 }
 
-/// Returns `true` for what is no process: the node answers, and permits it in a way of its own.
+/// Returns `true` for a name of no process: the node itself answers and decides who may ask.
 pub(crate) fn is_answered_by_node(target: &Target) -> bool {
     is_kernel(target) || is_status(target)
 }
