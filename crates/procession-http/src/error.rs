@@ -28,8 +28,8 @@ impl Error {
         Self(HttpErrorKind::Io { act, cause })
     }
 
-    /// Returns `true` if a time limit was reached: one of the [`Server`](super::Server)'s, or that
-    /// of a socket.
+    /// Returns `true` if a time limit was reached: a limit of the [`Server`](super::Server), or a
+    /// limit of a socket.
     pub fn is_timeout(&self) -> bool {
         match &self.0 {
             #[cfg(feature = "serve")]
@@ -41,7 +41,8 @@ impl Error {
     }
 }
 
-/// Returns `true` if a write was given up, which hyper reports as the error of a write.
+/// Returns `true` if a write has exceeded its time limit, which hyper reports as the error of a
+/// write.
 #[cfg(feature = "serve")]
 fn caused_by_timeout(error: &hyper::Error) -> bool {
     let cause =

@@ -14,8 +14,8 @@ use procession_runtime::Scheduler;
 use procession_runtime::scheduler::Health;
 use tower_service::Service;
 
-/// A tower service that answers health checks, and leaves all other requests to the service that it
-/// is around.
+/// A tower service that answers health checks, and passes all other requests to the service that it
+/// wraps.
 ///
 /// | request | answer |
 /// |---|---|
@@ -23,7 +23,7 @@ use tower_service::Service;
 /// | `GET /readyz` | 200 and `ready`, or 503 and the reasons, one in each line |
 ///
 /// [`Health::is_ready`] decides whether the program is ready. `HEAD` is answered like `GET`. In
-/// Kubernetes, the first is the path of a `livenessProbe`, and the second the path of a
+/// Kubernetes, use `/healthz` as the path of a `livenessProbe`, and `/readyz` as the path of a
 /// `readinessProbe`.
 ///
 /// [`around`](Self::around) puts the checks before the service of a [`Server`](super::Server), such
@@ -73,14 +73,14 @@ impl<S> HealthChecks<S> {
         Self { service, health: None }
     }
 
-    /// Sets the scheduler that the checks tell of. Default: the scheduler of the process or thread
-    /// that serves the request.
+    /// Sets the scheduler that the checks report on. Default: the scheduler of the process or
+    /// thread that serves the request.
     pub fn of(mut self, scheduler: &Scheduler) -> Self {
         self.health = Some(scheduler.health());
         self
     }
 
-    /// Returns the answer to a health check, or `None` if the request is none.
+    /// Returns the answer to a health check, or `None` if the request is not a health check.
     fn answer<B, R>(&self, request: &Request<B>) -> Option<Response<HealthBody<R>>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return None;
@@ -169,7 +169,7 @@ impl<F, R> fmt::Debug for HealthFuture<F, R> {
 }
 
 pin_project! {
-    /// The body of a response of [`HealthChecks`]: a text, or what the service has answered.
+    /// The body of a response of [`HealthChecks`]: a text, or the answer of the service.
     #[project = HealthBodyProjected]
     pub enum HealthBody<R> {
         #[doc(hidden)]

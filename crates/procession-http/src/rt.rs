@@ -11,8 +11,8 @@ use procession_runtime::{OnCancel, SpawnOptions};
 
 /// Runs the futures of hyper as processes.
 ///
-/// A future is spawned on the scheduler of the calling process or thread. A cancel asks it and does
-/// not drop it ([`OnCancel::Ask`]).
+/// A future is spawned on the scheduler of the calling process or thread. A cancel asks the future
+/// to end, and does not drop it ([`OnCancel::Ask`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 
@@ -21,11 +21,13 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    /// Spawns `future`. If the scheduler takes no more processes, `future` is dropped. Callers that
-    /// wait for its result learn of that from the channel that it drops.
+    /// Spawns `future`. If the scheduler takes no more processes, `future` is dropped. A caller
+    /// that waits for the result learns of that, because the channel inside the future is also
+    /// dropped.
     fn execute(&self, future: F) {
-        // Asked, not dropped: hyper ends its own tasks when their connections end. A client keeps
-        // connections without a request, and a server counts the requests that it loses itself.
+        // A cancel asks the future to end, and does not drop it, because hyper ends its own tasks
+        // when their connections end. A client keeps connections without a request, and a server
+        // itself counts the requests that it loses.
         drop(SpawnOptions::new().on_cancel(OnCancel::Ask).expendable().spawn(future));
     }
 }

@@ -51,15 +51,15 @@ pub trait Listener: Sync {
     /// Waits for the next connection, and returns it with its peer.
     ///
     /// # Errors
-    /// Returns the errors of the listener. An error ends the server, so an error of one connection
-    /// is not one of the listener.
+    /// Returns the errors of the listener. An error ends the server, so do not return the error of
+    /// a single connection.
     ///
     /// # Cancellation
-    /// No connection is lost if the future is dropped before it completes.
+    /// If the future is dropped before it completes, no connection is lost.
     fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 
     /// Refuses connections from now on. A server calls this if a shutdown of its scheduler ends it,
-    /// after it has accepted the connections that had come before. It matters if the listener is
+    /// after it has accepted the connections in the backlog. The call matters if the listener is
     /// [shared](Arc), because then the drop of the server does not close it.
     ///
     /// Default: does nothing.
@@ -94,13 +94,13 @@ impl Listener for UnixListener {
     }
 }
 
-/// A listener that stays open when a server ends, for example to go on with it after a restart. If
-/// a shutdown of the scheduler ends the server, nothing restarts it, so the listener
+/// A listener that stays open when a server ends, for example because a restarted server uses it
+/// again. If a shutdown of the scheduler ends the server, nothing restarts it, so the listener
 /// [refuses](Listener::refuse) connections from then on.
 ///
-/// A [`TcpListener`] or [`UnixListener`] that was not bound by this program but converted from one
-/// of the standard library stays open even then, because the program that has passed it on may go
-/// on with it.
+/// A [`TcpListener`] or [`UnixListener`] that was converted from a listener of the standard library
+/// stays open even after a shutdown. The reason is that another program may have bound it and
+/// passed it on, and may still use it.
 impl<L: Listener + Send> Listener for Arc<L> {
     type Stream = L::Stream;
 
@@ -151,7 +151,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Puts what the program wants to know of a connection among the extensions of a request.
+/// Adds what the program wants to know of a connection to the extensions of a request.
 type ConnectInfo = Arc<dyn Fn(Peer, &mut Extensions) + Send + Sync>;
 
 /// What a server does, apart from where it listens.
@@ -289,12 +289,11 @@ struct Settings {
 ///    leaves less than four times as much.
 /// 3. It returns once all connections have ended.
 ///
-/// So a child of a supervisor that serves ends after its last response. In a tree of *rest for
-/// one*, the children before it are there until then. A handler that runs for long, such as a
-/// stream of events, learns of the cancel of its process. The server itself sets no limit for the
-/// drain; that is the deadline of the shutdown, or the
-/// [`Stop`](procession_runtime::supervisor::Stop) of the child if it says so. A request that the
-/// deadline cuts off is counted in
+/// So if a child of a supervisor serves, it ends after its last response. In a tree of *rest for
+/// one*, the children before it run until then. A handler that runs for long, such as a stream of
+/// events, learns of the cancel of its process. The server itself sets no limit for the drain. The
+/// deadline of the shutdown is the limit, or the [`Stop`](procession_runtime::supervisor::Stop) of
+/// the child. A request that the deadline cuts off is counted in
 /// [`Unfinished::requests`](procession_runtime::snapshot::Unfinished::requests).
 ///
 /// A client that *pipelines* sends further HTTP/1.1 requests before it has the first response. The
@@ -358,7 +357,8 @@ impl Server {
     /// the first request, the time counts from the begin of the connection. `None` is no limit.
     /// Default: 30 s.
     ///
-    /// An HTTP/2 connection without a request is [idle](Self::idle_timeout), whatever else arrives.
+    /// An HTTP/2 connection without a request is [idle](Self::idle_timeout), even if other frames
+    /// arrive.
     pub fn head_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().head = timeout.into();
         self
@@ -377,8 +377,8 @@ impl Server {
         self
     }
 
-    /// Sets how long a service may have to wait for the body of a request, in all its waits
-    /// together. Each 512 bytes that arrive add a second. `None` is no limit. Default: 30 s.
+    /// Sets how long a service may have to wait for the body of a request, as the sum of all its
+    /// waits. Each 512 bytes that arrive add a second. `None` is no limit. Default: 30 s.
     ///
     /// The time counts only while the service waits for the body.
     pub fn body_stall_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
@@ -418,12 +418,13 @@ impl Server {
         self
     }
 
-    /// Puts what `info` returns for the client of a connection among the extensions of each
-    /// request. Default: nothing, since it costs three allocations for each request.
+    /// Adds what `info` returns for the client of a connection to the extensions of each request.
+    /// By default, nothing is added, because it costs three allocations for each request.
     ///
     /// With `connect_info(ConnectInfo)`, a handler of axum gets the client as `ConnectInfo<Peer>`.
-    /// To use what asks for a `ConnectInfo<SocketAddr>`, such as a limit for each address, return
-    /// that. With `connect_info(|peer| peer)`, the [`Peer`] itself is an extension.
+    /// Some layers ask for a `ConnectInfo<SocketAddr>`, for example a limit for each address. For
+    /// such a layer, return that type from `info`. With `connect_info(|peer| peer)`, the [`Peer`]
+    /// itself is an extension.
     ///
     /// `info` is called for each request, on the process of its connection.
     /// [`serve_connection`](Self::serve_connection) knows no client, so it does not call `info`.

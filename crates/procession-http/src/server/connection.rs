@@ -80,8 +80,8 @@ where
 
 /// Returns `true` if a request names its host as RFC 9112 (section 3.2) demands: exactly once in
 /// HTTP/1.1. HTTP/1.0 has no such field, and HTTP/2 names the host elsewhere, so there it may be
-/// missing. Two servers that each read another one of two hosts would treat one request in two
-/// ways.
+/// missing. A request with two hosts is refused, because two servers could each read a different
+/// host, and treat the request in two ways.
 fn has_valid_host(request: &Request<Incoming>) -> bool {
     let hosts = request.headers().get_all(HOST).iter().count();
     hosts == 1 || hosts == 0 && request.version() != Version::HTTP_11
@@ -154,7 +154,8 @@ where
     let watch = Arc::new(ConnectionWatch::new(is_http2));
     let stream = SharedStream::new(stream, ahead, Arc::clone(&watch), settings.limits.write);
     let ended = talk(&settings, &stream, &watch, peer, service).await;
-    // Nothing is to be said to a client that was given up, or that has its answers for long.
+    // There is nothing to say to a client after a timeout, or to a client that has had its answers
+    // for long.
     let is_over = ended.as_ref().map_or_else(Error::is_timeout, |end| *end == ConnectionEnd::Quiet);
     if !is_over && let Some(stream) = stream.into_inner() {
         linger(stream).await;

@@ -80,7 +80,7 @@ pub(super) const LINGER_MAX: Duration = Duration::from_secs(30);
 /// 20 ms of a processor.
 pub(super) const LINGER_BYTES_MAX: usize = 64 << 20;
 
-/// How long a connection that has nothing to do may take to end, after it was told to. An HTTP/2
+/// How long a connection without work may take to end, after the server asked it to. An HTTP/2
 /// client confirms the end.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -89,7 +89,7 @@ pub(super) fn grace() -> Duration {
     in_shutdown(GRACE)
 }
 
-/// Returns how long a connection that has nothing to do may take to end, after it was told to.
+/// Returns how long a connection without work may take to end, after the server asked it to.
 pub(super) fn farewell() -> Duration {
     in_shutdown(FAREWELL)
 }

@@ -1,4 +1,5 @@
-//! The stream of a connection: with a limit for writes, and with an eye on the end of the client.
+//! The stream of a connection, with a limit for writes, which also watches for the end of the
+//! client.
 
 use std::any::Any;
 use std::future::Future;

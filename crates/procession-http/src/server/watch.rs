@@ -30,7 +30,7 @@ pub(super) struct ConnectionWatch {
     written: AtomicU64,
     /// Set for HTTP/2, which counts what follows.
     pub(super) is_multiplexed: bool,
-    /// Bodies of responses that have returned a part and were not asked for another one.
+    /// Bodies of responses that have returned a part and were not asked for the next part.
     held: AtomicU32,
     /// A request began, or the body of a response was asked for a part, since the last look.
     moved: AtomicBool,
@@ -116,7 +116,7 @@ impl ConnectionWatch {
         self.held.load(Relaxed) > 0
     }
 
-    /// Returns `true` if a request or a response went on since the last call.
+    /// Returns `true` if a request or a response made progress since the last call.
     pub(super) fn take_moved(&self) -> bool {
         self.moved.swap(false, Relaxed)
     }
