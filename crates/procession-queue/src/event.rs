@@ -47,8 +47,8 @@
 //! problem.
 //!
 //! `Arm` succeeds only on an empty queue, and exactly one of the pushes that follow replaces
-//! `ARMED`. So exactly one pusher wakes a consumer that armed the queue before it sleeps, and the
-//! others do nothing but their CAS. Since no other word is read, no fence is needed.
+//! `ARMED`. So exactly one pusher wakes a consumer that armed the queue before it sleeps, and all
+//! other pushers do nothing but their CAS. Because no other word is read, no fence is needed.
 //!
 //! The count is part of the word, so each push continues from the count of the push before it. Each
 //! message is counted exactly once, and each time the count wraps exactly one pusher carries.

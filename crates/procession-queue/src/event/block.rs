@@ -2,7 +2,7 @@
 //!
 //! ## Problem
 //! One thread sends a message to each of many queues, and another thread takes it. Each message is
-//! then allocated by one thread and freed by another one. An allocator does the latter with a
+//! then allocated by one thread and freed by another thread. To free it, an allocator makes a
 //! read-modify-write for each message, of memory that the first thread uses to allocate.
 //!
 //! ## States
@@ -125,8 +125,8 @@ fn head_of<M>(node: *mut Node<M>) -> *mut BlockHead {
 /// `Leave`, with `nodes` nodes.
 ///
 /// # Safety
-/// `[live]`: the block has at least as many nodes that have not left, and the caller uses none of
-/// them afterwards. `head` may be used for the whole block.
+/// `[live]`: the block has at least as many nodes that have not left, and the caller uses no such
+/// node afterwards. `head` may be used for the whole block.
 unsafe fn leave(head: *mut BlockHead, nodes: u32) {
     // SAFETY: [live]
     if !unsafe { &*head }.lower(nodes) {
@@ -245,8 +245,8 @@ impl<M> SharedNodes<M> {
         Self { next: ptr::null_mut(), unused: 0, expected: count, messages: PhantomData }
     }
 
-    /// Returns memory for the next node. Returns `None` if the next message is to have a node of
-    /// its own.
+    /// Returns memory for the next node. Returns `None` if the next message is to have a separate
+    /// node.
     #[inline]
     pub(super) fn next(&mut self, mutation: u8) -> Option<*mut Node<M>> {
         let expected = self.expected;
