@@ -23,7 +23,7 @@ impl<T> RwLock<T> {
         Self(home::RwLock::new(value))
     }
 
-    /// Locks for reading, and blocks the thread while another one writes.
+    /// Locks for reading, and blocks the thread while another thread writes.
     #[inline]
     #[cfg_attr(procession_sim, track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {

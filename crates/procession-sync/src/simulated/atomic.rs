@@ -96,7 +96,7 @@ macro_rules! atomic {
             }
 
             /// Stores `new` if the value is `current`. Returns the previous value, as an error if
-            /// it was another one.
+            /// it was not `current`.
             #[inline]
             #[track_caller]
             #[expect(clippy::missing_errors_doc, reason = "as in std")]
