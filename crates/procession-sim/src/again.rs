@@ -1,4 +1,4 @@
-//! Runs of one seed that should be the same: in this process, and in another one.
+//! Runs of one seed that should be the same: in this process, and in another process.
 
 use std::fmt::Write;
 use std::process::Command;

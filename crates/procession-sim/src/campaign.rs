@@ -160,7 +160,7 @@ impl Check {
     /// has as many. The default is one.
     ///
     /// The result is the same with any number. If the program has statics, the runs share them, so
-    /// a run may depend on another one.
+    /// one run may depend on another run.
     ///
     /// # Panics
     /// If `jobs` is 0.

@@ -122,7 +122,7 @@ struct Virtual {
     worker: Option<(usize, u32)>,
     /// For how long the step that the thread runs has computed, in as many parts as it likes.
     computed: u64,
-    /// Set while the thread waits for another one of the program.
+    /// Set while the thread waits for another thread of the program.
     waits: bool,
     /// When the thread passed its turn on although it could run. `None` while it runs, or waits.
     left_at: Option<u64>,
@@ -185,7 +185,7 @@ struct State {
 /// What is left of a run when its engine stops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leftover {
-    /// Virtual threads that can never go on. They stay parked.
+    /// Virtual threads that can never continue. They stay parked.
     pub(crate) threads: usize,
 }
 
@@ -341,7 +341,7 @@ impl Engine {
     }
 
     /// Registers the future that the run is about. Returns `true` if the run has failed, so that
-    /// the future is given up.
+    /// the caller abandons the future.
     pub(crate) fn watch(&self, root: &Waker) -> bool {
         let mut state = self.state();
         let has_failed = state.failure.is_some();
@@ -351,8 +351,8 @@ impl Engine {
         has_failed
     }
 
-    /// Wakes `waker` at the next quiet point, and sets the flag. Once the run is over, does so at
-    /// once. A second call with the same flag replaces its waker.
+    /// Wakes `waker` at the next quiet point, and sets the flag. Once the run is over, does so
+    /// immediately. A second call with the same flag replaces its waker.
     pub(crate) fn settle(&self, flag: Arc<AtomicBool>, waker: Waker) {
         let mut state = self.state();
         if state.is_over {
@@ -370,7 +370,7 @@ impl Engine {
             }
         };
         drop(state);
-        // The drop of a waker may come back here.
+        // The drop of a waker may call the engine again.
         drop(before);
     }
 

@@ -20,8 +20,8 @@ pub enum Fault {
     NoMembarrier,
     /// A signal interrupts a call on a socket, or a wait for events.
     Interrupted,
-    /// Events of descriptors come late, one at a time, in another order, twice, or for a direction
-    /// that is not ready.
+    /// Events of descriptors arrive late, one at a time, in another order, twice, or for a
+    /// direction that is not ready.
     Events,
     /// A write to a stream takes only a part of the bytes.
     ShortWrite,

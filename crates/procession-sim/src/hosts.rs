@@ -79,7 +79,7 @@ impl Sim {
     /// step, and their values are dropped. The system of the host resets the connections, and
     /// refuses new connections.
     ///
-    /// Closures that run on the threads of [`procession::spawn_blocking`] go on to their ends.
+    /// Closures that run on the threads of [`procession::spawn_blocking`] run to their ends.
     ///
     /// # Panics
     /// If there is no such host, or it is the host of the caller's check.
@@ -124,8 +124,8 @@ impl Sim {
     }
 
     /// Cuts the network between two hosts, in both directions. Connections stay, and what is sent
-    /// waits until the cut is [mended](Self::mend); after about 15 minutes a connection is given
-    /// up. Datagrams are lost.
+    /// waits until the cut is [mended](Self::mend). After about 15 minutes, a connection fails.
+    /// Datagrams are lost.
     ///
     /// # Panics
     /// If there is no such host.

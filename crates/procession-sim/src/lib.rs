@@ -44,9 +44,9 @@
 //! threads, membarrier(2), and the network. This holds for every scheduler that is built in the
 //! program, for `spawn_blocking` and for pools of threads.
 //!
-//! Threads take turns: one runs at a time. Another one may run where a thread parks or spins,
-//! between two steps of processes, and at both ends of a blocking section. Inside a step nothing
-//! else runs, so code without an `await` is not interleaved.
+//! Threads take turns: one runs at a time. The turn may pass to another thread where a thread parks
+//! or spins, between two steps of processes, and at both ends of a blocking section. Inside a step
+//! nothing else runs, so code without an `await` is not interleaved.
 //!
 //! Time is virtual. It moves by a little at each step, and jumps when all threads wait. A program
 //! that sleeps for a week takes no longer than its steps.

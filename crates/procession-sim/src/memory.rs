@@ -99,7 +99,7 @@ impl Memory {
     }
 
     /// Begins a read-modify-write. Returns the visible value, if the atomic may contain another
-    /// one.
+    /// value.
     pub(crate) fn settle(&mut self, thread: usize, address: usize) -> Option<u64> {
         self.drain(thread);
         self.shown.get(&address).map(|shown| shown.visible)

@@ -51,7 +51,7 @@ impl<T> Receiver<T> {
     /// Returns a message that is there.
     ///
     /// # Errors
-    /// None is there, or none will come.
+    /// There is no message now, or no message will be sent any more.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.0.try_recv()
     }
@@ -68,7 +68,7 @@ impl<T> Receiver<T> {
     /// Waits for a message.
     ///
     /// # Errors
-    /// None will come.
+    /// No message will be sent any more.
     pub fn recv(&self) -> Result<T, RecvError> {
         if current().is_none() {
             return self.0.recv();
@@ -79,7 +79,7 @@ impl<T> Receiver<T> {
     /// Waits for a message, for some time at most.
     ///
     /// # Errors
-    /// The time is over, or no message will come.
+    /// The time is over, or no message will be sent any more.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         if current().is_none() {
             return self.0.recv_timeout(timeout);
@@ -90,7 +90,7 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// Returns the messages until none will come, and waits for each.
+    /// Returns the messages until no message will be sent any more, and waits for each.
     pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
         std::iter::from_fn(|| self.recv().ok())
     }
@@ -101,7 +101,7 @@ impl<T> Receiver<T> {
     }
 }
 
-/// The messages of a receiver, until none will come.
+/// The messages of a receiver, until no message will be sent any more.
 #[derive(Debug)]
 pub struct IntoIter<T>(Receiver<T>);
 

@@ -80,7 +80,7 @@ pub(crate) struct Run {
     pub(crate) setup: Setup,
     pub(crate) story: Story,
     pub(crate) points: u64,
-    /// Threads that can never go on, and stay.
+    /// Threads that can never continue, and stay.
     pub(crate) lost_threads: usize,
     /// What its decisions chose from, if that was asked for.
     #[cfg(procession_sim)]

@@ -33,11 +33,11 @@ impl Turn {
 /// Why a thread passes a point.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It can go on.
+    /// It can continue.
     Point,
-    /// It can go on, but waits for others.
+    /// It can continue, but waits for others.
     Pause,
-    /// It could go on, and is preempted.
+    /// It could continue, and is preempted.
     #[cfg(procession_sim)]
     Preempt,
     /// It waits.
@@ -46,7 +46,7 @@ pub(crate) enum Why {
 }
 
 impl Why {
-    /// Returns `true` if another thread is to run although this one could go on.
+    /// Returns `true` if another thread is to run although this one could continue.
     pub(crate) fn preempts(self) -> bool {
         #[cfg(procession_sim)]
         return self == Self::Preempt;

@@ -49,8 +49,8 @@ impl Chance {
         self.fine.is_open && self.given.is_none() && !matches!(self.fine.aim, Aim::Anywhere(_))
     }
 
-    /// A turn ends after so many operations. A preemption that did not come is removed from the
-    /// tape.
+    /// A turn ends after so many operations. If the turn ends before its planned preemption, the
+    /// preemption is removed from the tape.
     pub(crate) fn end_turn(&mut self, gap: u32, operations: u32) {
         let Some((at, logged)) = self.fine.planned.take() else { return };
         if gap > operations {

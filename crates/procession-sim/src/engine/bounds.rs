@@ -19,8 +19,8 @@
 //! process in its queues.
 //!
 //! A fault that makes the system late adds the time by which it does, and the time in which the
-//! watchdog notices a stall: it may be the watchdog that is late, and that begins again. Only the
-//! faults during the wait count, so the law holds between faults, and while they go on.
+//! watchdog notices a stall, because the watchdog itself may be late, and then begins again. Only
+//! the faults during the wait count, so the law holds between faults, and also during faults.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(super) const EVERY: u64 = MS;
 pub(super) const STALL: u64 = 10 * MS;
 /// The time in which the watchdog replaces a stalled worker, from the beginning of its step.
 const RESCUE: u64 = 14 * MS;
-/// The time of two looks of the watchdog. Where steps become longer, a worker may go on for that
+/// The time of two looks of the watchdog. Where steps become longer, a worker may continue for that
 /// long before it reads the clock.
 pub(super) const LOOKS: u64 = 5 * MS;
 /// The largest number of processes that the law is checked for. With more processes, a look takes

@@ -18,7 +18,7 @@ impl Engine {
         #[cfg(procession_sim)]
         self.end_turn(&mut state, ME.get() as usize - 1, Why::Wait);
         state.is_over = true;
-        // What was planned for the rest of the turn does not come.
+        // What was planned for the rest of the turn does not happen.
         #[cfg(procession_sim)]
         self.begin_turn(&mut state);
         // The wakers keep their scheduler, and its world keeps this engine.

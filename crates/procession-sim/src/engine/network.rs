@@ -167,7 +167,7 @@ impl Engine {
             homes.map(|home| net.stop(home)).collect::<Vec<_>>()
         });
         for stopped in stopped.into_iter().flatten() {
-            // In order, since the check may go on to use what the processes release.
+            // In order, because the check may then use what the processes release.
             if let Some(root) = stopped.root {
                 root.wake();
             }

@@ -8,9 +8,9 @@
 //! operation of another thread can make some of these stores visible. A thread that waits or ends
 //! keeps no store, and no store outlasts a move of the clock.
 //!
-//! Plain memory has no buffers. Where there is no data race, nobody can tell: a thread reads what
-//! another one wrote only after a store that was made later, and that store waits in a buffer for
-//! all before it. Accesses of cells are watched, so a race in them is found.
+//! Plain memory has no buffers. Without a data race, nobody sees the difference: a thread reads
+//! what another thread wrote only after a store that was made later, and that store waits in a
+//! buffer for all before it. Accesses of cells are watched, so a race in them is found.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -187,8 +187,8 @@ impl Engine {
         self.unblock(JOIN, true);
     }
 
-    /// Waits until another thread lets this one go on, or until the deadline. Returns `true` if the
-    /// deadline has passed.
+    /// Waits until another thread lets this one continue, or until the deadline. Returns `true` if
+    /// the deadline has passed.
     fn block(&self, on: usize, until: u64) -> bool {
         let me = me();
         let mut state = self.state();
@@ -200,7 +200,7 @@ impl Engine {
         self.state().threads[me].blocked_on.take().is_some()
     }
 
-    /// Lets threads go on that are blocked by an object: all, or one.
+    /// Lets threads continue that are blocked by an object: all, or one.
     fn unblock(&self, on: usize, all: bool) {
         let mut state = self.state();
         let waiting: Vec<_> = (0..state.threads.len())

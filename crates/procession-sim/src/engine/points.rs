@@ -1,4 +1,4 @@
-//! Points: where a thread passes its turn on, and another one gets it.
+//! Points: where a thread passes its turn on to another thread.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl Engine {
         self.now.fetch_add(longer, Relaxed);
     }
 
-    /// Waits forever, unless the thread has ended: the run is over, and it cannot go on.
+    /// Waits forever, unless the thread has ended: the run is over, and it cannot continue.
     pub(super) fn rest(&self, me: usize, why: Why) {
         if why != Why::End {
             let turn = Arc::clone(&self.state().threads[me].turn);

@@ -101,7 +101,7 @@ impl State {
         times.chain([network]).min().unwrap_or(NEVER)
     }
 
-    /// Returns `true` if a thread was woken and has not come.
+    /// Returns `true` if a woken thread does not run yet.
     pub(super) fn is_any_late(&self) -> bool {
         let is_woken =
             |thread: &Virtual| matches!(thread.status, Status::Parked { is_woken: true, .. });
@@ -120,7 +120,7 @@ impl State {
         self.story.is_told() && !self.is_over
     }
 
-    /// Notes a failure. Returns the waker of the future that is to be given up.
+    /// Notes a failure. Returns the waker of the future that is to be abandoned.
     #[must_use]
     pub(super) fn fail(&mut self, kind: Kind, text: String, after: u64) -> Option<Waker> {
         self.has_faults = false;

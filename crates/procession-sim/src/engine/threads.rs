@@ -86,7 +86,7 @@ impl Engine {
         Enlisted { engine, number, turn }
     }
 
-    /// Runs `main` as the first virtual thread, and waits until all have ended or cannot go on.
+    /// Runs `main` as the first virtual thread, and waits until all have ended or cannot continue.
     ///
     /// # Errors
     /// The name of the running thread, if no point was passed for `timeout`.
@@ -142,7 +142,7 @@ impl Engine {
         ready.into_iter().map(|at| format!("{} can run", self.describe_work(at))).collect()
     }
 
-    /// Stops the engine: all threads have ended or cannot go on.
+    /// Stops the engine: all threads have ended or cannot continue.
     pub(super) fn stop(&self, threads: usize) {
         *self.left.lock() = Some(Leftover { threads });
         self.stopped.notify_all();

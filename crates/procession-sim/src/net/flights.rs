@@ -72,7 +72,7 @@ impl Net {
             let soon = now + LATENCY[usize::from(flight.from != flight.to)];
             let is_timer = matches!(flight.cargo, Cargo::Probe { .. });
             if due > soon && !is_timer && way.is_none_or(|way| way == (flight.from, flight.to)) {
-                // It is one more repetition, so that nothing is given up sooner.
+                // It is one more repetition, so that no attempt fails sooner.
                 flight.again = flight.again.saturating_sub(1);
                 self.put(soon, flight);
             } else {
@@ -108,7 +108,7 @@ impl Net {
         }
     }
 
-    /// Sends something again, later each time, until it is given up.
+    /// Sends something again, later each time, until the last attempt fails.
     fn repeat(&mut self, moment: &mut Moment<'_>, mut flight: Flight) {
         let Some((first, retries)) = flight.cargo.retries() else { return };
         flight.again += 1;

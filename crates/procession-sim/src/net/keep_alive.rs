@@ -56,7 +56,7 @@ impl Net {
         !is_known || self.is_out_of_reach(id, now)
     }
 
-    /// Returns `true` if no answer of the peer's host would come.
+    /// Returns `true` if no answer of the peer's host would arrive.
     fn is_out_of_reach(&self, id: u64, now: u64) -> bool {
         let way = self.way(id);
         way.is_some_and(|(own, other)| self.is_cut(own, other, now) || self.is_cut(other, own, now))

@@ -103,7 +103,7 @@ impl Net {
         to: SocketAddr,
         is_ignored: &mut bool,
     ) -> bool {
-        // The client may have given up.
+        // The client may have closed its socket.
         let Some(asking) = self.sockets.get(&client) else { return true };
         let (from, source) = (asking.host, asking.local);
         if *is_ignored {

@@ -11,7 +11,7 @@ use crate::time::nanoseconds;
 pub(crate) struct Patience {
     pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) user_timeout: Option<u64>,
-    /// When something came from the peer.
+    /// The last time at which something arrived from the peer.
     pub(crate) heard_at: u64,
     /// A probe is due.
     pub(crate) is_probing: bool,
@@ -36,7 +36,7 @@ impl Patience {
 pub(crate) struct KeepAlive {
     pub(crate) idle: u64,
     pub(crate) interval: u64,
-    /// Probes without an answer after which the connection is given up.
+    /// Probes without an answer after which the connection fails.
     pub(crate) probes: u32,
 }
 

@@ -84,7 +84,7 @@ impl Net {
         self.hosts.iter().position(|host| IpAddr::V4(host.address) == ip)
     }
 
-    /// Returns the address from which a host reaches another one.
+    /// Returns the address from which a host reaches another host.
     pub(super) fn source_ip(&self, host: usize, to: IpAddr) -> IpAddr {
         if to.to_canonical().is_loopback() || to.is_unspecified() {
             return if to.is_ipv4() {
@@ -212,8 +212,8 @@ pub(super) fn serves(local: SocketAddr, to: SocketAddr) -> bool {
     local.port() == to.port() && (own == wanted || is_any)
 }
 
-/// Returns the address that the system of a host sends to in the place of another one: an
-/// unspecified address is the host itself.
+/// Returns the address that the system of a host really sends to. An unspecified address means the
+/// host itself.
 pub(crate) fn target(to: SocketAddr) -> SocketAddr {
     let ip = match to.ip().to_canonical() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -31,8 +31,9 @@ enum Found {
 impl Net {
     /// A program is about to close a socket.
     ///
-    /// The real system would tell of that only once nobody has a copy of the descriptor. A child
-    /// that any thread of this program starts has copies of all, until it executes its own program.
+    /// The real system would report that only once nobody has a copy of the descriptor. A child
+    /// that any thread of this program starts has copies of all descriptors, until it executes its
+    /// own program.
     pub(crate) fn close(&mut self, id: u64, near: BorrowedFd<'_>) {
         self.broken.remove(&id);
         if let Some(socket) = self.sockets.get_mut(&id) {
@@ -87,7 +88,7 @@ impl Net {
         let (is_readable, is_closed) = (socket.is_readable, socket.is_closed);
         let stream = socket.stream()?;
         if stream.phase == Phase::Connecting && is_closed {
-            // The program has given up.
+            // The program has closed its end.
             stream.has_ended = true;
             return None;
         }
@@ -315,7 +316,7 @@ impl Net {
         self.broken.insert(id, Broken { host, local, peer_addr, phase, error, far });
     }
 
-    /// Returns how far a stream has come.
+    /// Returns the phase of a stream.
     pub(crate) fn phase(&mut self, id: u64) -> Option<Phase> {
         let of_broken = self.broken.get(&id).map(|broken| broken.phase);
         of_broken.or_else(|| self.stream(id).map(|stream| stream.phase))
