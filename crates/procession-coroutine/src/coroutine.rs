@@ -385,7 +385,7 @@ impl<I: 'static, Y: 'static, R: 'static> Coroutine<I, Y, R> {
         }
     }
 
-    /// Returns the stack of a coroutine that has ended, so that another one can use it.
+    /// Returns the stack of a coroutine that has ended, so that another coroutine can use it.
     ///
     /// # Errors
     /// If the coroutine has not ended, it is returned.

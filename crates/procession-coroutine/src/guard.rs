@@ -14,7 +14,7 @@
 //!   both directions, and `mlockall` refuses guards in every version.
 //!
 //! ## Invariants
-//! - `[mapped]` callers pass ranges of whole pages inside a mapping of their own.
+//! - `[mapped]` callers pass ranges of whole pages inside a mapping that they own.
 
 use std::io;
 use std::ptr::{self, NonNull};

@@ -63,9 +63,9 @@
 //! bounds that the system reports. Examples are a limit on recursion, and a garbage collector that
 //! scans the stack.
 //!
-//! It also holds for other libraries that run code on stacks of their own. If one of their
-//! coroutines is suspended inside of this one, it may be resumed after this one has ended, with
-//! pointers to its frames.
+//! It also holds for other libraries that run code on separate stacks. If a coroutine of such a
+//! library is suspended inside a coroutine of this crate, it may be resumed after the outer
+//! coroutine has ended, with pointers to its frames.
 //!
 //! ## 2. No frame refers to a thread-local that is destroyed first
 //!

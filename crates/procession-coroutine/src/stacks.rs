@@ -49,7 +49,7 @@ const SPANS: usize = (SPAN_BITS.end - SPAN_BITS.start) as usize;
 const GUARD_LARGE: usize = 64 << 10;
 
 /// The number of slots of the first slab, which is small for programs with few coroutines. Each
-/// further slab has twice as many as the one before, up to `SLAB_MAX`.
+/// further slab has twice as many slots as the slab before, up to `SLAB_MAX`.
 const SLAB_FIRST: usize = 64;
 const SLAB_MAX: usize = 4096;
 /// The largest slab in bytes. Only a single larger stack may exceed it.
@@ -174,8 +174,8 @@ impl Builder {
     }
 
     /// Lets the system take the memory of expired stacks back only when it needs it (`MADV_FREE`).
-    /// This is cheaper, but the resident size does not show it until then. By default, the memory
-    /// is given back immediately.
+    /// This is cheaper, but the resident size does not show it until then. By default, the system
+    /// takes the memory back immediately.
     pub fn release_lazily(mut self) -> Self {
         self.lazily = true;
         self
@@ -262,7 +262,7 @@ pub struct StackStats {
     pub free: usize,
     /// The number of times that a stack was reused.
     pub reused: usize,
-    /// The number of times that the memory of a stack was given back to the system.
+    /// The number of times that the memory of a stack was released to the system.
     pub released: usize,
     /// The number of times that no stack was available.
     pub refused: usize,
@@ -380,7 +380,7 @@ struct SizeClass {
 
 #[derive(Default)]
 struct Slots {
-    /// The slot that came back last is at the end.
+    /// The slot that was returned last is at the end.
     free: Vec<Slot>,
     /// Handed out once, but without a guard, since the budget was used up.
     unprepared: Vec<Slot>,
@@ -607,7 +607,7 @@ impl fmt::Debug for Stack {
 }
 
 /// A cache of stacks for one thread, so that most coroutines begin and end without taking a lock.
-/// The stack that came back last is taken first.
+/// The stack that was returned last is taken first.
 #[derive(Debug)]
 pub struct StackCache {
     stacks: Stacks,
