@@ -85,8 +85,9 @@
 //!
 //! If the coroutine is cancelled or terminated, the call that waits fails with `ECANCELED`, and so
 //! does each later call that would wait. `sleep` returns the seconds that are left. Nothing is
-//! unwound below the library's frames. After a hundred such calls the coroutine is given up: its
-//! stack is leaked, and [`Snapshot::stuck_coroutines`](procession::snapshot::Snapshot) lists it.
+//! unwound below the library's frames. If the coroutine has made a hundred such calls and still
+//! runs, it is abandoned: its stack is leaked, and
+//! [`Snapshot::stuck_coroutines`](procession::snapshot::Snapshot) lists it.
 //!
 //! Some waits end only with their event: a wait for a regular file, for a name, in `recvmsg` with
 //! `MSG_WAITALL`, or in `accept` after another thread has taken the connection first.

@@ -220,7 +220,7 @@ pub(crate) fn pause(deadline: Option<Instant>) -> Option<c_int> {
     sleep_until(Some(until)).err().map(|Refused| libc::ECANCELED)
 }
 
-/// The coroutine was told to end.
+/// The coroutine was cancelled or terminated.
 pub(crate) struct Refused;
 
 /// Waits until `deadline`, or forever.
