@@ -6,8 +6,8 @@ use procession::door::Observe;
 use procession::scheduler::BuildError;
 use procession::{Builder, Scheduler};
 
-/// Builds a scheduler with a door. If the door is refused, reports why on standard error, and goes
-/// on without a door.
+/// Builds a scheduler with a door. If the door is refused, reports why on standard error, and
+/// continues without a door.
 ///
 /// # Errors
 /// The scheduler is refused.

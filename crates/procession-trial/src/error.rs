@@ -26,7 +26,7 @@ pub enum TrialError {
     },
     /// The output was not written.
     Output(io::Error),
-    /// Some clients neither ended nor gave up.
+    /// Some clients neither ended nor timed out.
     Stuck(&'static str),
     /// Holds the number of broken promises.
     Broken(usize),

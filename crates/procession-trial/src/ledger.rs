@@ -1,5 +1,5 @@
-//! The ledger: what went in and what came out, by the independent counts of the runtime, of the
-//! service and of the clients.
+//! The ledger: how many requests were sent and answered, by the independent counts of the runtime,
+//! of the service and of the clients.
 
 use std::io::{self, Write};
 

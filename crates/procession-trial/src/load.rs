@@ -1,5 +1,4 @@
-//! The clients. They have a scheduler of their own, so that no fault of the service slows them
-//! down.
+//! The clients. They have a separate scheduler, so that no fault of the service slows them down.
 
 use std::io;
 use std::net::SocketAddr;

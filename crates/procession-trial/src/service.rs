@@ -155,7 +155,8 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, timeout: Du
             Some(Err(error)) => exit(Exit::failed(format!("cannot accept a connection: {error}"))),
             None => return,
         };
-        // hyper writes whole answers. If this is refused, they come a little later.
+        // hyper writes whole answers. If the system refuses the option, answers arrive a little
+        // later.
         let _ = stream.set_nodelay(true);
         match connections.start_another(&template, stream).await {
             Ok(_) => {}
