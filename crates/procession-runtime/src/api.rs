@@ -289,7 +289,7 @@ pub fn run<F: Future>(future: F) -> F::Output {
 // methods of `SpawnOptions` and `Scheduler`. So the comments on these lines say what to do.
 
 /// Starts a process that runs `future`, on the scheduler of the calling process or thread, or else
-/// on the default one.
+/// on the default scheduler.
 ///
 /// A cancel drops the future at its next suspension, and the process ends with
 /// [`Exit::Shutdown`]. See [`OnCancel`] for this and for the alternative. A

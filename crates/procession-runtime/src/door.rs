@@ -67,9 +67,9 @@
 //! The answers are JSON objects unless the table says otherwise. The member `version` is 1; readers
 //! ignore members that they do not know.
 //!
-//! A request about a process that has ended is answered with the status 404. If the process cannot
-//! do what is asked, because it shows nothing, has no stack, was told to end or is not suspended,
-//! the status is 409. If it does not answer in time, it is 503.
+//! If the process of a request has ended, the door answers with the status 404. If the process
+//! cannot do what is asked, it answers with 409: the process shows nothing, has no stack, was asked
+//! to end, or is not suspended. If the process does not answer in time, the door answers with 503.
 //!
 //! # Limits
 //! Each connection is for one request. A door answers up to 8 requests of its Unix socket and 8 of

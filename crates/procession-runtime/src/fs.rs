@@ -29,7 +29,7 @@
 //! [`spawn_blocking`](crate::spawn_blocking()). It has at most 512 threads, which are started as
 //! operations need them and end after 10 s without work. When all threads are busy, operations wait
 //! in a queue, in the order in which they began. The queue has no bound, but a [`File`] runs one
-//! operation at a time, and a process usually waits for the one it began.
+//! operation at a time, and a process usually waits for the operation that it began.
 //!
 //! A read of what the system has in memory (its page cache) needs no helper: the worker first asks
 //! for what is there without waiting (`preadv2` with `RWF_NOWAIT`), at most 64 KiB at a time.

@@ -139,7 +139,7 @@ pub mod sim {
     };
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
-    /// on are bound to the same one.
+    /// on are bound to the same processor.
     ///
     /// # Errors
     /// The system refuses.
@@ -147,8 +147,8 @@ pub mod sim {
         crate::sys::Cpus::bind_to_one()
     }
 
-    /// Calls `act` as if the calling thread were a worker of no scheduler. What it wakes is left to
-    /// other workers, since this one may be about to park.
+    /// Calls `act` as if the calling thread were a worker of no scheduler. Processes that it wakes
+    /// are left to other workers, because this worker may be about to park.
     pub fn as_outsider<R>(act: impl FnOnce() -> R) -> R {
         crate::scheduler::current::as_outsider(act)
     }

@@ -25,9 +25,9 @@
 //! ask the kernel for readiness as part of their search for work, so there is no I/O thread.
 //!
 //! # Which scheduler a socket belongs to
-//! A socket belongs to the scheduler on which it is created: the one of the calling process or
-//! thread, or the default scheduler if there is none. It can be used from every process and thread
-//! until that scheduler ends. After that, an operation that has to wait returns an error.
+//! A socket belongs to the scheduler on which it is created: the scheduler of the calling process
+//! or thread, or the default scheduler if there is none. It can be used from every process and
+//! thread until that scheduler ends. After that, an operation that has to wait returns an error.
 //!
 //! The first socket of a scheduler takes two more file descriptors for the scheduler itself. If the
 //! system refuses them, the call that creates the socket returns that error.

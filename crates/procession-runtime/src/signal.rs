@@ -29,7 +29,7 @@
 //! - The first listener of the program starts one thread and opens two descriptors, which stay. The
 //!   thread sleeps until a signal arrives.
 //! - A signal is heard by all listeners that exist, whatever scheduler they are on. A listener
-//!   belongs to no scheduler, and outlives the one it was made on.
+//!   belongs to no scheduler, and outlives the scheduler on which it was made.
 //! - A test clock does not wait for signals, which are real events: it moves on while processes
 //!   listen.
 //! - After a `fork` without an `exec`, the child has no such thread. Its signals are heard by the

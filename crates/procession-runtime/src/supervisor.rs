@@ -169,11 +169,11 @@
 //!
 //! # Order
 //!
-//! Children start in the order in which they were given. Each starts once the one before it has
-//! started. They stop in reverse, each once the one behind it has ended, as in OTP. A child may
-//! need the children before it until it has ended, even if it can be restarted without them. For
-//! example, a web server needs the database to answer its last requests. A dynamic supervisor
-//! stops all its children at the same time, and so does a supervisor with
+//! Children start in the order in which they were given. Each child starts once the previous child
+//! has started. They stop in reverse: each child stops once the next child has ended, as in OTP. A
+//! child may need the children before it until it has ended, even if it can be restarted without
+//! them. For example, a web server needs the database to answer its last requests. A dynamic
+//! supervisor stops all its children at the same time, and so does a supervisor with
 //! [`stop_together`](Supervisor::stop_together) when it ends.
 //!
 //! A child has started as soon as its process is linked to the supervisor and registered by its
@@ -247,8 +247,8 @@
 //!   is fine for one child among ten is fine for ten among a hundred only with ten times the
 //!   intensity, or with a supervisor for each group.
 //! - *A long period.* With an intensity of 10 and a period of an hour, a child that fails every ten
-//!   minutes never escalates. A child with ten failures at midnight escalates at the next one. A
-//!   small number in a few seconds is closer to the rate that is usually meant.
+//!   minutes never escalates. A child with ten failures at midnight escalates at the next failure.
+//!   A small number in a few seconds is closer to the rate that is usually meant.
 //! - *Nested limits multiply.* A tree of three levels with intensity 2 tries (2 + 1)³ times before
 //!   the root ends with [`Exit::GaveUp`].
 //! - *Permanent or transient children that are started on demand under a name or a key.* From the

@@ -378,7 +378,7 @@ impl Barrier {
         Self { size: size.max(1), arrived: Bell::new(0) }
     }
 
-    /// Waits until `size` callers have arrived. Returns `true` for the last one to arrive.
+    /// Waits until `size` callers have arrived. Returns `true` to the caller that arrives last.
     ///
     /// # Cancellation
     /// If the future is dropped before all callers have arrived, its arrival no longer counts.

@@ -478,7 +478,7 @@ impl Cpus {
     }
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
-    /// on are bound to the same one.
+    /// on are bound to the same processor.
     #[cfg(feature = "sim")]
     pub(crate) fn bind_to_one() -> io::Result<()> {
         let mut cpus = rustix::thread::CpuSet::new();

@@ -70,7 +70,7 @@ impl Test {
         Self { name, seed: 0, repeats: 1, limit: None, has_real_clock: false, configure: None }
     }
 
-    /// Sets the seed of the first run. Each further run has the next one.
+    /// Sets the seed of the first run. Each further run has the next seed.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;

@@ -266,7 +266,7 @@ impl Sleep {
         self.deadline() <= Instant::now()
     }
 
-    /// Sets another deadline. If the new one is later, this costs one store.
+    /// Sets another deadline. If the new deadline is later, this costs one store.
     pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
         (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
@@ -741,7 +741,7 @@ impl Timer {
     /// Sets another moment for the next firing. Returns `true` if the timer was pending.
     ///
     /// A timer that is not pending stays as it is: its function was used up by the firing, or
-    /// dropped by the removal. Set a new one with [`run_after`], or use a [`Sleep`]: its
+    /// dropped by the removal. Set a new timer with [`run_after`], or use a [`Sleep`]: its
     /// [`reset`](Sleep::reset) also works after its deadline. (Go's `Reset` restarts such a timer,
     /// because it keeps its function.)
     pub fn reset(&self, when: Instant) -> bool {

@@ -10,7 +10,7 @@
 //! [`Events`](crate::machine::events::Events), the errors that return a message, and the futures
 //! that own a result. No value of the parameter type can be put into them.
 //!
-//! Every typed public handle is listed below. For each one, three doc tests check that it can be
+//! Every typed public handle is listed below. For each handle, three doc tests check that it can be
 //! passed on as it is, and that no coercion compiles in either direction.
 
 use std::marker::PhantomData;

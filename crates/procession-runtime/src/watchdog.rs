@@ -41,7 +41,7 @@
 //!   (`watchdog/queue_ages.rs`). For people only.
 //! - `WriteOff`, at each look: stop relying on workers that were woken and have not arrived
 //!   (`scheduler/idle.rs`). `Rescue` also takes their permits, once they are late by `stall_after`.
-//! - `Nudge`, if a seat is spare and work waits at this look and at the one before: wake one
+//! - `Nudge`, if a seat is spare and work waits at this look and at the previous look: wake one
 //!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
 //!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
 //!   in the same step as at the look before. If some worker is in the same step as at the look
@@ -630,7 +630,7 @@ mod tests {
         assert_eq!(woken, Woken::Roused, "it sleeps beside a worker that may be late");
     }
 
-    /// All threads block, and the only timer is far off. A thread that sets an earlier one must
+    /// All threads block, and the only timer is far off. A thread that sets an earlier timer must
     /// wake the watchdog.
     #[test]
     fn while_all_block_it_sleeps_until_the_next_deadline() {

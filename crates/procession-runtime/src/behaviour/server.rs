@@ -46,8 +46,8 @@ pub trait Server: Send + Sized + 'static {
 
     /// Handles a message.
     ///
-    /// The reply of a call may be sent later, by this process or another one. If the reply is
-    /// dropped, the caller learns that there is no answer.
+    /// The reply of a call may be sent later, by this process or by another process. If the reply
+    /// is dropped, the caller learns that there is no answer.
     fn handle(
         &mut self,
         message: Self::Message,

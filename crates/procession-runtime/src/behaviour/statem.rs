@@ -199,7 +199,7 @@ pub enum Transition<S> {
     /// The state stays, and is entered once more. Postponed events stay postponed, and the state
     /// timeout continues.
     Repeat,
-    /// The state is this one. If it is equal to the present one, the state stays.
+    /// The next state is this state. If it equals the present state, the state stays.
     Next(S),
     /// The machine ends, and the process with this exit.
     Stop(Exit),
@@ -334,7 +334,7 @@ impl<S: Statem> StatemContext<S> {
         place.map(|place| self.timers.remove(place)).is_some()
     }
 
-    /// Changes the state, and returns the one before.
+    /// Changes the state, and returns the previous state.
     fn change(&mut self, state: S::State) -> S::State {
         self.timers.retain(|timer| timer.kind != TimeoutKind::State || timer.set_in == self.events);
         for event in self.postponed.drain(..).rev() {

@@ -27,7 +27,7 @@ use crate::scheduler::current;
 /// All schedulers share this runtime, so the tasks that a future starts in it by `tokio::spawn`
 /// belong to no scheduler. A [`spawn`](crate::spawn()) in such a task means the [default
 /// scheduler](crate::Scheduler::global), unless the task [enters](crate::Scheduler::enter) another
-/// one.
+/// scheduler.
 ///
 /// ```
 /// use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::coroutine::wait;
 use crate::scheduler::budget;
 use crate::scheduler::frame::{Frame, Out, Resume, suspendable};
 
-/// The coroutine was told to end, and may not wait. The error of [`try_wait`].
+/// The coroutine was asked to end, and may not wait. The error of [`try_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interrupted {
     /// The coroutine was cancelled.

@@ -12,8 +12,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
 
-/// The maximum number of links that wait to be used, and of sessions. A new one takes the place of
-/// the oldest.
+/// The maximum number of links that wait to be used, and of sessions. A new link or session takes
+/// the place of the oldest.
 const TOKENS_MAX: usize = 8;
 
 /// A secret of 128 random bits. It has no `Debug`, so that it gets into no log.

@@ -12,7 +12,7 @@ const TAIL_BYTES: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Json {
     text: String,
-    /// `true` if the next value follows another one.
+    /// `true` if the next value follows another value.
     follows: bool,
 }
 

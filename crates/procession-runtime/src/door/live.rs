@@ -93,7 +93,7 @@ pub(super) struct Live {
     follower: Follower,
 }
 
-/// An event, and the time until the next one.
+/// An event, and the time until the next event.
 pub(super) struct LiveEvent {
     pub(super) text: String,
     pub(super) next: Duration,

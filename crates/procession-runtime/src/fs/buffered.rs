@@ -118,7 +118,7 @@ impl<T: BlockingFile> Buffered<T> {
         self.target
     }
 
-    /// Returns `true` if the next read has to wait for a job, or finds what an earlier one left.
+    /// Returns `true` if the next read has to wait for a job, or finds what an earlier job left.
     pub(super) fn is_engaged(&self) -> bool {
         self.job.is_some() || self.is_unwritten || !self.ahead().is_empty()
     }

@@ -4,7 +4,7 @@
 //! calls of such a read. So the caller first asks for what the kernel has without waiting:
 //!
 //! 1. It looks the path up in the kernel's cache of names (`RESOLVE_CACHED`, Linux 5.12), without
-//!    opening the file (`O_PATH`). An open may wait for another program, or tell it something: the
+//!    opening the file (`O_PATH`). An open may wait for another program, or be noticed by it: the
 //!    other end of a FIFO, a device, the server of a file system in user space. So the file must be
 //!    a regular one, on a file system that opens its files in memory.
 //! 2. It opens the file, with the path looked up in the same way. If another file is at the path by
@@ -16,7 +16,7 @@
 //!
 //! # Allowed
 //! Another program may put a FIFO or a device at the path between the two steps. Its open does not
-//! wait, but may tell its other end. Nothing is read from it.
+//! wait, but its other end may notice. Nothing is read from it.
 //!
 //! A program that permits each open (fanotify) delays the worker. So does a file system that writes
 //! the time of the access while its journal is full.

@@ -166,8 +166,8 @@ impl DirEntry {
         placed(run(move || entry.metadata()))
     }
 
-    /// Returns whether the entry is a file, a directory or a symbolic link. Most file systems tell
-    /// it with the name; then this does not wait.
+    /// Returns whether the entry is a file, a directory or a symbolic link. Most file systems
+    /// return the type with the name, and then this does not wait.
     ///
     /// # Errors
     /// Returns the system's error.

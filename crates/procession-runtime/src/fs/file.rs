@@ -113,8 +113,8 @@ impl File {
     /// as a FIFO, loses that data.
     ///
     /// If the future of another operation was abandoned, such as [`sync_all`](Self::sync_all) or
-    /// [`metadata`](Self::metadata), the result is a duplicate of the descriptor, and the first one
-    /// is closed when that operation ends.
+    /// [`metadata`](Self::metadata), the result is a duplicate of the descriptor, and the original
+    /// descriptor is closed when that operation ends.
     ///
     /// # Errors
     /// Returns the error of an earlier write, of moving the position, or of the duplicate. The file
@@ -223,7 +223,7 @@ impl File {
     }
 
     /// Hands a part of `bytes`, at most 2 MiB, to a helper, and returns its length. Waits only for
-    /// the operation before this one; see [Writes](Self#writes).
+    /// the previous operation; see [Writes](Self#writes).
     ///
     /// # Errors
     /// Returns the error of an earlier write, which keeps its data, or an error if the system has

@@ -37,8 +37,8 @@ impl futures_io::AsyncWrite for File {
     }
 }
 
-/// A seek that is polled again with the same position is the same seek, so an abandoned one may be
-/// completed by another one like it.
+/// A seek that is polled again with the same position is the same seek, so an abandoned seek may be
+/// completed by a later seek to that position.
 impl futures_io::AsyncSeek for File {
     fn poll_seek(
         self: Pin<&mut Self>,

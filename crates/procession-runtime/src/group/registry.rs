@@ -22,7 +22,7 @@ use crate::{CallError, Pid, Reply, SendError};
 /// times. The entries of a process are removed when it ends, before others learn of the end. Clones
 /// are handles of the same registry.
 ///
-/// A [name](crate::relations::register) is simpler, if a process needs only one and no value.
+/// A [name](crate::relations::register) is simpler, if a process needs only one name and no value.
 ///
 /// ```
 /// use procession::group::Registry;
@@ -83,7 +83,7 @@ impl<V: Send + Sync + 'static> Registry<V> {
     /// as soon as anybody can know the process. See
     /// [`SpawnOptions::enter`](crate::SpawnOptions::enter).
     ///
-    /// If the process is restarted, the new one gets the same entry with the same value.
+    /// If the process is restarted, the new process gets the same entry with the same value.
     ///
     /// ```
     /// use procession::group::Registry;
@@ -235,7 +235,7 @@ impl<V: Send + Sync + 'static> Registry<V> {
     }
 
     /// Replaces the value of the oldest entry of a process for a key by what `update` returns for
-    /// it. Returns the new value and the old one, or `None` if there is no such entry.
+    /// it. Returns the new value and the old value, or `None` if there is no such entry.
     ///
     /// `update` runs without locks. If another thread replaces the value while `update` runs,
     /// `update` is called again with the new value.

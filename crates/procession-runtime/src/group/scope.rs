@@ -165,8 +165,9 @@ impl<E: Send + 'static> Scope<E> {
     /// });
     /// ```
     ///
-    /// A process that runs in its own turn and waits here may wait for itself: with a limit of 1,
-    /// a process of the scope that starts another one in turn waits until the scope is dropped.
+    /// A process that runs in its own turn and waits here may wait for itself. For example, with a
+    /// limit of 1, a process of the scope that starts another process in turn waits until the scope
+    /// is dropped.
     ///
     /// # Cancellation
     /// If the returned future is dropped before it completes, `future` is dropped, and no process

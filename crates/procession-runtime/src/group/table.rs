@@ -97,7 +97,7 @@ impl<V: Clone> Rows<V> {
         is_heard
     }
 
-    /// Adds a row. Returns `true` if listeners were told, with the list that is out of date.
+    /// Adds a row. Returns `true` if listeners were informed, and the list that is out of date.
     fn insert(&mut self, key: Arc<str>, pid: Pid, value: V) -> (bool, Option<KeyRows<V>>) {
         let number = self.draw();
         let entry = self

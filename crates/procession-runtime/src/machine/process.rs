@@ -153,8 +153,8 @@ pub trait Process: Send + 'static {
         yields: &mut Yields<'_>,
     ) -> Result<Status<Self::Output>, Box<dyn Error + Send + Sync>>;
 
-    /// Returns the state machine that continues in place of this one. It is called once after each
-    /// step that returned [`Status::Become`], and its default returns `None`.
+    /// Returns the state machine that continues in place of this state machine. It is called once
+    /// after each step that returned [`Status::Become`]. By default, returns `None`.
     ///
     /// The events that the step has not taken, the commands that it has yielded and the completions
     /// that are outstanding belong to the successor. If the process has been cancelled, the
@@ -362,8 +362,8 @@ impl Yields<'_> {
         drop(before);
     }
 
-    /// Monitors another process. When that process ends, this one gets an [`Event::Down`]. See
-    /// [`Context::monitor`](crate::Context::monitor).
+    /// Monitors another process. When that process ends, the monitoring process gets an
+    /// [`Event::Down`]. See [`Context::monitor`](crate::Context::monitor).
     pub fn monitor(&mut self, pid: Pid) -> MonitorRef {
         crate::relations::monitors::monitor(self.slot, pid)
     }
@@ -373,7 +373,7 @@ impl Yields<'_> {
         crate::relations::monitors::demonitor(self.slot, monitor)
     }
 
-    /// Links the process and another one. See [`link`](crate::relations::links::link()).
+    /// Links the process and another process. See [`link`](crate::relations::links::link()).
     pub fn link(&mut self, pid: Pid) {
         links::link_to(self.slot, pid);
     }

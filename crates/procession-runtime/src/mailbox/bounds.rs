@@ -13,7 +13,7 @@ pub enum WhenFull {
     Wait,
     /// Drops the new message.
     DropNewest,
-    /// Drops the oldest message, and accepts the new one.
+    /// Drops the oldest message, and accepts the new message.
     DropOldest,
     /// Ends the process with [`Exit::MailboxFull`](crate::Exit::MailboxFull), and returns the
     /// message to the sender.

@@ -94,7 +94,8 @@ impl<M: Send + 'static> Context<M> {
         self.slot.pid()
     }
 
-    /// Returns the PID of the process that spawned this one, if it belongs to the same scheduler.
+    /// Returns the PID of the process that spawned this process, if it belongs to the same
+    /// scheduler.
     pub fn parent(&self) -> Option<Pid> {
         self.slot.parent()
     }
@@ -329,8 +330,8 @@ impl<M: Send + 'static> Context<M> {
     /// a context.
     ///
     /// # Panics
-    /// If it has to wait outside its own process. This process's cancel cannot wake another
-    /// process; that one can [monitor](Self::monitor) this process instead.
+    /// If it has to wait outside its own process, because this process's cancel cannot wake another
+    /// process. The other process can [monitor](Self::monitor) this process instead.
     #[track_caller]
     pub fn cancelled(&self) -> impl Future<Output = ()> {
         crate::scheduler::placed::placed(async move {

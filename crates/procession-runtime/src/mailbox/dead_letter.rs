@@ -69,7 +69,7 @@ pub(crate) fn bury<M: Send + 'static>(
     drop_guarded(message);
 }
 
-/// Like [`bury`], for a message that a process has left and that was kept for the next one.
+/// Like [`bury`], for a message that a process has left and that was kept for the next process.
 pub(crate) fn bury_kept(observer: Option<&Observer>, kept: KeptMessage) {
     let KeptMessage { to, request: _, type_name, mut message } = kept;
     let cause = DeadCause::Ended;

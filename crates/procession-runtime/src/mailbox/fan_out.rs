@@ -21,7 +21,7 @@ use crate::scheduler::current;
 /// The number of messages that are made, sent and announced together.
 const TOGETHER: usize = 64;
 
-/// The number of receivers that the processor fetches while it serves the one before them.
+/// The number of receivers that the processor fetches while it serves an earlier receiver.
 const AHEAD: usize = 8;
 
 /// What became of the messages to many processes.
@@ -44,7 +44,7 @@ impl<M> FannedOut<M> {
 }
 
 /// Sends a message to each receiver, in their order. `make` makes each message. Its argument is
-/// `true` for the last one.
+/// `true` for the last receiver.
 ///
 /// # Panics
 /// Panics if `make` panics. The receivers before have their messages then.

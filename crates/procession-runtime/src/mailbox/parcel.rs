@@ -186,8 +186,8 @@ impl fmt::Debug for dyn Relay {
 /// [`RemoteNode`](crate::relay::RemoteNode).
 pub trait NodeRelay: Relay {
     /// Accepts a signal to a process of the node. It runs on the sender's thread and must not
-    /// block. Signals and messages of one process to another one must arrive in the order in which
-    /// they were accepted.
+    /// block. Signals and messages from one process to another process must arrive in the order in
+    /// which they were accepted.
     ///
     /// A signal cannot be refused. If there is no connection, or if it ends before the other node
     /// has answered, the relay hands the [answer](RemoteSignal::answer) to

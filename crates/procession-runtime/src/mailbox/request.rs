@@ -81,7 +81,7 @@ pub(crate) fn within<R>(request: Option<RequestId>, run: impl FnOnce() -> R) -> 
     run()
 }
 
-/// Sets the request of a process, or of this thread. Returns the one before.
+/// Sets the request of a process, or of this thread. Returns the previous request.
 fn replace(process: Option<&SlotRef>, request: Option<RequestId>) -> Option<RequestId> {
     match process {
         Some(slot) => slot

@@ -48,7 +48,7 @@ fn is_exhausted(error: &io::Error) -> bool {
 }
 
 /// Returns `true` for an error of the connection that would have been accepted (`accept(2)`). That
-/// connection is gone, and the next one may be fine.
+/// connection is gone, and the next connection may be fine.
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

@@ -42,7 +42,7 @@ pub struct ReadHalf<S>(pub(super) S);
 
 /// The write half of a stream; see [`ReadHalf`].
 ///
-/// Dropping this half does not tell the peer that the data has ended. Call
+/// If this half is dropped, the peer does not learn that the data has ended. Call
 /// [`shutdown`](Self::shutdown) for that.
 #[derive(Debug)]
 pub struct WriteHalf<S>(pub(super) S);

@@ -92,9 +92,9 @@ pub(crate) struct Io<T: AsFd> {
 struct Limit {
     /// In nanoseconds. `NEVER` is no timeout.
     timeout: AtomicU64,
-    /// The timer of the operation that is polled through one of the I/O traits, since these traits
-    /// keep no state between polls. If that operation is abandoned, its timer continues for the
-    /// next one.
+    /// The timer of the operation that is polled through one of the I/O traits, because these
+    /// traits keep no state between polls. If that operation is abandoned, its timer continues for
+    /// the next operation.
     running: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
@@ -284,7 +284,7 @@ impl<T: AsFd> Io<T> {
     }
 
     /// Calls until the result is known, or registers the waker and returns `Pending`. After the
-    /// wake-up the caller polls again. Every other operation is built on this one.
+    /// wake-up the caller polls again. Every other operation is built on this method.
     fn poll_as<R>(
         &self,
         side: Side,
@@ -323,7 +323,7 @@ impl<T: AsFd> Io<T> {
     }
 
     /// Polls one operation for the I/O traits, with the timeout of its direction. If several
-    /// callers poll one direction this way, only the last one is woken.
+    /// callers poll one direction this way, only the last caller is woken.
     pub(crate) fn poll<R>(
         &self,
         side: Side,

@@ -64,7 +64,7 @@ pub(crate) fn bind_before(address: SocketAddr) -> io::Result<(StdTcpListener, So
 }
 
 impl SocketOptions {
-    /// Creates options with the system's defaults. The one exception is that listeners reuse
+    /// Creates options with the system's defaults. The only exception is that listeners reuse
     /// addresses; see [`reuse_address`](Self::reuse_address).
     pub fn new() -> Self {
         Self::default()

@@ -1,11 +1,11 @@
 //! `poll` over several descriptors, in blocking style.
 //!
 //! A coroutine that has to wait creates an `epoll` descriptor for the duration of the call. It adds
-//! the descriptors it asks about to that one, and registers only that one with its scheduler. The
-//! descriptors therefore keep their mode and their registrations, and other callers may ask about
-//! them at the same time. Each time the `epoll` descriptor becomes readable, the coroutine asks the
-//! kernel again with `poll` and returns its answer. The flags and the count are thus the system's
-//! by construction.
+//! the descriptors that it asks about to the `epoll` descriptor, and registers only the `epoll`
+//! descriptor with its scheduler. The descriptors therefore keep their mode and their
+//! registrations, and other callers may ask about them at the same time. Each time the `epoll`
+//! descriptor becomes readable, the coroutine asks the kernel again with `poll` and returns its
+//! answer. The flags and the count are thus the system's by construction.
 //!
 //! # Rejected
 //! - Registering each descriptor with the scheduler's own poller. It refuses a descriptor that it

@@ -188,7 +188,7 @@ pub(super) fn receive(
     }))
 }
 
-/// The socket that holds the options of a connection: the connection itself, or another one.
+/// The socket that holds the options of a connection: the connection itself, or another socket.
 pub(super) enum OptionSocket<'a> {
     Own(&'a StdTcpStream),
     Other(Arc<StdTcpStream>),

@@ -304,7 +304,7 @@ macro_rules! stream_methods {
 
             /// Polls a read, for futures that are written by hand and for state machines.
             ///
-            /// If several callers poll one direction of a socket this way, only the last one is
+            /// If several callers poll one direction of a socket this way, only the last caller is
             /// woken.
             ///
             /// The read timeout starts at the first poll that returns `Pending` and ends with the

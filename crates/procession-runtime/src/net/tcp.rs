@@ -69,7 +69,7 @@ impl TcpListener {
     ///
     /// # Errors
     /// Returns the system's error of the listener. If a connection is gone before it is accepted,
-    /// that is no error; the method waits for the next one.
+    /// that is no error; the method waits for the next connection.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no connection is lost.
@@ -125,7 +125,7 @@ socket_methods!(TcpListener);
 
 /// A TCP connection.
 ///
-/// All methods take `&self`, so one process can read while another one writes. The stream and
+/// All methods take `&self`, so one process can read while another process writes. The stream and
 /// references to it implement the I/O traits of `futures-io`. The feature `tokio-io` adds the
 /// traits of tokio, and the feature `hyper` adds the traits of hyper. In coroutines and on plain
 /// threads, use [`std::io::Read`] and [`std::io::Write`].

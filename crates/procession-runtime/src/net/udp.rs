@@ -16,7 +16,7 @@ use super::stream::std_conversions;
 
 /// A socket for UDP datagrams.
 ///
-/// All methods take `&self`, so one process can receive while another one sends.
+/// All methods take `&self`, so one process can receive while another process sends.
 ///
 /// ```
 /// use procession::net::UdpSocket;

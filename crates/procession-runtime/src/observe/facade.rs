@@ -20,7 +20,7 @@ use crate::scheduler::shared::Shared;
 /// of the repository lists. Each metric has the name of its samples: the name of a counter ends in
 /// `_total`, and the name of an info, which is a gauge of 1, ends in `_info`. The times of a
 /// histogram are recorded with the bounds of its buckets as their values, from 16 us to 17 s, each
-/// twice the one before. So a quantile is at most twice as large as the true value.
+/// twice the previous bound. So a quantile is at most twice as large as the true value.
 ///
 /// Nothing is recorded between two calls of [`publish`](Self::publish). Call it as often as the
 /// exporter is read, for example every ten seconds. One call reads all processes once, which takes

@@ -44,7 +44,7 @@ impl fmt::Display for ProcessState {
 }
 
 impl From<ProcessPhase> for ProcessState {
-    /// A process in its step is taken for ready, since its word does not tell.
+    /// A process in its step is taken for ready, because its word does not show the step.
     fn from(phase: ProcessPhase) -> Self {
         match phase {
             ProcessPhase::Active => Self::Ready,

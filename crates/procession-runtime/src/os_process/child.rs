@@ -21,7 +21,7 @@ use crate::time::sleep;
 ///
 /// Its pipes belong to the scheduler on which it was started, as a
 /// [socket](crate::net#which-scheduler-a-socket-belongs-to) does. [`wait`](Self::wait) works on any
-/// scheduler. If the one of the start has ended, a helper thread waits.
+/// scheduler. If the scheduler of the start has ended, a helper thread waits.
 #[derive(Debug)]
 pub struct Child {
     /// The writing end of its standard input, if that is a pipe. Drop it, or close it, so that the

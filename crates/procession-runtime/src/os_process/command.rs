@@ -126,7 +126,7 @@ impl Command {
         self
     }
 
-    /// Sets the process group. 0 makes a new one, with the PID of the process. Signals of the
+    /// Sets the process group. 0 makes a new group, with the PID of the process. Signals of the
     /// terminal, such as Ctrl-C, go to one group. Default: the group of this program.
     pub fn process_group(&mut self, group: i32) -> &mut Self {
         self.std.process_group(group);

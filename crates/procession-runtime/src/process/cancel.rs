@@ -9,8 +9,8 @@ use crate::process::slot::Slot;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::{budget, current};
 
-/// Polls for the cancel of `slot`, which runs on this thread. A terminated process is never told:
-/// it ends after the step, with the reason that it was given.
+/// Polls for the cancel of `slot`, which runs on this thread. A terminated process never sees a
+/// cancel: it ends after the step, with the reason that was set for it.
 pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
     if slot.state.see().may_end_itself() {
         return Poll::Ready(());
@@ -52,7 +52,7 @@ fn is_cancelled() -> bool {
 /// ```
 ///
 /// # Panics
-/// Panics if it has to wait in another process than the one in which it was first polled.
+/// Panics if it has to wait in another process than the process in which it was first polled.
 #[track_caller]
 pub fn cancelled() -> impl Future<Output = ()> {
     crate::scheduler::placed::placed(async move {

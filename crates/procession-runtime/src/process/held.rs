@@ -8,7 +8,7 @@
 //!
 //! ## States
 //! The report of a process that may be heard is *held* in its slot, under a lock. It is `Unsettled`
-//! until the end of the process has told its monitors and links, and `Settled` from then on.
+//! until the end of the process has notified its monitors and links, and `Settled` from then on.
 //! `HandleGone` is `Unsettled` without a handle.
 //!
 //! The report of a supervised process is *owed* by its supervisor instead (`report/owed.rs`), which

@@ -82,7 +82,7 @@ impl Newborn {
     }
 
     /// Stores the body, and drops the pins that were not taken. Returns the share of the handle and
-    /// the one queue entry.
+    /// the only queue entry.
     // Inlined like `SpawnOptions::start_body`.
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn install(self, body: Box<dyn Body>) -> (HandleShare, Ready) {

@@ -114,9 +114,9 @@ impl Residence {
 }
 
 /// Returns another seat on which to begin a coroutine, if one seat has far fewer coroutines than
-/// this one. It is drawn at random from the eligible seats, which is enough to keep all seats near
-/// the mean. A thread that replaces blocked threads will leave again, so it begins a coroutine only
-/// if all other threads block.
+/// the seat of this thread. It is drawn at random from the eligible seats, which is enough to keep
+/// all seats near the mean. A thread that replaces blocked threads will leave again, so it begins a
+/// coroutine only if all other threads block.
 fn seat_for_coroutine(local: &LocalWorker) -> Option<SeatId> {
     let shared = &*local.shared;
     let first = shared.seats.first();

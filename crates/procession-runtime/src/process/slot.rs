@@ -295,8 +295,8 @@ impl Slot {
         self.location.with(|location| unsafe { *location })
     }
 
-    /// Returns the slot and generation of the process that spawned this one, if it belongs to the
-    /// same scheduler.
+    /// Returns the slot and generation of the process that spawned this process, if it belongs to
+    /// the same scheduler.
     pub(crate) fn parent_in_table(&self) -> Option<Parent> {
         // SAFETY: [pinned]
         self.parent.with(|parent| unsafe { *parent })
@@ -352,8 +352,8 @@ impl Slot {
         }
     }
 
-    /// Returns the bounded mailbox. It returns no variant, so that callers of `mailbox` know which
-    /// one it is.
+    /// Returns the bounded mailbox. It returns no variant, because callers of `mailbox` know the
+    /// variant.
     #[cold]
     fn bounded_mailbox<M: Send + 'static>(&self) -> &BoundedMailbox<M> {
         let ring = self.extra().and_then(|extra| extra.bounded.as_ref()?.downcast_ref());
@@ -554,7 +554,7 @@ impl WaitPlace {
 #[repr(transparent)]
 pub(crate) struct SlotRef(pub(crate) NonNull<Slot>);
 
-/// The one queue entry of a ready process. The worker that takes it out of a run queue runs the
+/// The only queue entry of a ready process. The worker that takes it out of a run queue runs the
 /// process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready(pub(crate) NonNull<Slot>);

@@ -119,8 +119,8 @@ impl Table {
         free.fresh = count;
     }
 
-    /// Returns slots to the free list. With the last one, it returns the reference that kept the
-    /// scheduler, to be dropped when nothing refers to the scheduler.
+    /// Returns slots to the free list. If no slot is out any more, also returns the reference that
+    /// kept the scheduler, to be dropped when nothing refers to the scheduler.
     #[must_use]
     pub(crate) fn return_free(
         &self,

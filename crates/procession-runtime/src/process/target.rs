@@ -1,12 +1,12 @@
-//! The process that another one waits for.
+//! The process that another process waits for.
 
 use std::num::NonZeroU32;
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
-/// The process that another one waits for: its slot and generation, in the same scheduler. It keeps
-/// nothing alive, and is only shown.
+/// The process that another process waits for: its slot and generation, in the same scheduler. It
+/// keeps nothing alive, and is only shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitTarget(u64);
 
@@ -39,8 +39,8 @@ impl WaitTarget {
 pub(crate) struct LastTarget(AtomicU64);
 
 impl LastTarget {
-    /// Sets the last process, and returns the one before. If that has not gone yet, it has the lock
-    /// or is the next before this one.
+    /// Sets the last process, and returns the previous one. If that process has not gone yet, it
+    /// holds the lock or waits directly before the new process.
     pub(crate) fn replace(&self, target: WaitTarget) -> WaitTarget {
         // Relaxed: the value is only shown.
         WaitTarget(self.0.swap(target.0, Relaxed))

@@ -91,7 +91,7 @@ impl Dumps {
         shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
     }
 
-    /// Begins a dump, unless the last one began less than `apart` ago.
+    /// Begins a dump, unless the previous dump began less than `apart` ago.
     pub(crate) fn begin(&self, now: u64, apart: u64) -> bool {
         let mut state = self.state.lock();
         if state.is_writing || state.last.is_some_and(|last| now.saturating_sub(last) < apart) {

@@ -93,7 +93,7 @@ fn of_window(recording: &Recording, from: u64, to: u64) -> Lanes {
     Lanes { from, to, places, workers }
 }
 
-/// Returns the steps of a worker. A step lasts until the next one, or until the worker searches or
+/// Returns the steps of a worker. A step lasts until the next step, or until the worker searches or
 /// parks.
 fn steps(moments: &[timeline::Moment], from: u64, to: u64) -> Vec<LaneStep> {
     let mut steps = Vec::new();

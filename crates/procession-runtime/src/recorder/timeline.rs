@@ -11,7 +11,7 @@ pub(crate) struct Moment {
     /// In nanoseconds of the scheduler's clock.
     pub(crate) at: u64,
     pub(crate) word: EventWord,
-    /// Set if events were lost before this one.
+    /// Set if events were lost immediately before this moment.
     pub(crate) follows_gap: bool,
 }
 

@@ -43,7 +43,7 @@ pub struct TraceEvent {
     pub worker: Option<u32>,
     /// The time, which may be interpolated.
     pub at: Instant,
-    /// `true` if the worker has lost events immediately before this one.
+    /// `true` if the worker has lost events immediately before this event.
     pub follows_gap: bool,
     /// What happened.
     pub kind: TraceEventKind,
@@ -58,8 +58,8 @@ pub enum TraceEventKind {
     /// A step of this process began. It lasted until the next event of the worker that is a step, a
     /// search or a park.
     Step(Pid),
-    /// The running step, or the last one, made this process ready. Between two steps, a timer or a
-    /// descriptor did.
+    /// The running step, or else the last step, made this process ready. Between two steps, a timer
+    /// or a descriptor did.
     Woke(Pid),
     /// The running step started this process.
     Spawned(Pid),
@@ -244,9 +244,9 @@ impl Scheduler {
     /// it.
     ///
     /// During the window, each event carries its time. This costs 10 to 40 ns for each event where
-    /// the processor has an invariant counter, and about twice as much elsewhere. At most half
-    /// a million events are kept. If there are more, or more than this thread can copy, events are
-    /// missing, and the first one after a gap [says so](TraceEvent::follows_gap).
+    /// the processor has an invariant counter, and about twice as much elsewhere. At most half a
+    /// million events are kept. If there are more, or more than this thread can copy, events are
+    /// missing, and the first event after a gap [says so](TraceEvent::follows_gap).
     ///
     /// # Errors
     /// [`TraceError`]: there is no recorder, another call traces this scheduler, or the window

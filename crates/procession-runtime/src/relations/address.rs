@@ -7,7 +7,7 @@ use crate::relations::signal::MonitorRef;
 use crate::scheduler::budget;
 
 impl<M: Send + 'static> Address<M> {
-    /// Makes the process of this address monitor another one: it receives one
+    /// Makes the process of this address monitor another process: it receives one
     /// [`Event::Down`](crate::Event::Down) when that process ends, as if it had called
     /// [`Context::monitor`](crate::Context::monitor).
     ///

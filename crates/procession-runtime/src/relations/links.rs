@@ -55,7 +55,7 @@ pub(super) fn leave(
 
 /// Leaves an entry with the process itself. Returns `true` if the process has ended. Its code can
 /// still run then, in wakers or in the `Drop` of a result that is never taken. The end has already
-/// settled the other entries, so the caller settles this one.
+/// settled the other entries, so the caller settles this entry.
 #[must_use]
 pub(super) fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool {
     with(slot, enter);
@@ -167,8 +167,8 @@ pub(crate) fn link_to(own: &Slot, other: Pid) {
     }
 }
 
-/// Ends the link that an ended process makes to another one. For the other process, `own` does not
-/// exist.
+/// Ends the link that an ended process makes to another process. For the other process, `own` does
+/// not exist.
 #[cold]
 fn link_too_late(own: &Slot, peer: &Slot) {
     deliver(peer, Some(own.pid()), Exit::NoProcess, Cause::Link);
@@ -416,8 +416,8 @@ pub(crate) fn dooms_itself(slot: &Slot) -> bool {
     with_any(slot, |relations| relations.dooms_itself) == Some(true)
 }
 
-/// Sets the exit that a process will end with. Returns `false` if there was a reason to end before:
-/// the first one decides, and a kill leaves none here.
+/// Sets the exit that a process will end with. Returns `false` if there was a reason to end before,
+/// because the first reason decides. A kill leaves no reason here.
 fn doom_to(slot: &Slot, relations: &mut Relations, exit: Exit) -> bool {
     let is_first = !slot.state.see().is_terminated() && relations.doom.is_none();
     if is_first {
@@ -473,8 +473,8 @@ fn release_names(slot: &Slot) {
     memberships.forget(slot.pid());
 }
 
-/// Returns `true` if another process will receive the end of this one as an event: because it
-/// monitors this one, or is linked to it and traps exits. The supervisor does not count.
+/// Returns `true` if another process will receive the end of this process as an event, because it
+/// monitors this process, or is linked to it and traps exits. The supervisor does not count.
 pub(crate) fn is_heard(slot: &Slot) -> bool {
     let (is_watched, peers) = with_any(slot, |relations| {
         let counts = |pid: Pid| Some(pid) != relations.supervisor;
@@ -533,7 +533,7 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) -> bool {
     was_heard
 }
 
-/// Links the running process and another one.
+/// Links the running process and another process.
 ///
 /// When either ends with an exit other than [`Exit::Normal`], the other ends as well, unless it
 /// traps exits ([`Context::trap_exits`](crate::Context::trap_exits)). If the two are linked
@@ -561,8 +561,8 @@ pub fn link(pid: Pid) -> bool {
     current::current().map(|own| link_to(&own, pid)).is_some()
 }
 
-/// Removes the link between the running process and another one, if there is one. Returns `false`
-/// if no process runs on this thread.
+/// Removes the link between the running process and another process, if there is one. Returns
+/// `false` if no process runs on this thread.
 pub fn unlink(pid: Pid) -> bool {
     crate::scheduler::budget::spend();
     current::current().map(|own| unlink_from(&own, pid)).is_some()

@@ -167,9 +167,9 @@ impl RemoteSignal {
         *to
     }
 
-    /// Returns the signal that answers this one if the process that it is for does not exist, or
-    /// cannot be reached: an `Exit` for a `Link`, a `Down` for a `Monitor`, and an `UnlinkAck` for
-    /// an `Unlink`. Other signals have no answer.
+    /// Returns the answer to this signal for the case that its process does not exist, or cannot be
+    /// reached: an `Exit` for a `Link`, a `Down` for a `Monitor`, and an `UnlinkAck` for an
+    /// `Unlink`. Other signals have no answer.
     pub fn answer(&self, exit: Exit) -> Option<Self> {
         match *self {
             Self::Link { from, to } => Some(Self::Exit { from: to, to: from, exit }),

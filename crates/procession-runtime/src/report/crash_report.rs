@@ -61,7 +61,7 @@ pub enum SupervisorAnswer {
     /// It restarts the child.
     #[non_exhaustive]
     Restarts {
-        /// Number of restarts within the period, with this one.
+        /// Number of restarts within the period, including this restart.
         restart: u32,
         /// The restarts that are tolerated within any period.
         intensity: u32,

@@ -45,7 +45,7 @@ pub enum SupervisorEvent {
     Restarts {
         /// The failure that the restart follows.
         failure: ChildFailure,
-        /// Number of restarts within the last `period`, with this one.
+        /// Number of restarts within the last `period`, including this restart.
         restart: u32,
         /// The restarts that are tolerated within any `period`.
         intensity: u32,

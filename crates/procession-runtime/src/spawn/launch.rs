@@ -135,7 +135,7 @@ impl SpawnOptions {
 }
 
 impl Rest {
-    /// Checks the options, finds the running process if the new one is to be related to it, and
+    /// Checks the options, finds the running process if the new process is to be related to it, and
     /// returns the fields that few processes need.
     #[cold]
     fn prepare(
@@ -184,7 +184,7 @@ impl Rest {
         self.known.announce(shared, newborn.pid())
     }
 
-    /// Relates the running process to the new one, which is not queued yet.
+    /// Relates the running process to the new process, which is not queued yet.
     #[cold]
     fn relate(self, newborn: &Slot) -> Option<MonitorRef> {
         let own = self.own?;

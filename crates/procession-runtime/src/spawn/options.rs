@@ -49,7 +49,7 @@ pub(super) struct Rest {
     pub(super) reporting: Option<Reporting>,
     /// The reported place of the spawn, if it is not the caller's.
     pub(super) location: Option<&'static Location<'static>>,
-    /// The running process, if the new one is to be related to it. Set when the options are
+    /// The running process, if the new process is to be related to it. Set when the options are
     /// checked.
     pub(super) own: Option<SlotRef>,
 }
@@ -81,8 +81,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Binds the process to one worker, counted from 0. No other worker ever runs it, even if that
-    /// one is busy or blocked.
+    /// Binds the process to one worker, counted from 0. No other worker ever runs the process, even
+    /// while its worker is busy or blocked.
     pub fn affinity(mut self, worker: u32) -> Self {
         self.rest().affinity = Some(worker);
         self
@@ -103,15 +103,16 @@ impl SpawnOptions {
         Some(self.rest.as_ref()?.mailbox.as_ref()?.0)
     }
 
-    /// Links the new process and the running one before the new one runs (`spawn_link` in Erlang).
-    /// See [`link`](crate::relations::links::link()).
+    /// Links the new process and the running process before the new process runs (`spawn_link` in
+    /// Erlang). See [`link`](crate::relations::links::link()).
     pub fn link(mut self) -> Self {
         self.rest().link = true;
         self
     }
 
-    /// Makes the running process monitor the new one before that runs (`spawn_monitor` in Erlang).
-    /// [`JoinHandle::monitor_ref`] returns the reference. See [`Context::monitor`].
+    /// Makes the running process monitor the new process before the new process runs
+    /// (`spawn_monitor` in Erlang). [`JoinHandle::monitor_ref`] returns the reference. See
+    /// [`Context::monitor`].
     pub fn monitor(mut self) -> Self {
         self.rest().monitor = true;
         self
@@ -179,7 +180,7 @@ impl SpawnOptions {
         self
     }
 
-    /// Makes the running process stop the new one when the scheduler shuts down.
+    /// Makes the running process stop the new process when the scheduler shuts down.
     pub(crate) fn supervised(mut self) -> Self {
         self.rest().supervised = true;
         self

@@ -54,7 +54,7 @@ macro_rules! output {
 
         impl $Output {
             /// Hands a part of `bytes`, at most 2 MiB, to a helper, and returns its length. Waits
-            /// only for the write before this one.
+            /// only for the previous write.
             ///
             /// # Errors
             /// Returns the error of an earlier write through this handle, or an error if the system

@@ -152,8 +152,8 @@ impl Supervisor {
     }
 
     /// Keeps a value until this description and its copies are dropped. A supervisor has its
-    /// description until it has ended, and longer if it is the child of another one, which may
-    /// restart it. So the value may be a permit that counts supervisors.
+    /// description until it has ended, and longer if it is the child of another supervisor, which
+    /// may restart it. So the value may be a permit that counts supervisors.
     pub fn keep(mut self, value: impl Any + Send + Sync) -> Self {
         self.kept.push(Arc::new(value));
         self

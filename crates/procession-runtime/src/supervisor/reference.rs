@@ -39,8 +39,8 @@ impl SupervisorRef {
     }
 
     /// Returns the supervisor that has a [name](ChildSpec::name) now, in the scheduler of the
-    /// calling process or thread. If that supervisor is restarted, the new one has the name, so
-    /// look it up again.
+    /// calling process or thread. If that supervisor is restarted, the new supervisor has the name,
+    /// so look it up again.
     ///
     /// ```
     /// use procession::supervisor::{ChildSpec, Supervisor, SupervisorRef};

@@ -62,7 +62,7 @@ pub(super) struct Child {
     /// the process ends before it has an address.
     pub(super) process: Option<SlotRef>,
     pub(super) stopped: Vec<Asked<()>>,
-    /// Keeps the messages that a process of the child leaves, for the next one.
+    /// Keeps the messages that a process of the child leaves, for the next process.
     pub(super) kept: Option<Arc<KeptMailbox>>,
 }
 

@@ -3,7 +3,7 @@
 //! The channel keeps the last messages, up to its capacity, until all receivers have received them.
 //! A sender never waits. If there is no room, the oldest message makes room. A receiver that had
 //! not received it *lags*: its next receive returns [`RecvError::Lagged`] with the number of
-//! messages that it has missed, and the one after that returns the oldest message that is left.
+//! messages that it has missed, and the receive after that returns the oldest message that is left.
 //!
 //! ```
 //! use procession::sync::broadcast::{self, RecvError};

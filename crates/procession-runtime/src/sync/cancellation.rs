@@ -1,4 +1,4 @@
-//! Tokens that tell of a cancel.
+//! Tokens that carry a cancel to code that may stop.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -45,8 +45,8 @@ impl CancellationToken {
         Self(Arc::new(TokenNode::new(None, false)))
     }
 
-    /// Creates a token that is cancelled with this one. A cancel of the child does not reach this
-    /// token. The child of a cancelled token is cancelled.
+    /// Creates a token that is cancelled when this token is cancelled. A cancel of the child does
+    /// not reach this token. The child of a cancelled token is cancelled.
     pub fn child_token(&self) -> Self {
         Self(self.0.child())
     }

@@ -1,4 +1,4 @@
-//! A mutex: a value behind the one permit of a semaphore.
+//! A mutex: a value behind a semaphore with one permit.
 //!
 //! ## Invariants
 //! - `[exclusive]` A guard holds the only permit of its mutex. While it exists, no other guard

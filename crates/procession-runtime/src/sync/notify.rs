@@ -19,7 +19,7 @@ use crate::scheduler::current;
 /// Notifies one waiter or all waiters. It carries no data.
 ///
 /// A notification of one waiter is not lost if none waits: it is stored as a *permit* for the next
-/// one. At most one permit is stored. A notification of all waiters is not stored.
+/// waiter. At most one permit is stored. A notification of all waiters is not stored.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -13,8 +13,8 @@
 //! });
 //! ```
 //!
-//! A process that asks another one for an answer need not make a channel:
-//! [`Address::call`](crate::Address::call) does it, and also ends if the other process does.
+//! A process that asks another process for an answer need not make a channel:
+//! [`Address::call`](crate::Address::call) does so, and also ends if the other process ends.
 
 use std::error::Error;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! A value that many watch: receivers see the latest value, and can wait for the next change.
 //!
 //! Only the latest value is kept. A receiver that is slow misses the values in between, and never
-//! the last one. For every value, use a [`broadcast`](crate::sync::broadcast) channel.
+//! the last value. For every value, use a [`broadcast`](crate::sync::broadcast) channel.
 //!
 //! ```
 //! use procession::sync::watch;
@@ -29,8 +29,8 @@
 //! each `Ref` short, and do not change the value while this thread holds one, which waits forever.
 //! A `Ref` cannot be held across an `.await` in a process that moves between threads.
 //!
-//! Do not hold two of one watch at a time on one thread either, because readers wait behind a
-//! sender that waits. To compare two values, copy the first one. This is a deadlock:
+//! Do not hold two `Ref`s of one watch at a time on one thread either, because readers wait behind
+//! a sender that waits. To compare two values, copy the first value. This is a deadlock:
 //!
 //! ```text
 //! one thread                       another thread
@@ -174,7 +174,7 @@ impl<T> Sender<T> {
         is_modified
     }
 
-    /// Returns a reference to the value. Hold no other one of this watch; see *Blocking* in the
+    /// Returns a reference to the value. Hold no other `Ref` of this watch; see *Blocking* in the
     /// [module](self).
     pub fn borrow(&self) -> Ref<'_, T> {
         let seen = self.watched.core.version();
@@ -260,14 +260,14 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Returns a reference to the value, without marking it as seen. Hold no other one of this
+    /// Returns a reference to the value, without marking it as seen. Hold no other `Ref` of this
     /// watch; see *Blocking* in the [module](self).
     pub fn borrow(&self) -> Ref<'_, T> {
         self.watched.borrow(self.seen).0
     }
 
-    /// Returns a reference to the value, and marks it as seen. Hold no other one of this watch; see
-    /// *Blocking* in the [module](self).
+    /// Returns a reference to the value, and marks it as seen. Hold no other `Ref` of this watch;
+    /// see *Blocking* in the [module](self).
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         let (value, version) = self.watched.borrow(self.seen);
         self.seen = version;

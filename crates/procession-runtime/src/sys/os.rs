@@ -80,7 +80,7 @@ pub trait Os: Send + Sync + fmt::Debug {
     /// Waits like [`park`](Self::park), but also until the source has events.
     fn park_in_kernel(&self, source: &Arc<dyn WaitSource>, deadline: u64);
 
-    /// Ends the wait of a thread, or the next one if the thread does not wait.
+    /// Ends the wait of a thread, or its next wait if the thread does not wait.
     fn unpark(&self, thread: u32);
 
     /// Another thread may run here.
@@ -153,7 +153,7 @@ pub trait Os: Send + Sync + fmt::Debug {
         true
     }
 
-    /// Returns `true` if the monitor with this number has told its process of an end.
+    /// Returns `true` if the monitor with this number has notified its process of an end.
     fn has_told(&self, _monitor: u64) -> bool {
         true
     }

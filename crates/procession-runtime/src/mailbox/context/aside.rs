@@ -40,7 +40,8 @@ impl<M> Aside<M> {
 }
 
 /// The events that came after a monitor was made while the mailbox was long. `Context::taken` is
-/// older. The answer of this monitor, or of a later one, can only be here or still in the queue.
+/// older. The answer of this monitor, or of a later monitor, can only be here or still in the
+/// queue.
 pub(super) struct Mark<M> {
     pub(super) since: MonitorRef,
     /// Set if the process no longer waits for the answer of that monitor. The next monitor may then

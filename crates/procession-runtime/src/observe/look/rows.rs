@@ -100,8 +100,8 @@ fn waits_for_itself(first: &Slot) -> bool {
     false
 }
 
-/// Returns the process that another one waits for, if it waits and only for that, a timeout or a
-/// cancel.
+/// Returns the process that another process waits for, if that process waits only for it, a timeout
+/// or a cancel.
 fn stuck_behind(slot: &Slot) -> Option<Pid> {
     let is_stuck = slot.state.see().phase() == ProcessPhase::Blocked
         && slot.waiting.get().shown().only(Waiting::FOR_ANOTHER.or_end());
