@@ -64,8 +64,8 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
     /// Pushes an item at the newest end.
     ///
     /// # Errors
-    /// If there is no room, the item is returned in [`Full`]. While a thief copies its half, the
-    /// slots of that half, and of everything newer, stay occupied.
+    /// If there is no room, returns the item in [`Full`]. While a thief copies its half, the slots
+    /// of that half, and of everything newer, stay occupied.
     #[inline]
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
         self.0.push(item)

@@ -485,8 +485,8 @@ impl<M, S, const MUTATION: u8> Stack<M, S, MUTATION> {
             return empty;
         }
         while seen.is(0) {
-            // Ordering: Relaxed, since nothing is published through `ARMED`. The pusher that
-            // replaces it wakes the consumer through a word of the consumer's own.
+            // Ordering: Relaxed, because nothing is published through `ARMED`. The pusher that
+            // replaces it wakes the consumer through the consumer's own word.
             match self.swap_if(seen, seen.with(ARMED), Relaxed) {
                 Ok(()) => return true,
                 Err(now) => seen = now,
@@ -601,7 +601,7 @@ impl<M, S> EventQueue<M, S> {
     /// caller must wake the consumer.
     ///
     /// # Errors
-    /// If the queue is closed, the message is returned in [`Closed`].
+    /// If the queue is closed, returns the message in [`Closed`].
     #[inline]
     pub fn push(&self, message: M) -> Result<Pushed, Closed<M>> {
         self.0.push(message)
@@ -622,7 +622,7 @@ impl<M, S> EventQueue<M, S> {
     /// ```
     ///
     /// # Errors
-    /// If the queue is closed, the message is returned in [`Closed`].
+    /// If the queue is closed, returns the message in [`Closed`].
     #[inline]
     pub fn push_in(&self, nodes: &mut SharedNodes<M>, message: M) -> Result<Pushed, Closed<M>> {
         self.0.push_in(nodes, message)
@@ -631,7 +631,7 @@ impl<M, S> EventQueue<M, S> {
     /// Pushes an item of the system, otherwise like [`push`](Self::push).
     ///
     /// # Errors
-    /// If the queue is closed, the entry is returned in [`Closed`].
+    /// If the queue is closed, returns the entry in [`Closed`].
     pub fn push_system(&self, entry: Entry<S>) -> Result<Pushed, Closed<Entry<S>>> {
         self.0.push_system(entry)
     }
@@ -650,14 +650,14 @@ impl<M, S> EventQueue<M, S> {
     /// ```
     ///
     /// # Errors
-    /// If the queue is closed, the message is returned in [`Closed`].
+    /// If the queue is closed, returns the message in [`Closed`].
     pub fn push_headed(&self, header: S, message: M) -> Result<Pushed, Closed<M>> {
         self.0.push_headed(header, message)
     }
 
     /// Returns a number that [`set_owned`](Self::set_owned) has stored, or 0.
     ///
-    /// The number has no meaning for the queue. It lies in bytes that the alignment of the queue
+    /// The number has no meaning for the queue. It is in bytes that the alignment of the queue
     /// leaves over, so that an owner with many queues can store it at no cost.
     pub fn owned(&self) -> u32 {
         // Relaxed: the number stands for itself.

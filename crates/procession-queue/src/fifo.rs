@@ -55,7 +55,7 @@ impl<T, const CAPACITY: usize> Owner<T, CAPACITY> {
     /// Pushes an item at the newest end.
     ///
     /// # Errors
-    /// If there is no room, the item is returned in [`Full`], as described for
+    /// If there is no room, returns the item in [`Full`], as described for
     /// [`deque::Owner::push`](crate::deque::Owner::push).
     #[inline]
     pub fn push(&self, item: T) -> Result<(), Full<T>> {

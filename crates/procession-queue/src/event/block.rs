@@ -228,7 +228,7 @@ pub struct SharedNodes<M> {
     /// The next node of the present block, if any of its nodes is unused.
     next: *mut Node<M>,
     unused: u32,
-    /// The number of messages that are still to come.
+    /// The number of messages that have no node yet.
     expected: usize,
     messages: PhantomData<M>,
 }
