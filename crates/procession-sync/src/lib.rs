@@ -96,8 +96,8 @@ pub mod thread {
     };
 }
 
-/// Std's primitives also where others take their place: for what runs a simulation, which is not to
-/// simulate itself.
+/// Std's primitives, even in builds where others take their place. A simulation itself uses them,
+/// because it must not simulate itself.
 #[cfg(not(procession_loom))]
 pub mod host {
     pub use crate::mutex::{Condvar, Mutex};

@@ -91,7 +91,8 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Like [`wait`](Self::wait), but for at most `timeout`. Returns `true` if it is over.
+    /// Like [`wait`](Self::wait), but waits for at most `timeout`. Returns `true` if the timeout is
+    /// over.
     #[cfg(not(procession_loom))]
     pub fn wait_timeout<'a, T>(
         &self,

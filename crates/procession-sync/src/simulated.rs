@@ -7,9 +7,9 @@
 //! same in this build as in any other.
 //!
 //! # Stores
-//! An atomic always contains the value that was stored last, also while the machine keeps the store
-//! from other threads. The machine remembers what these see instead. So nothing is ever written
-//! later, in memory that may be free by then, and an atomic that outlives its run is complete.
+//! An atomic always contains the value that was stored last, even while the machine hides the store
+//! from other threads. The machine remembers what these threads see instead. So no store is written
+//! later, into memory that may be free by then, and an atomic that outlives its run is complete.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -52,9 +52,9 @@ pub trait Machine: Send + Sync {
     /// Notes a store of `value`. `before` is the content of the atomic until now.
     fn store(&self, address: usize, before: u64, value: u64);
 
-    /// Makes the stores of the calling thread visible, and begins a read-modify-write. Returns the
-    /// value that the atomic is to contain before it, if it does not. The caller then says what it
-    /// contains afterwards ([`written`](Self::written)).
+    /// Makes the stores of the calling thread visible, and begins a read-modify-write. If the
+    /// atomic does not contain the visible value, returns that value, and the caller first stores
+    /// it. The caller then reports the new value ([`written`](Self::written)).
     fn settle(&self, address: usize) -> Option<u64>;
 
     /// Ends a read-modify-write.
@@ -66,9 +66,9 @@ pub trait Machine: Send + Sync {
     /// Makes the stores of all threads visible.
     fn heavy_fence(&self);
 
-    /// An atomic is dropped. Stores of other threads to it that are not visible yet are of no
-    /// consequence. A correct program has made sure that they are made, but in ways that this
-    /// machine may not see, such as the reference count of an `Arc`.
+    /// An atomic is dropped. Stores of other threads to it that are not visible yet no longer
+    /// matter. A correct program has waited for these stores, but in ways that this machine may not
+    /// see, such as the reference count of an `Arc`.
     fn forget(&self, address: usize);
 
     /// Waits until no thread of the machine has the lock, and takes it.

@@ -149,7 +149,8 @@ impl Condvar {
         self.wait_for(guard, None).0
     }
 
-    /// Like [`wait`](Self::wait), but for at most `timeout`. Returns `true` if it is over.
+    /// Like [`wait`](Self::wait), but waits for at most `timeout`. Returns `true` if the timeout is
+    /// over.
     #[track_caller]
     pub fn wait_timeout<'a, T>(
         &self,
