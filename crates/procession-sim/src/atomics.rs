@@ -73,7 +73,7 @@ impl Check {
     /// Runs a program of threads, without a scheduler, like [`try_run`](Self::try_run).
     ///
     /// # Errors
-    /// The report of a failure.
+    /// Returns the report of a failure.
     pub fn try_threads<F>(self, program: F) -> Result<Outcome, String>
     where
         F: Fn(&Threads<'_>) + Send + Sync + 'static,
@@ -84,7 +84,7 @@ impl Check {
     /// Runs a program of threads, without a scheduler, in all schedules of the bound.
     ///
     /// # Errors
-    /// The report of a failure.
+    /// Returns the report of a failure.
     pub fn try_all_of_threads<F>(self, bound: Bound, program: F) -> Result<Searched, String>
     where
         F: Fn(&Threads<'_>) + Send + Sync + 'static,
@@ -96,7 +96,7 @@ impl Check {
     /// workers and without faults. The scheduler starts and ends as usual.
     ///
     /// # Errors
-    /// The report of a failure.
+    /// Returns the report of a failure.
     pub fn try_all<F, P>(self, bound: Bound, program: F) -> Result<Searched, String>
     where
         F: Fn(Sim) -> P + Send + Sync + 'static,
@@ -128,8 +128,8 @@ fn search(rules: &Rules, bound: Bound) -> Result<Searched, String> {
         if ran.failure.is_some() {
             return Err(report(rules, runs, &ran));
         }
-        // What was chosen from is known since the decisions were made for the first time: a turn
-        // that is cut short does not tell how long it would be.
+        // The number of choices is known since the decisions were made for the first time. A turn
+        // that is cut short does not show how long it would be.
         choices.extend_from_slice(ran.choices.get(choices.len()..).unwrap_or_default());
         choices.truncate(ran.choices.len());
         tape = ran.tape;

@@ -122,7 +122,7 @@ impl Check {
     /// Sets the seeds.
     ///
     /// # Panics
-    /// If the range is empty: such a check would test nothing.
+    /// Panics if the range is empty, because such a check would test nothing.
     pub fn seeds(mut self, seeds: Range<u64>) -> Self {
         assert!(!seeds.is_empty(), "cannot check without seeds: {seeds:?}");
         self.seeds = seeds;
@@ -132,7 +132,7 @@ impl Check {
     /// Sets the numbers of workers that runs choose from.
     ///
     /// # Panics
-    /// If the range is empty, or exceeds 1 to 64.
+    /// Panics if the range is empty, or exceeds 1 to 64.
     pub fn workers(mut self, workers: RangeInclusive<usize>) -> Self {
         assert!(
             1 <= *workers.start()
@@ -163,7 +163,7 @@ impl Check {
     /// one run may depend on another run.
     ///
     /// # Panics
-    /// If `jobs` is 0.
+    /// Panics if `jobs` is 0.
     pub fn jobs(mut self, jobs: usize) -> Self {
         assert!(jobs > 0, "cannot run 0 seeds at a time");
         self.jobs = jobs;
@@ -180,7 +180,7 @@ impl Check {
     /// Sets the real time after which a step that does not end is a failure. The default is 10 s.
     ///
     /// # Panics
-    /// If `limit` is zero.
+    /// Panics if `limit` is zero.
     pub fn step_limit(mut self, limit: Duration) -> Self {
         assert!(!limit.is_zero(), "cannot give a step no time");
         self.step_limit = limit;
@@ -202,7 +202,8 @@ impl Check {
     }
 
     /// Lets schedulers write the files of their [recorders](procession::recorder), if they have a
-    /// directory for them. By default they write none, since a check repeats a failure many times.
+    /// directory for them. By default they write none, because a check repeats a failure many
+    /// times.
     pub fn keep_files(mut self) -> Self {
         self.keeps_files = true;
         self
@@ -233,8 +234,8 @@ impl Check {
     /// on statics, because both differ there.
     ///
     /// The child is this program, which runs the test of the same name up to the same check. So
-    /// this works in tests of the usual harness. On a thread without the name of a test, such as
-    /// with `--test-threads=1`, nothing is done.
+    /// this works in tests of the usual harness. It does nothing on a thread without the name of a
+    /// test, for example with `--test-threads=1`.
     #[track_caller]
     pub fn again_in_child(mut self) -> Self {
         self.child = Some(numbered(place(Location::caller())));
@@ -248,7 +249,7 @@ impl Check {
         self
     }
 
-    /// Sets the command that reports name to replay a run, with the environment variable before it.
+    /// Sets the command that reports show to replay a run, with the environment variable before it.
     /// The default is `cargo test` with the name of the test.
     pub fn replay_command(mut self, command: impl Into<Arc<str>>) -> Self {
         self.command = Some(command.into());
@@ -266,7 +267,7 @@ impl Check {
     }
 
     /// Looks at the snapshot of the program's scheduler after each run, once the scheduler is shut
-    /// down. A law that is broken there, or a panic, is a failure of the run.
+    /// down. If a law is broken there, or the closure panics, the run has failed.
     ///
     /// ```
     /// use procession_sim::Check;
@@ -286,7 +287,7 @@ impl Check {
     /// The environment variable `PROCESSION_SIM` replays one run instead. A report names its value.
     ///
     /// # Panics
-    /// If a run fails, with the report; or if an event of [`Sim::sometimes`] never happens.
+    /// Panics with the report if a run fails, or if an event of [`Sim::sometimes`] never happens.
     #[expect(clippy::panic, reason = "this is how a test fails")]
     pub fn run<F, P>(self, program: F) -> Outcome
     where
@@ -302,7 +303,7 @@ impl Check {
     /// Runs the program like [`run`](Self::run).
     ///
     /// # Errors
-    /// The report of a failure.
+    /// Returns the report of a failure.
     pub fn try_run<F, P>(self, program: F) -> Result<Outcome, String>
     where
         F: Fn(Sim) -> P + Send + Sync + 'static,
@@ -312,8 +313,9 @@ impl Check {
     }
 
     /// Runs a program that builds its schedulers itself, like the main function of a program, with
-    /// each seed. What [`scheduler`](Self::scheduler) and [`workers`](Self::workers) say does not
-    /// count, except that the simulated machine has as many processors as there would be workers.
+    /// each seed. The settings of [`scheduler`](Self::scheduler) and [`workers`](Self::workers) are
+    /// not used, except that the simulated machine has as many processors as there would be
+    /// workers.
     ///
     /// The thread that runs it is part of the simulation. The program starts more simulated threads
     /// with [`thread`](crate::thread).
@@ -331,8 +333,8 @@ impl Check {
     /// ```
     ///
     /// # Panics
-    /// Like [`run`](Self::run), and if [`inspect`](Self::inspect) was called: there is no scheduler
-    /// of the check to look at.
+    /// Panics like [`run`](Self::run). Also panics if [`inspect`](Self::inspect) was called,
+    /// because there is no scheduler of the check to look at.
     #[expect(clippy::panic, reason = "this is how a test fails")]
     pub fn run_threads(self, program: impl Fn(Sim) + Send + Sync + 'static) -> Outcome {
         match self.try_run_threads(program) {
@@ -344,10 +346,10 @@ impl Check {
     /// Runs a program like [`run_threads`](Self::run_threads).
     ///
     /// # Errors
-    /// The report of a failure.
+    /// Returns the report of a failure.
     ///
     /// # Panics
-    /// If [`inspect`](Self::inspect) was called.
+    /// Panics if [`inspect`](Self::inspect) was called.
     pub fn try_run_threads(
         self,
         program: impl Fn(Sim) + Send + Sync + 'static,

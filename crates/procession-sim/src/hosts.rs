@@ -51,7 +51,7 @@ impl Sim {
     /// ```
     ///
     /// # Panics
-    /// If there is such a host already, or the real system has no descriptor left.
+    /// Panics if there is such a host already, or the real system has no descriptor left.
     #[expect(clippy::panic, reason = "a test with two hosts of one name is wrong")]
     pub fn host<F, P>(&self, name: &str, program: F) -> IpAddr
     where
@@ -82,7 +82,7 @@ impl Sim {
     /// Closures that run on the threads of [`procession::spawn_blocking`] run to their ends.
     ///
     /// # Panics
-    /// If there is no such host, or it is the host of the caller's check.
+    /// Panics if there is no such host, or it is the host of the caller's check.
     #[track_caller]
     pub fn crash(&self, host: &str) {
         self.end_program(host, true);
@@ -93,7 +93,7 @@ impl Sim {
     /// does not know.
     ///
     /// # Panics
-    /// If there is no such host, or it is the host of the caller's check.
+    /// Panics if there is no such host, or it is the host of the caller's check.
     #[track_caller]
     pub fn power_off(&self, host: &str) {
         self.end_program(host, false);
@@ -102,7 +102,7 @@ impl Sim {
     /// Starts the program of a host again. If it runs, it [crashes](Self::crash) first.
     ///
     /// # Panics
-    /// If there is no such host, or it is the host of the caller's check.
+    /// Panics if there is no such host, or it is the host of the caller's check.
     #[track_caller]
     pub fn restart(&self, host: &str) {
         self.end_program(host, true);
@@ -117,7 +117,7 @@ impl Sim {
     /// Returns `true` if the program of a host runs.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     #[track_caller]
     pub fn is_running(&self, host: &str) -> bool {
         self.engine.net(|net, _| net.hosts[number(net, host)].home.is_some())
@@ -128,7 +128,7 @@ impl Sim {
     /// Datagrams are lost.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     #[track_caller]
     pub fn partition(&self, one: &str, other: &str) {
         self.cut(one, other);
@@ -138,7 +138,7 @@ impl Sim {
     /// Cuts the network from one host to another, but not back.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     #[track_caller]
     pub fn cut(&self, from: &str, to: &str) {
         self.engine.net(|net, _| {
@@ -151,7 +151,7 @@ impl Sim {
     /// Mends the network between two hosts, in both directions.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     #[track_caller]
     pub fn mend(&self, one: &str, other: &str) {
         self.engine.net(|net, moment| {

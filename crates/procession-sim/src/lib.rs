@@ -1,9 +1,9 @@
 //! Runs programs on Procession's scheduler, on a simulated operating system, from a seed.
 //!
-//! A test of a concurrent program passes a thousand times and fails once, on a busy machine, and
-//! the failure cannot be had again. [`check`] runs the program many times, each time with another
-//! order of events and other faults of the system, all drawn from a seed. A failure is made short
-//! and printed as a story, with a line that replays it.
+//! A test of a concurrent program may pass a thousand times and fail once, on a busy machine, and
+//! nobody can reproduce the failure. [`check`] runs the program many times. Each run has another
+//! order of events and other faults of the system, all drawn from a seed. A failure is shortened
+//! and printed as a story, with a command line that replays it.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -48,8 +48,8 @@
 //! or spins, between two steps of processes, and at both ends of a blocking section. Inside a step
 //! nothing else runs, so code without an `await` is not interleaved.
 //!
-//! Time is virtual. It moves by a little at each step, and jumps when all threads wait. A program
-//! that sleeps for a week takes no longer than its steps.
+//! Time is virtual. It moves by a little at each step, and jumps when all threads wait. For
+//! example, a program that sleeps for a week takes no longer than its steps.
 //!
 //! # Hosts
 //! [`Sim::host`] adds a host, with its own program, scheduler, name and address. Sockets of TCP and
@@ -64,24 +64,25 @@
 //!   simulated.
 //! - `std::time::Instant`. Use `procession::time::Instant`.
 //! - Unix sockets and other descriptors, which belong to the real system.
-//! - `HashMap` and `rand` draw from the real system, so a run that depends on them cannot be
-//!   replayed. [`Check::run`] finds that: it runs some seeds twice.
+//! - `HashMap` and `rand`, because they draw from the real system. A run that depends on them
+//!   cannot be replayed. [`Check::run`] finds such a dependency, because it runs some seeds twice.
 //!
 //! # Laws
-//! These are checked without being asked. At each moment at which all threads wait:
+//! The simulator checks these laws in every program. At each moment at which all threads wait:
 //! - no worker is parked while a process is ready that it could run;
 //! - a thread wakes for each timer within 1 ms of virtual time;
 //! - the watchdog does not sleep while a worker is awake;
-//! - each process that is ready has one queue entry, and monitors have told of ends.
+//! - each process that is ready has one queue entry, and monitors have reported the ends.
 //!
 //! At these moments, and once in a millisecond of virtual time:
-//! - what waits for a worker, and for nothing else, has one in time.
+//! - everything that waits only for a worker gets a worker in time.
 //!
 //! At any moment:
-//! - a process takes the accepted messages of a sender in the order in which they were sent. This
-//!   is looked at if the seed of its scheduler is odd: in half of the runs, unless the program sets
-//!   [`Builder::seed`](procession::Builder::seed);
-//! - the timer of a sleep has not fired before its deadline, and a monitor reports one end.
+//! - a process takes the accepted messages of a sender in the order in which they were sent. To
+//!   check this, the simulator numbers each message in a header. Headers select a different path
+//!   through the mailbox, so the check is active only if the seed of the scheduler is odd: in half
+//!   of the runs, unless the program sets [`Builder::seed`](procession::Builder::seed);
+//! - the timer of a sleep does not fire before its deadline, and a monitor reports one end.
 //!
 //! And at the end of each run, when its scheduler and the schedulers of its hosts have shut down:
 //! - every process has ended, and no queue or timer holds anything.
@@ -137,7 +138,7 @@ struct Guide;
 /// Runs a program with 100 seeds. This is [`Check::run`] with the defaults.
 ///
 /// # Panics
-/// If the program fails with a seed. The message is the report.
+/// Panics if the program fails with a seed. The message is the report.
 pub fn check<F, P>(program: F)
 where
     F: Fn(Sim) -> P + Send + Sync + 'static,

@@ -1,10 +1,10 @@
-//! Marks: by which a decision is found again in another run.
+//! Marks, which identify a decision in another run.
 //!
 //! A decision has a number on its track. If the shrinker leaves out a switch between threads, the
-//! next run has other points, and the numbers of the decisions after it mean something else. A mark
-//! stays: it says which process had its step, or which thread waited, and the how many-th decision
-//! of this purpose it was there. So a run of marked decisions does what the earlier run did, except
-//! for what was left out, and as long as its processes have as many steps.
+//! next run has other points, and the numbers of later decisions mean something else. A mark stays
+//! the same. It says which process had its step, or which thread waited, and how many decisions of
+//! this purpose were made there before. So a run of marked decisions does what the earlier run did,
+//! except for what was left out, and as long as its processes have as many steps.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -4,8 +4,8 @@
 //! become visible in order, one at a time. A thread sees its own stores immediately. This is the
 //! model x86-TSO of Sewell, Sarkar, Owens, Nardelli and Myreen (CACM 2010).
 //!
-//! An atomic contains the value that was stored last. This module remembers what is *visible* of an
-//! atomic while that is another value. Atomics are named by their addresses.
+//! An atomic contains the value that was stored last. If the *visible* value of an atomic is
+//! another value, this module remembers it. Atomics are named by their addresses.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -2,9 +2,9 @@
 //!
 //! A socket of a program is one end of a pair of Unix sockets of the real system. The network holds
 //! the other end, the *far end*. At each point of the engine the network *pumps*: it takes what the
-//! programs have written, and delivers what is due. What is on its way is a [`Flight`], which
-//! arrives at a moment of virtual time. Only one virtual thread runs at a time, so what the real
-//! system answers depends on nothing else.
+//! programs have written, and delivers what is due. Everything on its way is a [`Flight`], which
+//! arrives at a moment of virtual time. Only one virtual thread runs at a time, so the answers of
+//! the real system depend on nothing else.
 //!
 //! A stream has one queue of segments for each direction, and one flight for the head of the queue,
 //! so bytes arrive in order. If the way is cut, a flight is sent again, later each time, as TCP

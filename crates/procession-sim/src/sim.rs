@@ -38,7 +38,7 @@ impl Sim {
     /// Chooses a number of the range. The shrinker prefers low numbers.
     ///
     /// # Panics
-    /// If the range is empty, or longer than `u32::MAX`.
+    /// Panics if the range is empty, or longer than `u32::MAX`.
     pub fn choose(&self, range: Range<u64>) -> u64 {
         let length = range.end.checked_sub(range.start).filter(|&length| length > 0);
         let length = length.expect("cannot choose: the range is empty");
@@ -72,8 +72,8 @@ impl Sim {
     /// Lets the next step of a process panic before it begins. If the process waits, it is woken
     /// for that. Returns `true` if the process exists.
     ///
-    /// This panic is not a failure of the run, since the program has asked for it. No panic hook is
-    /// called.
+    /// This panic is not a failure of the run, because the program has asked for it. No panic hook
+    /// is called.
     pub fn panic(&self, pid: Pid) -> bool {
         self.engine.let_panic(pid);
         let exists = procession::sim::wake(pid);

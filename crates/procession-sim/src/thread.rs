@@ -29,7 +29,7 @@ impl<T> JoinHandle<T> {
     /// Waits for the thread to end, and returns its result.
     ///
     /// # Errors
-    /// The payload of the panic that ended the thread.
+    /// Returns the payload of the panic that ended the thread.
     pub fn join(self) -> Result<T> {
         wait_until(None, || self.1.load(Relaxed));
         self.0.join().and_then(|result| result)
@@ -74,7 +74,7 @@ fn enlist() -> Option<Enlisted> {
 /// Starts a thread.
 ///
 /// # Panics
-/// If the system has no thread.
+/// Panics if the system has no thread.
 pub fn spawn<F, T>(body: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -108,7 +108,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// Waits for the thread to end, and returns its result.
     ///
     /// # Errors
-    /// The payload of the panic that ended the thread.
+    /// Returns the payload of the panic that ended the thread.
     pub fn join(self) -> Result<T> {
         wait_until(None, || self.1.load(Relaxed));
         self.0.join().and_then(|result| result)
@@ -129,7 +129,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a thread of the scope.
     ///
     /// # Panics
-    /// If the system has no thread.
+    /// Panics if the system has no thread.
     pub fn spawn<F, T>(&self, body: F) -> ScopedJoinHandle<'scope, T>
     where
         F: FnOnce() -> T + Send + 'scope,

@@ -1,4 +1,4 @@
-//! The bounds in time: whatever waits for a worker gets one soon.
+//! The bounds in time: everything that waits for a worker gets one soon.
 //!
 //! A process that is ready, a timer that is due and an event of a descriptor wait for a worker, and
 //! for nothing else. From time to time, and at each quiet point, the engine asks each scheduler for

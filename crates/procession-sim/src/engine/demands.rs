@@ -1,4 +1,4 @@
-//! What waits for a worker, as the schedulers say, and the [bounds](super::bounds) of that.
+//! What the schedulers say waits for a worker, and the [bounds](super::bounds) of these waits.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,8 @@ impl Virtual {
         }
     }
 
-    /// Returns the time since which the thread can run, in the past or to come, unless it runs.
+    /// Returns the time since which the thread can run, in the past or in the future. Returns
+    /// `None` if it runs, has ended, or waits without a deadline.
     pub(super) fn ready_since(&self) -> Option<u64> {
         match self.status {
             Status::Ready => self.left_at,
