@@ -1,5 +1,5 @@
-//! System calls that suspend a coroutine instead of blocking its thread, for client libraries in C
-//! as they are.
+//! System calls that suspend a coroutine instead of blocking its thread, for unchanged client
+//! libraries in C.
 //!
 //! A client library such as hiredis or libpq calls `connect`, `send`, `recv` and `poll`, and each
 //! call may block the thread. In a program that links this crate, the same calls suspend the
@@ -95,7 +95,7 @@
 //! # Limits
 //!
 //! - A call that would wait first lets other processes run that are ready on its thread, and then
-//!   tries again. Like any wait, it may be over later than its time limit says.
+//!   tries again. Like any wait, it may last longer than its time limit.
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
 //! - A call that waits holds a duplicate of the descriptor. If another thread closes the descriptor
@@ -103,10 +103,11 @@
 //!   several descriptors are not protected, because they register and ask again by the numbers.
 //!   Such a call needs two more descriptors, and any other call needs one. Duplicates have numbers
 //!   from 1024 on, if the limit of the program allows that.
-//! - To close the duplicate releases the `fcntl` locks that the process has on the file, such as a
-//!   terminal or a FIFO. Regular files, directories and block devices are never duplicated.
-//! - Linux with glibc, dynamically linked. A library that is preloaded (`LD_PRELOAD`) and contains
-//!   a copy of this crate sees no coroutine of the program.
+//! - When the duplicate is closed, the `fcntl` locks that the process has on the file are released,
+//!   for example on a terminal or a FIFO. Regular files, directories and block devices are never
+//!   duplicated.
+//! - The crate needs Linux with glibc, dynamically linked. A library that is preloaded
+//!   (`LD_PRELOAD`) and contains a copy of this crate sees no coroutine of the program.
 //! - A lock that is held across such a call is held while other coroutines run on the same thread.
 //!   `docs/HOOKS.md` shows what goes wrong with recursive locks, with OpenSSL's queue of errors and
 //!   with `static` buffers. Wrap such calls in

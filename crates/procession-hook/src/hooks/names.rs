@@ -1,6 +1,6 @@
-//! Names of hosts, which the C library looks up by files and questions to servers. It waits inside,
-//! where no hook reaches, so each question runs on a helper thread. For `getaddrinfo`, numeric
-//! addresses are no questions.
+//! Names of hosts. The C library looks a name up in files and by questions to servers. It waits
+//! inside, where no hook reaches, so each question runs on a helper thread. A numeric address is no
+//! question for `getaddrinfo`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -121,7 +121,7 @@ unsafe extern "C" fn recvfrom(
         return plain(fd);
     }
     if waits_for_all(flags) && flags & MSG_PEEK != 0 {
-        // What it has seen is seen again, so it cannot be made in parts.
+        // A call with `MSG_PEEK` sees the same bytes again, so it cannot be made in parts.
         return block(|| plain(fd));
     }
     let at_once = flags | MSG_DONTWAIT;
