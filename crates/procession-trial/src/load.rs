@@ -21,7 +21,7 @@ pub(crate) const CONNECTIONS: u64 = 50;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an answer in bytes. The service sends neither a longer head nor a longer body.
 const ANSWER_MAX: usize = 4096;
-/// One request in this many asks for what panics.
+/// One request in this many asks for a fault, which panics.
 pub(crate) const FAULT_EVERY: u64 = 100;
 /// The time between two bytes of a slow client.
 pub(crate) const DRIP: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ fn request(path: &str) -> Vec<u8> {
 
 impl Client {
     /// Sends requests until it is time to end. If `faulty`, one request in [`FAULT_EVERY`] asks for
-    /// what panics.
+    /// a fault.
     pub(crate) async fn run(self, number: u64, faulty: bool) {
         let (work, fault) = (request(WORK), request(FAULT));
         let mut open = None;
@@ -90,7 +90,7 @@ impl Client {
                 Ok(()) => read_answer(&stream).await,
                 Err(error) => Err(error),
             };
-            // The client itself causes its latencies, so they are not counted.
+            // Not counted, because the client itself causes the latencies.
             open = self.account_unmeasured(stream, answer);
         }
     }
