@@ -66,8 +66,8 @@
 //! The features `io`, `look`, `macros`, `pool`, `signal` and `supervision` are on by default. With
 //! `default-features = false`, a program has the kernel: processes, mailboxes, links and monitors,
 //! timers, channels and locks, coroutines, [`spawn_blocking`], snapshots and reports of failures.
-//! It builds nothing else but what it names. The compiler's message for an item of a feature that
-//! is off names the feature.
+//! Any other part is built only if the program names its feature. If a program uses an item of a
+//! feature that is off, the compiler's message names the feature.
 //!
 //! | feature | what it adds |
 //! |---|---|

@@ -27,7 +27,7 @@ pub use procession_runtime::testing::Test;
 ///
 /// The attribute is not in the root of the crate, because `use procession::*` would make `#[test]`
 /// ambiguous. With `use procession::testing::test`, `#[test]` is this attribute. On a function that
-/// is not async, and without options, it does what the attribute of the language does.
+/// is not async, and without options, it acts like the attribute of the language.
 ///
 /// # Options
 /// Options have the same forms as the options of [`main`](macro@crate::main).
