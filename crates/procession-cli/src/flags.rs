@@ -98,8 +98,8 @@ fn flags() -> impl Iterator<Item = &'static Flag> {
     tools::FLAGS.iter().chain(see::FLAGS).chain(node::FLAGS).chain(of_programs).chain(FLAGS)
 }
 
-/// Parses a command line, without the name of the program. A request for help takes effect even
-/// beside a mistake.
+/// Parses a command line, without the name of the program. A request for help takes effect even if
+/// the line has a mistake.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<LowArgs, UsageError> {
     let mut parsed = Parsed::default();
     let mut mistake = None;

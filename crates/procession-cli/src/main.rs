@@ -3,7 +3,7 @@
 //! # Exit codes
 //! | code | meaning |
 //! |---|---|
-//! | 0 | success, also if the reader of the output went away, or if one signal asked for the end |
+//! | 0 | success, even if the reader of the output went away, or if one signal asked for the end |
 //! | 1 | a promise was broken, a program or a test failed, a mistake was found, something could not run, or the output was not written |
 //! | 2 | the command line is invalid |
 //! | 130, 143 | a second SIGINT or SIGTERM ended the program immediately |

@@ -255,7 +255,7 @@ async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Ou
                 let Some(why) = until_down(&mut cx, &node, &peer).await else { return };
                 report(&err, &format!("{} is gone: {why}", peer.name));
                 is_reported = false;
-                // A node that ends each connection at once is not asked at once.
+                // A node that ends each connection immediately is not asked again immediately.
                 if Instant::now().saturating_duration_since(since) >= AGAIN_MAX {
                     pause = AGAIN_MIN;
                 }
@@ -269,7 +269,7 @@ async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Ou
                 is_reported = true;
             }
         }
-        // Letters about other nodes must not pile up meanwhile.
+        // Letters about other nodes must not pile up during the wait.
         let letters = async { while cx.recv().await.is_some() {} };
         let _ = procession::timeout(pause, letters).await;
         pause = (pause * 2).min(AGAIN_MAX);

@@ -33,7 +33,7 @@ const TABLE_EVERY: Duration = Duration::from_secs(1);
 /// Number of rows of the table.
 const ROWS: usize = 10;
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The time limit for the last line on standard error, which comes after the deadline.
+/// The time limit for the last line on standard error, which is written after the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The kind of the processes of a program in reports. Processes of other kinds belong to the
@@ -231,8 +231,8 @@ fn report(err: &Output, failure: &impl fmt::Display) {
     err.try_write(format!("procession: {}\n", plain_lines(failure)).as_bytes());
 }
 
-/// Runs the program on a scheduler of its own, and shuts that down. Returns the program that is to
-/// run next, if its file has changed.
+/// Runs the program on a separate scheduler, and shuts the scheduler down. Returns the program that
+/// is to run next, if its file has changed.
 fn run_once(
     args: &RunArgs,
     program: &Program,
@@ -245,7 +245,7 @@ fn run_once(
     let builder = || {
         let err = err.clone();
         let builder = Scheduler::builder().on_exit(move |failed| {
-            // The program reports the failures of its own processes, among what it prints.
+            // The program reports the failures of its processes in its output.
             if failed.kind != LUA_KIND {
                 report(&err, failed);
             }
@@ -279,7 +279,7 @@ fn run_once(
             // Processes that have not ended are no news: they ended for the output.
             Stop::OutputLost => written.map_err(Failure::from).and(logged).map(|()| None),
             stop => {
-                // First: a program whose output waits for a reader does not end because of that.
+                // First: a program does not end because its output waits for a reader.
                 written?;
                 logged?;
                 if !unfinished.is_empty() {
@@ -294,16 +294,16 @@ fn run_once(
 /// Returns the failure that an error of standard error is.
 fn log_failure(error: io::Error) -> Result<(), Failure> {
     match error.kind() {
-        // A reader that is too slow loses lines of the log, and no results.
+        // A slow reader loses lines of the log, and no results.
         io::ErrorKind::TimedOut => Ok(()),
         io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
         _ => Err(RunError::Log(error).into()),
     }
 }
 
-/// Runs the program until its first process has ended, a signal comes, or its output is lost. With
-/// `watch`, a change of the program is awaited after its end, too, and processes of a program with
-/// a function `upgrade` are upgraded.
+/// Runs the program until its first process has ended, a signal arrives, or its output is lost.
+/// With `watch`, a change of the program is also awaited after its end, and processes of a program
+/// with a function `upgrade` are upgraded.
 async fn run_program(
     args: &RunArgs,
     program: &Program,
@@ -405,8 +405,8 @@ async fn ended(main: &mut Option<JoinHandle<Value>>) -> Result<Value, Exit> {
     result
 }
 
-/// Waits for a change that gives another program. A version that is not valid is reported, and the
-/// program that runs goes on.
+/// Waits for a change that makes another program. An invalid version is reported, and the running
+/// program continues.
 async fn changed(args: &RunArgs, program: &Program, watch: Option<&Watch>, host: &Host) -> Program {
     let Some(watch) = watch else { return std::future::pending().await };
     loop {

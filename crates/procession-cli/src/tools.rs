@@ -103,7 +103,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ToolError> {
     fs::read(path).map_err(|error| ToolError::Read(path.to_owned(), error))
 }
 
-/// Prints the mistakes in programs, in all files also if one is not valid Lua.
+/// Prints the mistakes in programs, in all files, even if one file is not valid Lua.
 pub(crate) fn check(files: &[OsString], out: &mut impl Write) -> Result<(), Failure> {
     let mut mistakes = 0;
     for file in files {
@@ -128,7 +128,7 @@ pub(crate) fn check(files: &[OsString], out: &mut impl Write) -> Result<(), Fail
     }
 }
 
-/// Runs tests, and prints a line for each, with the output and the reason of those that fail.
+/// Runs tests, and prints a line for each. If a test fails, prints its output and the reason.
 pub(crate) fn test(args: &TestArgs, out: &mut impl Write) -> Result<(), Failure> {
     let mut files = Vec::new();
     for path in &args.paths {
@@ -235,7 +235,8 @@ fn print(out: &mut impl Write, file: &str, test: &str, report: &TestReport) -> i
     writeln!(out, "{}", plain_lines(failure))
 }
 
-/// Finds the files of tests at a path: the file itself, or those in a folder and the folders in it.
+/// Finds the files of tests at a path: the file itself, or the files in a folder and the folders in
+/// it.
 fn find_tests(path: &Path, is_named: bool, found: &mut Vec<PathBuf>) -> Result<(), ToolError> {
     let failed = |error| ToolError::Read(path.to_owned(), error);
     if !fs::metadata(path).map_err(failed)?.is_dir() {

@@ -26,8 +26,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch a program with its main file and its modules, in a thread of its own that
-    /// ends with the command.
+    /// Begins to watch a program with its main file and its modules, in a separate thread that ends
+    /// with the command.
     pub(crate) fn start(main: &Path, files: &[PathBuf]) -> io::Result<Self> {
         let name = main.file_name().unwrap_or_default().to_owned();
         let (sender, changes) = channel::bounded(1);
@@ -43,7 +43,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Watches the folders of these files, too.
+    /// Also watches the folders of these files.
     pub(crate) fn add(&self, files: &[PathBuf]) -> io::Result<()> {
         for file in files {
             let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -70,7 +70,7 @@ fn report_changes(events: &OwnedFd, main: &OsStr, sender: &Sender<()>) {
     while let Ok(event) = reader.next() {
         let name = event.file_name().map(|name| name.to_bytes()).unwrap_or_default();
         if name == main.as_bytes() || name.ends_with(MODULES) {
-            // Ignored: a change that has not been received yet stands for this one, too.
+            // Ignored: a change that has not been received yet stands for this change as well.
             let _ = sender.try_send(());
         }
     }

@@ -21,9 +21,10 @@ use crate::owner::{self, Owner};
 
 /// The number of messages that may wait for a process by default.
 pub(crate) const MESSAGES: usize = 1 << 20;
-/// The number of monitors that a process may have at a time, and of those of names on other nodes.
+/// The number of monitors that a process may have at a time, and of monitors of names on other
+/// nodes.
 pub(crate) const MONITORS_MAX: usize = 1 << 16;
-/// The bytes that a message takes beside its value.
+/// The bytes that a message takes in addition to its value.
 const MESSAGE_BYTES: usize = 64;
 /// The bytes of messages that may wait for a process of the host, if all are as large as the next
 /// one. Answers may have twice as many. If the sizes differ, the `n`th message has at most an `n`th
@@ -61,7 +62,7 @@ pub(crate) struct Account {
     owner: Owner,
     messages: AtomicUsize,
     bytes: AtomicUsize,
-    /// The bytes that the host holds for the process beside its messages.
+    /// The bytes that the host holds for the process, without its messages.
     held: AtomicUsize,
     /// The messages that the process holds, and the bytes of its Lua state, after its last step.
     inbox: AtomicUsize,
@@ -152,7 +153,7 @@ impl Account {
         fits.then_some(charge)
     }
 
-    /// Charges for a message with a value of `bytes`, also if the account is full.
+    /// Charges for a message with a value of `bytes`, even if the account is full.
     pub(crate) fn charge_over(self: &Arc<Self>, bytes: usize) -> Charge {
         let bytes = bytes.saturating_add(MESSAGE_BYTES);
         self.messages.fetch_add(1, Relaxed);
@@ -161,7 +162,7 @@ impl Account {
         Charge { account: Arc::clone(self), bytes }
     }
 
-    /// Charges for the end of a process, which comes also if the account is full.
+    /// Charges for the report of the end of a process, which arrives even if the account is full.
     pub(crate) fn charge_end(self: &Arc<Self>, exit: &Exit) -> Charge {
         self.charge_over(end_bytes(exit))
     }
@@ -175,7 +176,7 @@ impl Account {
     /// Counts a monitor of a name on another node.
     ///
     /// # Errors
-    /// If the process has too many, returns the refusal.
+    /// If the process has reached the limit, returns the refusal.
     #[cfg(feature = "cluster")]
     pub(crate) fn begin_name_monitor(&self) -> Result<(), String> {
         let more = |count: usize| (count < MONITORS_MAX).then_some(count + 1);
@@ -200,7 +201,7 @@ impl Account {
     /// would be wrong for another receiver, another size, or another sender.
     pub(crate) fn check_host(to: Pid, bytes: usize, is_answer: bool) -> Result<(), Full> {
         let share = if is_answer { 2 } else { 1 };
-        // One that has ended refuses the message itself.
+        // An ended process refuses the message itself.
         let waiting = look::mailbox_length(to).map_or(0, |waiting| waiting as usize);
         let fits =
             waiting < share * MESSAGES && waiting.saturating_mul(bytes) <= share * TO_HOST_BYTES;

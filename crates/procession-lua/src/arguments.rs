@@ -18,7 +18,7 @@ use crate::value::{self, LuaSocket, Socket, Value};
 /// The bytes of a name of a process, or of the reason of an exit.
 const KEPT_MAX: usize = 64 * 1024;
 
-/// The arguments of a call from Lua, and the number of bytes that copies of them may have.
+/// The arguments of a call from Lua, and the number of bytes that their copies may have.
 pub(crate) struct Arguments(pub(crate) MultiValue, pub(crate) usize);
 
 impl Arguments {
@@ -145,7 +145,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the PID in an argument, or that of the process itself for `nil`.
+    /// Returns the PID in an argument, or the PID of the process itself for `nil`.
     pub(crate) fn pid_or_own(&self, index: usize) -> Result<Pid, String> {
         match self.0.get(index) {
             None | Some(mlua::Value::Nil) => own_pid(),
@@ -243,7 +243,7 @@ fn protocols(items: &[(Value, Value)]) -> Result<Vec<Vec<u8>>, String> {
     if items.len() > PROTOCOLS_MAX {
         return Err(wrong());
     }
-    // A table has its entries in no order, and perhaps others than those of a list.
+    // A table has its entries in no order, and perhaps more entries than a list.
     let name = |index| {
         let index = Value::Integer(index);
         let (_, item) = items.iter().find(|(key, _)| *key == index)?;

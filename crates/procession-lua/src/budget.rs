@@ -2,8 +2,9 @@
 //!
 //! Lua calls a hook after each period of instructions. The hook suspends the process once its step
 //! has used up its instructions or its time. It cannot do so inside of some C functions. There, it
-//! ends the process once that was terminated, or has computed for too long. An `upgrade` that does
-//! so gets an error first, which the program can catch, since the process goes on if it fails.
+//! ends the process once the process was terminated or has exceeded its limit. An `upgrade` that
+//! exceeds the limit gets an error first, which the program can catch, because the process
+//! continues if the upgrade fails.
 //!
 //! An instruction can take milliseconds, for example if it compares strings of many megabytes. The
 //! hook therefore adapts its period, so that it is called about once a millisecond.
@@ -22,7 +23,7 @@ use crate::interrupt::{self, Asked, CAUSE, Verdict};
 const OVERRUN_MAX: u64 = 10_000_000;
 /// The time in nanoseconds after which such a process ends, since an instruction can be slow.
 const OVERRUN_NANOS: u64 = 1_000_000_000;
-/// The longest period of the hook in instructions. Shorter ones cost programs measurable time.
+/// The longest period of the hook in instructions. Shorter periods cost programs measurable time.
 const PERIOD_MAX: u64 = 1000;
 /// The bytes of a state up to which the hook has that period. In a larger state, one instruction
 /// can take longer, so the period is shorter.
@@ -55,7 +56,7 @@ pub(crate) struct Budget {
     /// `true` if the process should have been suspended in this step. If the hook finds this set,
     /// the process could not be suspended.
     asked: AtomicBool,
-    /// `true` if code that should end for computing too long gets an error first.
+    /// `true` if code that exceeds its limit gets an error first.
     lenient: AtomicBool,
     doomed: AtomicBool,
     printed: AtomicBool,
@@ -113,8 +114,8 @@ impl Budget {
         self.unpaid.fetch_add(other.unpaid.swap(0, Relaxed), Relaxed);
     }
 
-    /// Sets if code that should end for computing too long gets an error first, which it can catch.
-    /// It gets one such error, and must end if it computes for too long again.
+    /// Sets whether code that exceeds its limit gets an error first, which it can catch. It gets
+    /// one such error, and must end if it exceeds the limit again.
     pub(crate) fn set_lenient(&self, lenient: bool) {
         self.lenient.store(lenient, Relaxed);
     }
@@ -153,7 +154,7 @@ impl Budget {
     }
 
     /// Returns the number of bytes that the host may hold for the process: the rest of its memory
-    /// limit, and at least a quarter of it, since much of the state may be garbage.
+    /// limit, and at least a quarter of the limit, because much of the state may be garbage.
     pub(crate) fn allowance(&self, lua: &Lua) -> usize {
         let limit = self.memory_bytes();
         limit.saturating_sub(lua.used_memory()).max(limit / 4)
@@ -196,7 +197,7 @@ impl Budget {
     }
 
     /// Returns `true` if the code that runs must fail: the process must end, or could not be
-    /// suspended for too long.
+    /// suspended within the limit.
     fn overruns(&self, lua: &Lua) -> bool {
         if self.is_doomed() {
             return true;
@@ -222,11 +223,11 @@ impl Budget {
         true
     }
 
-    /// If the process must end, lets each further instruction of the current Lua thread fail, also
-    /// those of handlers of errors. Returns `true` if the process must end.
+    /// If the process must end, lets each further instruction of the current Lua thread fail,
+    /// including the instructions of handlers of errors. Returns `true` if the process must end.
     ///
-    /// Each thread has a hook of its own. The code that has resumed a thread therefore calls this
-    /// before it goes on.
+    /// Each thread has a separate hook. The code that has resumed a thread therefore calls this
+    /// before it continues.
     pub(crate) fn end_thread(&self, lua: &Lua) -> bool {
         let is_doomed = self.is_doomed();
         if is_doomed {
@@ -259,7 +260,8 @@ impl Budget {
         }
     }
 
-    /// Sets the hook of the current Lua thread, and of those that are created in it from now on.
+    /// Sets the hook of the current Lua thread, and of the threads that are created in it from now
+    /// on.
     pub(crate) fn set_hook(&self, lua: &Lua) {
         interrupt::set(lua, self.period());
     }

@@ -41,7 +41,7 @@ impl fmt::Display for Finding {
 /// - a global that neither Lua, nor the library, nor the program defines, unless it is compared
 ///   with `nil`,
 /// - a function that a table of the library does not have,
-/// - too few or too many arguments for a function of the library,
+/// - a wrong number of arguments for a function of the library,
 /// - the start of a process with a function that the program does not have.
 ///
 /// A program that defines globals by computed names, as in `_G[name] = value`, may have any global.

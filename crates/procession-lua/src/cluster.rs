@@ -27,12 +27,12 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 86400);
 type Answer = Result<Value, String>;
 
 impl Program {
-    /// Gives the processes a node: they use processes of other nodes by the functions of `node`,
-    /// and those that have registered names are reached by these.
+    /// Makes the processes part of a node: they use processes of other nodes by the functions of
+    /// `node`, and other nodes reach the processes with registered names.
     ///
-    /// A process may name processes of nodes that its [`Permissions`] include, as those to connect
-    /// to do. A PID that it was sent is itself a permission. Of a program with a node, all nodes
-    /// that can connect may send to the processes that have names.
+    /// A process may name processes of the nodes to which its [`Permissions`] let it connect. A PID
+    /// that it has received is itself a permission. If a program has a node, all nodes that can
+    /// connect may send to its processes with names.
     ///
     /// ```
     /// use procession_cluster::{Cookie, Node};

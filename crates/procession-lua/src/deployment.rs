@@ -69,7 +69,7 @@ pub struct Deployment(Arc<Shared>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rolling {
-    /// The number of processes that are asked at once. Default: 100.
+    /// The number of processes that are asked at a time. Default: 100.
     pub at_once: usize,
     /// The number of failed upgrades after which no more processes are asked. Default: 3.
     pub max_failures: usize,
@@ -84,7 +84,7 @@ impl Default for Rolling {
     }
 }
 
-/// The result of a replacement: the processes that lived then, by what has become of them.
+/// The result of a replacement: the processes that lived at its start, by their fate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replaced {
@@ -93,14 +93,14 @@ pub struct Replaced {
     /// The number of processes that continue with their version until they end, because their
     /// program has no function `upgrade`.
     pub kept: usize,
-    /// The processes whose upgrade failed, and the causes. They continue in their old state, except
-    /// those whose function `upgrade` had to be ended: these end, and the cause says so.
+    /// The processes with a failed upgrade, and the causes. They continue in their old state.
+    /// However, if the function `upgrade` had to be ended, the process ends, and the cause says so.
     pub failed: Vec<(Pid, String)>,
     /// The number of processes that ended first.
     pub ended: usize,
     /// The number of processes that are upgraded at their next receive.
     pub pending: usize,
-    /// The number of processes that were not asked, after too many failures.
+    /// The number of processes that were not asked, because the limit of failures was reached.
     pub not_asked: usize,
 }
 
@@ -142,7 +142,7 @@ impl Deployment {
     }
 
     /// Replaces the program by `new`, and waits until the processes of the other versions have
-    /// answered. Limits, commands and outputs are those of `new`.
+    /// answered. Limits, commands and outputs of `new` apply.
     ///
     /// If `new` has a function `selftest`, it is called as a process first, and must return within
     /// five seconds.

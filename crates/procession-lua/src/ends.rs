@@ -1,8 +1,8 @@
 //! The processes that a guest may end.
 //!
 //! A guest ends another process by an exit, by a cancel, by its own failure if the two are linked,
-//! and by a request to the supervisor of the other one. It may do so only to processes of its own
-//! program: to its guests, and to the supervisors that they start. If the guest has
+//! and by a request to the supervisor of the other process. It may do so only to processes of its
+//! own program: to its guests, and to the supervisors that they start. If the guest has
 //! [limits](crate::limits), it may do so only to processes that the same limits count. For all
 //! others it needs a permission. Other nodes decide for themselves.
 //!
@@ -39,8 +39,8 @@ fn found(mut pid: Pid) -> Option<Owner> {
     }
 }
 
-/// Returns `true` if a process of the owner `own` may end another one without a permission. That is
-/// also so if the other one has ended.
+/// Returns `true` if a process of the owner `own` may end another process without a permission, or
+/// if the other process has already ended.
 fn may_end(own: &Owner, to: Pid) -> bool {
     found(to).is_some_and(|owner| own.includes(&owner)) || has_ended(to)
 }

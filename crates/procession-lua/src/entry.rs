@@ -5,8 +5,8 @@ use crate::limits::Maxima;
 use crate::permissions::{Allowed, Bounds, Permissions};
 use crate::value::Value;
 
-/// The number of addresses or variables in a list of `allow`. Each is compared with those that the
-/// spawning process has, so there are at most a million comparisons for a list.
+/// The number of addresses or variables in a list of `allow`. Each is compared with the entries of
+/// the spawning process, so there are at most a million comparisons for a list.
 const OBJECTS_MAX: usize = 1024;
 /// The number of paths in a list of `allow`. Each may keep a folder open.
 const PATHS_MAX: usize = 64;

@@ -53,8 +53,8 @@ impl Part {
     }
 }
 
-/// Reads a part of a file. Ends at once if it is dropped, also while it waits for the writer of a
-/// pipe.
+/// Reads a part of a file. Ends immediately if it is dropped, even while it waits for the writer of
+/// a pipe.
 pub(crate) async fn read(permissions: Permissions, path: PathBuf, part: Part) -> io::Result<Value> {
     let opened = in_thread(move || {
         // Without this flag, the thread would wait until the pipe has a writer.
@@ -148,7 +148,7 @@ pub(crate) async fn write(
     .await
 }
 
-/// Returns the sorted names of the entries of a folder, at most `most` bytes of them.
+/// Returns the sorted names of the entries of a folder, with at most `most` bytes in all.
 pub(crate) async fn list(
     permissions: Permissions,
     path: PathBuf,
@@ -212,8 +212,8 @@ pub(crate) async fn remove(permissions: Permissions, path: PathBuf) -> io::Resul
     .await
 }
 
-/// Gives an object another name, in place of an object that has it. The process must be able to
-/// read the object, since it may be able to read what has the other name.
+/// Renames an object, and replaces an object with the new name. The process must be able to read
+/// the object, since it may be able to read what has the other name.
 pub(crate) async fn rename(
     permissions: Permissions,
     from: PathBuf,

@@ -2,7 +2,7 @@
 //! processes can be ended.
 //!
 //! A program is made of statements that loop, nest functions in one another, and call the functions
-//! of Lua and of the library with values that are unusual. Each seed gives one program.
+//! of Lua and of the library with values that are unusual. Each seed makes one program.
 //! `FUZZ_SECONDS` sets the time (3 by default), and `FUZZ_FIRST` the first seed.
 
 use std::fmt::Write as _;
@@ -194,7 +194,7 @@ fn run(source: &str, seed: u64) {
         host.iter().filter(|pid| scheduler.detail(**pid).is_none()).collect();
     assert!(has_ended.is_empty(), "seed {seed}: {has_ended:?} of the host ended:\n{source}");
     let unfinished = scheduler.block_on(async {
-        // Those that a cancel does not end are terminated.
+        // Processes that a cancel does not end are terminated.
         drop(scheduler.shutdown(Duration::from_millis(5)).await);
         scheduler.shutdown(TIMEOUT).await
     });

@@ -12,8 +12,8 @@ use crate::value::Value;
 
 /// The number of groups that a process may be in.
 const GROUPS_MAX: usize = 1024;
-/// The bytes of the name of a group. The host keeps those of all groups of a process, which are at
-/// most 255 KiB.
+/// The bytes of the name of a group. The host keeps the names of all groups of a process, which are
+/// at most 255 KiB.
 pub(crate) const NAME_MAX: usize = 255;
 
 fn groups() -> &'static Groups {

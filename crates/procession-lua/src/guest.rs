@@ -95,7 +95,7 @@ impl Guest {
     fn start(&self, method: &str, arguments: &[Value], most: usize) -> Result<Running, InitError> {
         let budget = Arc::new(Budget::new(self.program.inner().instructions));
         let started = self.start_with(Arc::clone(&budget), method, arguments, most);
-        // The program has computed in the step of another process, also if it has failed.
+        // The program has computed in the step of another process, even if it has failed.
         self.bounds.limits.add_steps(budget.take_steps());
         started
     }

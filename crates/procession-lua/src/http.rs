@@ -67,7 +67,7 @@ struct Reader {
     /// The charge for the message, and the bytes that it may take.
     held: Held,
     most: usize,
-    /// The bytes that the body takes so far, beside the buffer.
+    /// The bytes that the body takes so far, without the buffer.
     body_bytes: usize,
 }
 
@@ -142,7 +142,7 @@ impl Reader {
         valid_line(line)
     }
 
-    /// Reads a line like [`line`](Self::line), but one that must end with "\r\n".
+    /// Reads a line like [`line`](Self::line), but the line must end with "\r\n".
     async fn strict_line(&mut self, most: usize) -> Result<Vec<u8>, Fault> {
         let mut line = self.line_up_to_feed(most).await?;
         line.pop_if(|byte| *byte == b'\r').ok_or(Fault::Malformed)?;
@@ -217,7 +217,7 @@ impl Reader {
         }
     }
 
-    /// Returns a copy of the next bytes as a body. It counts beside the buffer.
+    /// Returns a copy of the next bytes as a body. It counts in addition to the buffer.
     fn copied(&mut self, length: usize) -> Result<Value, Fault> {
         self.buffer.shrink_to_fit();
         self.held.set(self.buffer.capacity() + length);
@@ -382,7 +382,8 @@ fn number(digits: &[u8], base: u32) -> Option<usize> {
     usize::from_str_radix(str::from_utf8(digits).ok()?, base).ok()
 }
 
-/// Appends the headers of a message from Lua, except those in `own`, which the library itself sets.
+/// Appends the headers of a message from Lua, except the headers in `own`, which the library itself
+/// sets.
 fn append_headers(text: &mut Vec<u8>, headers: &Value, own: &[&str]) -> Result<(), String> {
     let entries = match headers {
         Value::Nil => return Ok(()),
@@ -421,7 +422,7 @@ fn shown(text: &[u8]) -> String {
     format!("\"{}\"", text[..text.len().min(100)].escape_ascii())
 }
 
-/// Writes all of a message. Returns `false` if that fails or takes too long.
+/// Writes all of a message. Returns `false` if that fails or exceeds its time limit.
 async fn write_all(connection: &Arc<Connection>, bytes: Vec<u8>, until: Instant) -> bool {
     let timeout = until.saturating_duration_since(Instant::now());
     Arc::clone(connection).write(bytes.into(), 0, Some(timeout)).await.is_ok()
@@ -479,7 +480,7 @@ mod tests {
             for (bytes_max, most, status) in [
                 (1 << 20, 1 << 20, None),
                 (20_000, 1 << 20, Some(413)),
-                // The buffer fits, but not the copy of the body beside it.
+                // The buffer fits, but not a further copy of the body.
                 (60_000, 1 << 20, Some(413)),
                 (1 << 20, 20_000, Some(413)),
             ] {

@@ -1,8 +1,8 @@
 //! The messages that a process has and its program has not received.
 //!
 //! A program receives by an operation of its step, which suspends it. If more messages are there,
-//! it takes the next ones by a native function, which is several times as fast. The step decides
-//! when it may do so, and how often.
+//! it takes the next messages by a native function, which is several times as fast. The step
+//! decides when it may do so, and how often.
 
 use std::collections::VecDeque;
 

@@ -7,11 +7,11 @@ use procession::sync::Mutex;
 
 use crate::value::Value;
 
-/// The number of bytes that are read at once.
+/// The number of bytes of one read.
 const PART: usize = 8 << 10;
 
 /// The bytes that were read and that no process has taken. A process that waits has the lock, so
-/// the others wait for their turn.
+/// other processes wait for their turn.
 fn ahead() -> &'static Mutex<Vec<u8>> {
     static AHEAD: LazyLock<Mutex<Vec<u8>>> = LazyLock::new(|| Mutex::new(Vec::new()));
     &AHEAD

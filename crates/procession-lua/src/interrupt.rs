@@ -6,9 +6,9 @@
 //! variables with that frame would see values of `mlua`. This hook raises errors itself. The frame
 //! stays as it is, and Lua leaves it as after any other error.
 //!
-//! The errors are tables, whose metatable makes a text of them. Handlers of errors run inside of
-//! the hook, also one of `mlua` that asks for a text. A program could give texts a function for
-//! that.
+//! The errors are tables with a metatable that makes their texts. Handlers of errors run inside of
+//! the hook, including a handler of `mlua` that asks for a text. A program could give texts a
+//! function for that.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ unsafe extern "C-unwind" fn text(thread: *mut lua_State) -> c_int {
     1
 }
 
-/// Sets the hook of the current Lua thread, and of those that are created in it from now on.
+/// Sets the hook of the current Lua thread, and of the threads that are created in it from now on.
 #[expect(unsafe_code, reason = "a hook that raises errors itself has no safe interface")]
 pub(crate) fn set(lua: &Lua, period: u32) {
     // SAFETY: the thread is valid while the state is borrowed, and is one of `mlua`.
@@ -120,7 +120,8 @@ unsafe fn set_thread(thread: *mut lua_State, period: u32) {
     unsafe { ffi::lua_sethook(thread, Some(hook), ffi::LUA_MASKCOUNT, period) };
 }
 
-/// Asks what a state has for that, and sets the next period. `passed` is the one that has passed.
+/// Asks what a state has for that, and sets the next period. `passed` is the period that has
+/// passed.
 ///
 /// # Safety
 /// `thread` is a valid thread of the state.
@@ -141,7 +142,7 @@ unsafe fn ask(lua: &Lua, thread: *mut lua_State, passed: u32) -> Verdict {
 /// The hook, as Lua calls it.
 ///
 /// # Safety
-/// `thread` runs, in a state of `mlua`, and Lua calls this as the count hook of it.
+/// `thread` runs, in a state of `mlua`, and Lua calls this as its count hook.
 #[expect(unsafe_code, reason = "a hook that raises errors itself has no safe interface")]
 unsafe extern "C-unwind" fn hook(thread: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: the thread runs, so its state stays open until this returns.

@@ -11,8 +11,8 @@ use serde_core::ser::{Error, Serialize, Serializer};
 use crate::value::{DEPTH_MAX, Value};
 use crate::watch::{VALUE_WORK, Watch};
 
-/// The bytes that a decoded value takes beside a string: as an entry of a list, with the list's
-/// spare capacity.
+/// The bytes that a decoded value takes in addition to a string: as an entry of a list, with the
+/// list's spare capacity.
 const DECODED_BYTES: usize = 4 * size_of::<Value>();
 /// The bytes of a string that are escaped at a time.
 const ESCAPED_MAX: usize = 16 * 1024;
@@ -21,7 +21,7 @@ const ESCAPED_MAX: usize = 16 * 1024;
 const LONG: usize = 1 << 20;
 
 /// Encodes a value in at most `most` bytes. A table is an array if its keys are 1 to n, in any
-/// order, and also if it is empty. A table with strings as keys is an object.
+/// order, or if it is empty. A table with strings as keys is an object.
 pub(crate) fn encode(value: &Value, most: usize, watch: Watch) -> Result<String, String> {
     let watch = RefCell::new(watch);
     let mut encoded = Encoded { text: Vec::new(), most, watch: &watch };
@@ -54,7 +54,7 @@ impl Write for Encoded<'_> {
     }
 }
 
-/// A value whose form in JSON is written, and the watch that counts the work.
+/// A value that is written as JSON, and the watch that counts the work.
 struct Encoding<'a>(&'a Value, &'a RefCell<Watch>);
 
 impl Encoding<'_> {
@@ -181,7 +181,7 @@ pub(crate) fn decode(text: &[u8], most: usize, watch: Watch) -> Result<Value, St
 
 /// Creates values from JSON. `null` becomes `nil`, so an entry with that value does not exist.
 struct Decoder {
-    /// The bytes that the result may take, and those of them that are left.
+    /// The bytes that the result may take, and how many are left.
     most: usize,
     left: usize,
     /// The number of levels that the result may still have.
@@ -291,7 +291,7 @@ impl<'de> Visitor<'de> for &mut Decoder {
         Ok(Value::Table(entries))
     }
 
-    /// The last one of several members of a name counts, also if it is `null`.
+    /// The last of several members of a name counts, even if it is `null`.
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         self.enter()?;
         let mut entries = Vec::new();
@@ -354,7 +354,7 @@ mod tests {
             let cause = decode(nested(DEPTH_MAX + 1).as_bytes(), MOST, Watch::new());
             assert!(cause.expect_err("it is too deep").contains("nested more than 64 levels"));
         }
-        // Levels beside each other do not add up.
+        // Only nested levels add up.
         let wide = format!("[{}[]]", "[],{},".repeat(DEPTH_MAX));
         assert!(decode(wide.as_bytes(), MOST, Watch::new()).is_ok());
     }

@@ -8,7 +8,7 @@
 //! - Many functions only pass their arguments on to an operation of the host. They are made one by
 //!   one, from the rows of [`PASSED_ON`].
 //! - All others are in parts: files in `lua/`, each for one table.
-//! - Some tables are those of Lua's own libraries, which are opened then.
+//! - Some tables belong to Lua's own libraries, which are opened then.
 
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table};
@@ -27,7 +27,7 @@ type Row = (&'static str, &'static str, &'static str, &'static str, &'static str
 /// returns them.
 const CHECK: &str = "check";
 const TRY: &str = "try";
-/// Where an operation is: among those that never wait, or among those of a step.
+/// Where an operation is: among the operations that never wait, or among the operations of a step.
 const NATIVE: &str = "native";
 const YIELD: &str = "yield";
 /// A part returns the function, since it is called more often than others.
@@ -113,8 +113,8 @@ pub(crate) const GLOBALS: &[(&str, &[&str])] = &[
     ("utf8", &["utf8"]),
 ];
 
-/// The functions of the library that are globals. Each is made by a part of its own, or by those of
-/// a table in [`GLOBALS`].
+/// The functions of the library that are globals. Each is made by a separate part, or by the parts
+/// of a table in [`GLOBALS`].
 const FUNCTIONS: &[(&str, &str)] = &[
     ("getmetatable", "metatables"),
     ("load", "code"),
@@ -131,8 +131,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
 // Each global has a bit in an `Entry`.
 const _: () = assert!(GLOBALS.len() + FUNCTIONS.len() <= u32::BITS as usize);
 
-/// The other tables: that of the globals, that of the globals of the parts, and tables of the
-/// library.
+/// The other tables: the globals, the globals of the parts, and tables of the library.
 const OTHERS: &[(&str, &[&str])] = &[
     (OF_PROGRAM, &[]),
     (OF_PARTS, &["try", "budget"]),
@@ -153,7 +152,7 @@ struct Entry {
     /// The address of the table. If the table is collected and another one gets its address, that
     /// has no metatable that leads here.
     table: usize,
-    /// The index of its row in [`GLOBALS`], or after those in [`OTHERS`].
+    /// The index of its row in [`GLOBALS`], or after all rows in [`OTHERS`].
     row: u8,
     /// The number of its parts that were loaded.
     loaded: u8,
@@ -195,7 +194,7 @@ impl Entry {
     }
 }
 
-/// A value in a table of the library that is made without the others of the table.
+/// A value in a table of the library that is made without the rest of the table.
 #[derive(Clone, Copy)]
 enum Single {
     /// A table that is a global.
@@ -232,7 +231,7 @@ impl Lazy {
         let mut rows = (0..).zip(GLOBALS.iter().chain(OTHERS));
         let Some((row, _)) = rows.find(|(_, known)| known.0 == name) else { return false };
         let (mut entries, table) = (self.0.lock(), address(table));
-        // The address may be that of a table that was collected.
+        // The address may have belonged to a table that was collected.
         entries.retain(|entry| entry.table != table);
         entries.push(Entry { table, row, loaded: 0, made: 0 });
         true
@@ -247,7 +246,7 @@ impl Lazy {
         Ok(is_known)
     }
 
-    /// Returns a table of the library, also if the program has removed it from the globals.
+    /// Returns a table of the library, even if the program has removed it from the globals.
     pub(crate) fn library(&self, lua: &Lua, name: &str) -> mlua::Result<Table> {
         let libraries: Table = own(lua)?.raw_get("libraries")?;
         if let Some(known) = libraries.raw_get(name)? {
@@ -349,7 +348,7 @@ impl Lazy {
         Ok(made)
     }
 
-    /// Makes a function that is a global, with the others of its part.
+    /// Makes a function that is a global, with the other functions of its part.
     fn function(
         &self,
         lua: &Lua,
@@ -456,9 +455,9 @@ pub(crate) fn open(lua: &Lua, name: &str) -> mlua::Result<Table> {
         "utf8" => StdLib::UTF8,
         _ => return Err(mlua::Error::runtime("Lua has no such library")),
     };
-    // Lua opens a library once, so it must forget the one that the program has. It puts the library
-    // into the globals, whose metatable may call the program, and changes the metatable of strings.
-    // So it gets other globals for this time.
+    // Lua opens a library once, so it must forget the library that the program has. It puts the
+    // library into the globals, which may have a metatable that calls the program, and changes the
+    // metatable of strings. So it gets other globals for this time.
     let loaded: Table = lua.named_registry_value("_LOADED")?;
     loaded.raw_set(name, mlua::Value::Nil)?;
     let (globals, strings) = (lua.globals(), lua.type_metatable::<LuaString>());

@@ -1,7 +1,7 @@
 //! Processes written in Lua 5.4.
 //!
 //! A [`Program`] is loaded from Lua source. A [`Guest`] is a process of it: a state machine that
-//! calls a global function of the program, in a Lua state of its own. Everything that it sends is
+//! calls a global function of the program, in a separate Lua state. Everything that it sends is
 //! copied, see [`Value`]. `docs/LUA.md` is the reference of the functions that programs may call.
 //!
 //! ```

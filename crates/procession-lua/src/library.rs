@@ -46,7 +46,7 @@ pub(crate) fn open(
     budget: &Arc<Budget>,
 ) -> mlua::Result<Lua> {
     let inner = program.inner();
-    // The others are opened when they are first used.
+    // Other libraries are opened when they are first used.
     let libraries = StdLib::COROUTINE | StdLib::STRING;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
     // All of this stays until the end, or is collected below.
@@ -58,8 +58,8 @@ pub(crate) fn open(
     lua.set_named_registry_value(lazy::OWN, &own)?;
     lazy.begin(&lua, &own)?;
     interrupt::prepare(&lua, Arc::clone(budget) as _)?;
-    // The prelude has taken what it needs of them. Tracebacks have the names of functions from the
-    // rest of this table.
+    // The prelude has taken what it needs from them. Tracebacks have the names of functions from
+    // the rest of this table.
     let loaded: Table = lua.named_registry_value("_LOADED")?;
     loaded.raw_set("coroutine", mlua::Value::Nil)?;
     loaded.raw_set("string", mlua::Value::Nil)?;
@@ -76,9 +76,9 @@ pub(crate) fn open(
     }
     lua.gc_restart();
     // Everything used only to define the functions is garbage. Many processes would hold it for a
-    // long time, since they do little. mlua collects the garbage of a state when the first of its
-    // handles is dropped, and not for the others. So that is done now, and not when the process
-    // ends, where all memory is freed anyway.
+    // long time, because they do little. mlua collects the garbage of a state when the first of its
+    // handles is dropped. So that is done now, and not when the process ends, because the end frees
+    // all memory anyway.
     let handle = lua.clone();
     drop(lua);
     Ok(handle)
@@ -96,7 +96,7 @@ const SPAWN_WORK: u64 = 1000;
 /// The steps of a search for a pattern that count as one instruction.
 const PATTERN_STEPS: u64 = 10;
 
-/// Gives the result of a send to Lua. A refusal is a text.
+/// Returns the result of a send to Lua. A refusal is a text.
 fn give_sent(lua: &Lua, sent: Result<bool, &'static str>) -> Answer {
     match sent {
         Ok(sent) => give(lua, sent),
@@ -407,7 +407,7 @@ fn search(lua: &Lua, arguments: &Arguments, budget: &Budget) -> Answer {
         b"plain" => Ok(pattern::search_plain(&text, &wanted, from, &mut steps)),
         kind => pattern::search(&text, &wanted, from, last, kind == b"anchored", &mut steps),
     };
-    // The process pauses afterwards, also if the search has failed.
+    // The process pauses afterwards, even if the search has failed.
     budget.spend(lua, steps / PATTERN_STEPS, true)?;
     let offset = |at: usize| i64::try_from(at).unwrap_or(i64::MAX);
     let (start, end, captures) = match found? {

@@ -1,9 +1,9 @@
 //! Limits for a process together with all processes below it.
 //!
 //! A process may give limits to a process that it starts. They count for that process and for all
-//! that it starts, directly or through others. Such a process begins a [`Subtree`], which may be
-//! inside of another one. Whatever a process uses is charged to its own subtree and to all around
-//! it, and is refused if one of them has no room.
+//! processes that it starts, directly or indirectly. Such a process begins a [`Subtree`], which may
+//! be inside of another one. Whatever a process uses is charged to its own subtree and to all
+//! around it, and is refused if one of them has no room.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ const RESOURCES: [(Resource, &str); 7] = [
 /// The keys in a table of limits, in the order of [`RESOURCES`].
 const KEYS: [&str; 6] = ["memory", "mailbox", "processes", "sockets", "timers", "steps"];
 
-/// The bytes of messages for later that the processes of a program may have together. Those of
-/// processes that have ended count, since their timers still fire.
+/// The bytes of messages for later that the processes of a program may have together. The bytes of
+/// ended processes count, because their timers still fire.
 const LATER_OF_PROGRAM: usize = 256 << 20;
 /// The same, for the processes that a table of limits counts.
 const LATER_OF_LIMITS: usize = 64 << 20;
@@ -130,7 +130,8 @@ impl Subtree {
     }
 }
 
-/// The limits that count a process: the subtree that it is in, and those around. `None` if none do.
+/// The limits that count a process: its subtree, and the subtrees around it. `None` if no limits
+/// count it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits(pub(crate) Option<Arc<Subtree>>);
 
@@ -142,7 +143,7 @@ impl Limits {
         Self(Some(Subtree::new(None, Maxima(maxima), None)))
     }
 
-    /// Returns the subtree of the process and those around it.
+    /// Returns the subtree of the process and the subtrees around it.
     pub(crate) fn levels(&self) -> impl Iterator<Item = &Subtree> {
         std::iter::successors(self.0.as_deref(), |level| level.around.as_deref())
     }
@@ -151,7 +152,7 @@ impl Limits {
     /// limits nothing, and is `None`.
     ///
     /// # Errors
-    /// If too many limits already count the process, returns the refusal.
+    /// If the largest number of limits already counts the process, returns the refusal.
     pub(crate) fn check(&self, maxima: Maxima) -> Result<Option<Maxima>, String> {
         if maxima.is_empty() {
             return Ok(None);
@@ -223,7 +224,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Charges for an amount of a resource, also if there is no room for it.
+    /// Charges for an amount of a resource, even if there is no room.
     pub(crate) fn add(&self, resource: Resource, amount: usize) {
         for level in self.levels() {
             level.used(resource).fetch_add(amount, Relaxed);
@@ -244,7 +245,7 @@ impl Limits {
         self.levels().all(fits)
     }
 
-    /// Charges for steps that were performed, also if none is left.
+    /// Charges for steps that were performed, even if none is left.
     pub(crate) fn add_steps(&self, steps: u64) {
         self.add(Resource::Steps, usize::try_from(steps).unwrap_or(usize::MAX));
     }

@@ -153,17 +153,17 @@ impl From<Value> for Message {
     }
 }
 
-/// The cause of a message that was refused because too many wait for its receiver.
+/// The cause of a message that was refused because the mailbox of its receiver is full.
 const FULL: &str = "the mailbox of the process is full";
 
-/// The cause of a refusal because too many messages wait for the process that acts.
+/// The cause of a refusal because the mailbox of the acting process is full.
 pub(crate) const OWN_FULL: &str = "the mailbox of this process is full";
 
-/// Checks that the exits of two processes that are to be linked have room. The second may be one
-/// that does not exist yet.
+/// Checks that the exits of two processes that are to be linked have room. The second may not exist
+/// yet.
 ///
 /// # Errors
-/// Returns an error if one of them traps exits, and too many messages wait for it.
+/// Returns an error if one of the processes traps exits and its mailbox is full.
 pub(crate) fn check_link(own: Pid, to: Option<Pid>) -> Result<(), &'static str> {
     let refuses = |pid| Account::of(pid).is_some_and(|account| account.refuses_links());
     if refuses(own) {
@@ -176,7 +176,7 @@ pub(crate) fn check_link(own: Pid, to: Option<Pid>) -> Result<(), &'static str> 
 /// do, unless it is a kill. Returns `false` if the process has ended.
 ///
 /// # Errors
-/// Returns an error if too many messages wait for the process.
+/// Returns an error if the mailbox of the process is full.
 pub(crate) fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
     if exit.is_killed() {
         return Ok(procession::relations::kill(to));
@@ -191,15 +191,15 @@ pub(crate) fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
 /// ended.
 ///
 /// # Errors
-/// Returns an error if too many messages wait for the process.
+/// Returns an error if the mailbox of the process is full.
 pub(crate) fn send(to: Pid, content: Content) -> Result<bool, &'static str> {
     send_charged(to, Account::of(to).as_ref(), content)
 }
 
-/// Sends like [`send`] to a process whose account is known.
+/// Sends like [`send`] to a process with a known account.
 ///
 /// # Errors
-/// Returns an error if too many messages wait for the process.
+/// Returns an error if the mailbox of the process is full.
 pub(crate) fn send_charged(
     to: Pid,
     account: Option<&Arc<Account>>,
@@ -210,8 +210,8 @@ pub(crate) fn send_charged(
     Ok(procession::mailbox::send(to, charge(to, account, content).map_err(|_| FULL)?).is_ok())
 }
 
-/// Sends to a process on behalf of one that no longer waits for the result. A refused message is a
-/// dead letter.
+/// Sends to a process on behalf of a process that no longer waits for the result. A refused message
+/// is a dead letter.
 pub(crate) fn send_late(to: Pid, content: Content) {
     let refused = match charge(to, Account::of(to).as_ref(), content) {
         Ok(message) => procession::mailbox::send(to, message).err().map(SendError::into_inner),
@@ -225,7 +225,7 @@ pub(crate) fn send_late(to: Pid, content: Content) {
 /// Returns a message that takes room in the mailbox of its receiver.
 ///
 /// # Errors
-/// Returns the content if too many messages wait for the process.
+/// Returns the content if the mailbox of the process is full.
 fn charge(to: Pid, account: Option<&Arc<Account>>, content: Content) -> Result<Message, Content> {
     let (bytes, is_answer) = (content.size(), content.is_answer());
     let Some(account) = account else {

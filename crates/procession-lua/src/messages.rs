@@ -1,5 +1,5 @@
-//! The functions with which programs send and receive most messages. Each is a function of its own,
-//! without the names, the lists of arguments and the looks at the clock of the others.
+//! The functions with which programs send and receive most messages. Each is a separate function,
+//! without the names, the lists of arguments and the looks at the clock of other functions.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) fn sender(lua: &Lua, program: &Program, budget: &Arc<Budget>) -> mlua
         // Copies of names and of other values may be long work.
         let is_short = is_scalar(&message) && matches!(to, Either::Left(_));
         let sent = send(lua, &program, &budget, to, &message);
-        // A program could try again at once, for as long as the receiver has no room.
+        // A program could try again immediately, for as long as the receiver has no room.
         if !is_short || matches!(sent, Ok(Err(_))) {
             budget.note_work(lua);
         }

@@ -1,4 +1,4 @@
-//! The modules of a program: the files that it requires, and those that its host gives.
+//! The modules of a program: the files that it requires, and the modules that its host adds.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -20,9 +20,10 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Reads the modules that a source requires by a literal name, and those that these require,
-    /// from the files below a folder. A module without a file is left out: the host may give it,
-    /// and if not, `require` fails. Returns the version of the source together with its modules.
+    /// Reads the modules that a source requires by a literal name, and the modules that these
+    /// require, from the files below a folder. A module without a file is left out: the host may
+    /// add it, and if not, `require` fails. Returns the version of the source together with its
+    /// modules.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or is not valid Lua.

@@ -18,8 +18,8 @@ use crate::tls::{Server, Tls};
 
 /// The number of bytes that one read takes at most.
 const READ_MAX: usize = 64 * 1024;
-/// The bytes that are dropped, and the time that passes, until a connection is closed whose peer
-/// still sends. Most peers that send a long body read the refusal in between, and stop.
+/// The bytes that are dropped, and the time that passes, until a connection is closed although its
+/// peer still sends. Most peers that send a long body read the refusal in between, and stop.
 const LINGER_BYTES: usize = 16 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(5);
 
@@ -72,7 +72,7 @@ impl Connection {
         read_once(most, |buffer| self.stream.try_read(buffer))
     }
 
-    /// Reads bytes that have arrived, also if the reactor has not seen them yet. Returns `None` if
+    /// Reads bytes that have arrived, even if the reactor has not seen them yet. Returns `None` if
     /// there are none. It takes more time than [`try_read`](Self::try_read), and is for a last
     /// look.
     pub(crate) fn read_now(&self, most: usize) -> Option<io::Result<Arc<[u8]>>> {
@@ -125,7 +125,7 @@ impl Connection {
     }
 
     /// Writes like [`Stream::try_write`]: returns `None` if the kernel has taken everything, and
-    /// otherwise the number of bytes after which [`write`](Self::write) goes on.
+    /// otherwise the number of bytes after which [`write`](Self::write) continues.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         self.stream.try_write(bytes)
     }
@@ -143,7 +143,7 @@ impl Connection {
         self.stream.close();
     }
 
-    /// Ends the direction to the peer. Returns `true` if the peer has closed the connection, too.
+    /// Ends the direction to the peer. Returns `true` if the peer has also closed the connection.
     /// Otherwise [`linger`](Self::linger) should follow: if the peer sends something to a
     /// connection that is closed, the kernel resets the connection, and the peer may never see what
     /// was written last.
@@ -156,8 +156,8 @@ impl Connection {
         with_buffer(READ_MAX, |buffer| self.stream.drop_some(buffer), <[u8]>::len)
     }
 
-    /// Drops what the peer still sends, until it has read the rest and closes the connection, or it
-    /// has sent or waited for too long.
+    /// Drops what the peer still sends, until the peer has read the rest and closes the connection,
+    /// or has exceeded [`LINGER_BYTES`] or [`LINGER_TIME`].
     pub(crate) async fn linger(self: Arc<Self>) -> io::Result<()> {
         let dropped = async {
             let mut left = LINGER_BYTES;

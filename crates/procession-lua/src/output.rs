@@ -33,8 +33,8 @@
 //! blocks its worker as long as the reader is slow.
 //!
 //! ## Rejected
-//! - Waking every waiting guest to try again: the guests overtake each other, and each line that is
-//!   written wakes all of them.
+//! - Waking every waiting guest to try again: the guests overtake one another, and each written
+//!   line wakes all guests.
 //! - Waiting with `BlockingWork`: each waiting guest takes a thread.
 //!
 //! ## Checked by
@@ -72,7 +72,8 @@ const KEPT: usize = 4 * CAPACITY;
 /// ends after the last clone of the output is dropped and everything is written.
 ///
 /// If the sink refuses a write, the bytes of that write are lost, and the guests continue.
-/// [`flush`](Self::flush) returns the error, and [`failed`](Self::failed) tells the host at once.
+/// [`flush`](Self::flush) returns the error, and [`failed`](Self::failed) notifies the host
+/// immediately.
 ///
 /// ```
 /// use std::io::{self, Write};
@@ -155,8 +156,8 @@ pub(crate) struct Turn {
 }
 
 impl Output {
-    /// Creates an output that writes to `sink`, in a thread of its own. It flushes `sink` after
-    /// each write.
+    /// Creates an output that writes to `sink`, in a separate thread. It flushes `sink` after each
+    /// write.
     pub fn new(sink: impl Write + Send + 'static) -> Self {
         let state = State {
             sink: Some(Box::new(sink)),

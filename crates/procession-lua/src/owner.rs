@@ -1,8 +1,8 @@
 //! The owners of processes: which program and which limits each belongs to.
 //!
 //! The owner of a guest is in its account. A guest loses its account a little before its process
-//! ends. Until then, its owner is in a table, with those of supervisors that have started. An entry
-//! is removed some time after the end of the process.
+//! ends. Until then, its owner is in a table, with the owners of supervisors that have started. An
+//! entry is removed some time after the end of the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -58,11 +58,11 @@ pub(crate) fn has_ended(pid: Pid) -> bool {
 #[derive(Default)]
 struct Others {
     owners: HashMap<Pid, Owner>,
-    /// The number of entries after which those of ended processes are removed.
+    /// The number of entries after which the entries of ended processes are removed.
     many: usize,
 }
 
-/// The least number of entries that are looked through for those of ended processes.
+/// The least number of entries that are searched for entries of ended processes.
 const MANY_MIN: usize = 64;
 
 fn others() -> &'static Mutex<Others> {

@@ -2,7 +2,7 @@
 //!
 //! Lua's own matcher tries all ways to match a pattern, in C, where nothing can end it. With a few
 //! repetitions that is endless work for a short text. The library of programs therefore uses Lua's
-//! matcher only for short texts, and this one for all others. It gives the same results.
+//! matcher only for short texts, and this matcher for longer texts. Both return the same results.
 
 use procession::machine::is_terminated;
 
@@ -10,8 +10,8 @@ use procession::machine::is_terminated;
 const CAPTURES_MAX: usize = 32;
 /// The depth of the matcher's recursion, as in Lua.
 const DEPTH_MAX: u32 = 200;
-/// The steps that one attempt at one position may take, beside those that are linear in the text.
-/// They take some ten milliseconds.
+/// The steps that one attempt at one position may take, in addition to the steps that are linear in
+/// the text. They take some ten milliseconds.
 const STEPS_MAX: u64 = 10_000_000;
 /// The most steps that are linear in the text. For a longer text, one attempt takes no more either,
 /// since nothing can suspend it.
@@ -55,7 +55,7 @@ struct Matcher<'a> {
     pattern: &'a [u8],
     depth: u32,
     captures: Vec<(usize, Length)>,
-    /// The steps since the search began, and those at which it must end and looks next.
+    /// The steps since the search began, the limit, and the number of steps at the next check.
     steps: u64,
     end: u64,
     look: u64,
@@ -70,7 +70,7 @@ type Step<T> = Result<T, String>;
 /// in `string.gmatch`.
 ///
 /// # Errors
-/// Returns an error if the pattern is malformed, or a match takes too many steps.
+/// Returns an error if the pattern is malformed, or a match takes more steps than allowed.
 pub(crate) fn search(
     text: &[u8],
     pattern: &[u8],
@@ -206,7 +206,8 @@ impl Matcher<'_> {
         }
     }
 
-    /// Returns `true` if `byte` is in the set from `at`, the offset of `[`, to `last`, that of `]`.
+    /// Returns `true` if `byte` is in the set from `at`, the offset of `[`, to `last`, the offset
+    /// of `]`.
     fn is_in_set(&self, byte: u8, at: usize, last: usize) -> bool {
         let (mut at, mut is_in) = (at, true);
         if self.byte(at + 1) == b'^' {

@@ -38,7 +38,7 @@ pub(crate) enum Allowed<'a> {
 }
 
 /// The permissions of the processes of a [`Program`](crate::Program): connections, listeners,
-/// files, variables of the environment, and ends of processes of others. By default a process has
+/// files, variables of the environment, and ends of foreign processes. By default a process has
 /// none.
 ///
 /// A function of the library that is not permitted fails with an error that names the option of
@@ -151,7 +151,7 @@ impl Permissions {
     }
 
     /// Permits connections to `host:port`, or to all ports of `host`, or to the node `word@host` of
-    /// a cluster. Connections to all ports of a host include those to all nodes there.
+    /// a cluster. Connections to all ports of a host include connections to all nodes there.
     ///
     /// A name is resolved once for each connection, and the addresses are checked after that. A
     /// name never permits addresses of this machine or its link, unless it is `localhost`: these
@@ -173,7 +173,7 @@ impl Permissions {
         self.with(|inner| inner.listen = true)
     }
 
-    /// Permits reads of all files, except for those of `/proc`, which has the memory and the
+    /// Permits reads of all files, except for files of `/proc`, which has the memory and the
     /// variables of the host: these need [all](Self::all) permissions, and so do links of `/proc`
     /// to what the host has opened, such as `/dev/stdin`.
     ///
@@ -186,21 +186,21 @@ impl Permissions {
     /// Permits reads of the file at `path`, or of all files below the folder at `path`.
     ///
     /// The folder is opened now, and files are opened below that descriptor by `openat2(2)`. A link
-    /// that leads out of the folder is refused, and so is one that begins at the root. A folder
-    /// does not include files of `/proc`. One of these may be named itself.
+    /// that leads out of the folder is refused, and so is an absolute link. A folder does not
+    /// include files of `/proc`, but you may name such a file itself.
     ///
     /// # Blocking
     /// Blocks the calling thread while it opens the folder.
     ///
     /// # Errors
-    /// Returns a [`PermissionError`] if the folder, or the one that contains the file, cannot be
+    /// Returns a [`PermissionError`] if the folder, or the folder that contains the file, cannot be
     /// opened, or if the system refuses `openat2`, as Linux before 5.6 does.
     pub fn read_below(self, path: impl AsRef<Path>) -> Result<Self, PermissionError> {
         let place = place("reads below", path.as_ref())?;
         Ok(self.with(|inner| inner.read.add(Some(place))))
     }
 
-    /// Permits writes of all files, except for those of `/proc`, like [`read`](Self::read).
+    /// Permits writes of all files, except for files of `/proc`, like [`read`](Self::read).
     #[must_use]
     pub fn write(self) -> Self {
         self.with(|inner| inner.write.add(None))
@@ -235,15 +235,15 @@ impl Permissions {
     /// through their supervisors.
     ///
     /// Without this, a process may end the guests of its own program, and the supervisors that they
-    /// have started. If it has limits, it may end only those that the same limits count. Other
+    /// have started. If it has limits, it may end only processes that the same limits count. Other
     /// nodes of a cluster decide for themselves.
     #[must_use]
     pub fn exits(self) -> Self {
         self.with(|inner| inner.exits = true)
     }
 
-    /// Returns the permissions of a child of a process with the bounds `parent`: those of the
-    /// process, and of the permissions in `allowed` only what is left there. What they take is
+    /// Returns the permissions of a child of a process with the bounds `parent`: the permissions of
+    /// the process, limited to `allowed` for each kind that `allowed` names. What they take is
     /// charged to the limits of the process.
     pub(crate) fn narrowed<'a>(
         parent: &Bounds,

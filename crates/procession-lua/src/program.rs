@@ -189,7 +189,8 @@ impl Program {
         Ok(self)
     }
 
-    /// Returns the files that the program was read from: those of its modules, and its own.
+    /// Returns the files that the program was read from: the files of its modules, and its own
+    /// file.
     pub fn files(&self) -> &[PathBuf] {
         &self.0.modules.files
     }
@@ -210,8 +211,8 @@ impl Program {
     /// For a process of the host, guests may let 1 048 576 messages wait, and as many of a size as
     /// have 32 MiB together, or twice that with answers to its calls.
     /// [`SpawnOptions::mailbox`](procession::SpawnOptions::mailbox) bounds it further. With
-    /// [`WhenFull::Kill`](procession::mailbox::WhenFull::Kill), guests can end the process: any of
-    /// them may fill its mailbox.
+    /// [`WhenFull::Kill`](procession::mailbox::WhenFull::Kill), guests can end the process, because
+    /// any guest may fill its mailbox.
     #[must_use]
     pub fn mailbox_limit(self, messages: usize) -> Self {
         self.with(|inner| inner.mailbox_messages = messages)
@@ -223,8 +224,8 @@ impl Program {
         self.with(|inner| inner.instructions = count.max(100))
     }
 
-    /// Sets the permissions of the processes that are spawned from Rust. Those that they spawn have
-    /// the same, or fewer. Default: [`Permissions::none`].
+    /// Sets the permissions of the processes that are spawned from Rust. The processes that they
+    /// spawn have the same permissions, or fewer. Default: [`Permissions::none`].
     #[must_use]
     pub fn permissions(self, permissions: Permissions) -> Self {
         self.with(|inner| inner.permissions = permissions)

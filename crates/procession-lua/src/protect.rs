@@ -13,7 +13,7 @@ use mlua::{Function, Lua, MultiValue, Thread};
 
 use crate::interrupt::CAUSE;
 
-/// Creates a Lua thread that calls its first argument with the other ones. It ends without an
+/// Creates a Lua thread that calls its first argument with the other arguments. It ends without an
 /// error, with what [`outcome`] takes.
 ///
 /// # Errors
@@ -39,7 +39,8 @@ pub(crate) fn outcome(mut results: MultiValue) -> mlua::Result<mlua::Value> {
     })
 }
 
-/// Calls the first value with the others. Leaves `true` and the results, or `false` and the error.
+/// Calls the first value with the other values. Leaves `true` and the results, or `false` and the
+/// error.
 ///
 /// # Safety
 /// Only Lua calls this, in the thread that [`thread`] creates.
@@ -53,7 +54,7 @@ unsafe extern "C-unwind" fn call(thread: *mut lua_State) -> c_int {
     unsafe { ffi::lua_pushboolean(thread, 1) };
     // SAFETY: as above. If there is no memory, this raises an error, and nothing here has a drop.
     unsafe { ffi::lua_pushcclosure(thread, traceback, 1) };
-    // SAFETY: this moves the two values below the others.
+    // SAFETY: this moves the two values below the other values.
     unsafe { ffi::lua_rotate(thread, 1, 2) };
     let (results, handler) = (ffi::LUA_MULTRET, 2);
     // SAFETY: the function and its arguments are above the handler. If the process is suspended in
@@ -90,8 +91,8 @@ unsafe extern "C-unwind" fn finish(
 /// and a traceback takes long if the program has many globals.
 ///
 /// Lua may call this in a hook, where nothing could end code of the program. The errors of the hook
-/// have a metatable that the program cannot change. A process that must end has many errors, whose
-/// text is [`CAUSE`].
+/// have a metatable that the program cannot change. A process that must end has many errors with
+/// the text [`CAUSE`].
 ///
 /// # Safety
 /// Only Lua calls this, as the handler of an error.

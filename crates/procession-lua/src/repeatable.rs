@@ -1,4 +1,4 @@
-//! Runs of a program that can be repeated: the same seed gives the same run.
+//! Runs of a program that can be repeated: the same seed makes the same run.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl RepeatableRun {
     /// Makes the random numbers and the order of tables of a new state repeatable.
     pub(crate) fn prepare(&self, lua: &Lua, own: &Table) -> mlua::Result<()> {
         self.began.get_or_init(Instant::now);
-        // Relaxed, here and below: the run is on one thread, or on those of a simulation, which
+        // Relaxed, here and below: the run is on one thread, or on threads of a simulation, which
         // take turns.
         let number = self.states.fetch_add(1, Relaxed);
         let chunk = lua.load(include_str!("lua/repeatable.lua")).set_name("=procession");

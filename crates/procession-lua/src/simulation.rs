@@ -35,7 +35,7 @@ impl Tests {
     /// Runs a test in a simulation once with each seed, until it fails with one.
     ///
     /// A run has one to four workers, and the seed decides what these do at the same time: which
-    /// process goes on, which thread the system delays, and the random numbers of Lua. Time is
+    /// process continues, which thread the system delays, and the random numbers of Lua. Time is
     /// virtual, as it is for [`run`](Self::run), but it moves a little at each step. A failure is
     /// made short. Its report ends with a line that replays it: the environment variable
     /// `PROCESSION_SIM`, which replaces the seeds, and the words of `command`.
@@ -118,7 +118,7 @@ impl Tests {
     }
 }
 
-/// Returns a report without the place in this file, which tells nothing of the program.
+/// Returns a report without the place in this file, which says nothing about the program.
 fn without_place(report: &str) -> String {
     let begin = format!(" ({}:", file!());
     let parts = report.split_once(&begin).and_then(|(before, rest)| {

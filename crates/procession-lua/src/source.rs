@@ -1,4 +1,4 @@
-//! Lua sources, and their compiled code: those of programs, and those of the library.
+//! Lua sources and their compiled code, of programs and of the library.
 
 use crate::failure::{Error, cleaned};
 

@@ -16,7 +16,7 @@ pub(crate) struct Stream {
     session: Option<Session>,
 }
 
-/// A socket that is read also if the reactor has not seen its bytes yet. It takes more time.
+/// A socket that is read even if the reactor has not seen its bytes yet. It takes more time.
 struct Direct<'a>(&'a TcpStream);
 
 impl Read for Direct<'_> {
@@ -63,7 +63,7 @@ impl Stream {
         self.read_from(&mut Seen(&self.socket), buffer)
     }
 
-    /// Reads bytes that have arrived, also if the reactor has not seen them yet.
+    /// Reads bytes that have arrived, even if the reactor has not seen them yet.
     pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_from(&mut Direct(&self.socket), buffer)
     }
@@ -85,7 +85,7 @@ impl Stream {
 
     /// Writes as much of `bytes` as the kernel takes immediately. Returns `None` if it has taken
     /// everything. Otherwise returns the number of bytes that need not be passed again, and
-    /// [`write_all`](Self::write_all) must follow, also if these are all.
+    /// [`write_all`](Self::write_all) must follow, even if these are all bytes.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         if let Some(session) = &self.session {
             return session.try_write(&self.socket, bytes);

@@ -36,12 +36,12 @@ pub(crate) struct Parent {
     account: Arc<Account>,
 }
 
-/// The bytes of the description of a child, beside those of its table.
+/// The bytes of the description of a child, in addition to the bytes of its table.
 const CHILD_BYTES: usize = 512;
-/// The bytes of a supervisor, beside those of its table.
+/// The bytes of a supervisor, in addition to the bytes of its table.
 const SUPERVISOR_BYTES: usize = 4096;
 
-/// The number of children that were described, for the ids of those that have none.
+/// The number of children that were described, for the ids of children without an id.
 static UNNAMED: AtomicU64 = AtomicU64::new(1);
 
 /// The answer of a supervisor.
@@ -167,7 +167,7 @@ impl Parent {
             let _charge = &held;
             arguments.clone()
         });
-        // Relaxed: it only gives numbers. An id of its own is set later.
+        // Relaxed: it only makes numbers. An explicit id is set later.
         let id = format!("{shown} #{}", UNNAMED.fetch_add(1, Relaxed));
         Ok(self.host.child(id, self.program.clone(), entry, input).label(shown))
     }

@@ -22,8 +22,8 @@ pub(crate) use self::session::Session;
 use crate::account::Held;
 use crate::secured::Secured;
 
-/// The certificates for the connections of a program: those of the authorities that it trusts, and
-/// its own for its listeners.
+/// The certificates for the connections of a program: the certificates of the authorities that it
+/// trusts, and its own certificate for its listeners.
 ///
 /// The processes of the program never see a key. They ask for TLS by the option `tls` of
 /// `net.connect` and `net.listen`, or by a URL with `https`. By default, a program trusts the
@@ -60,7 +60,7 @@ impl fmt::Debug for Tls {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or, for that of the key, all users can read it.
+    /// A file cannot be read, or all users can read the file of the key.
     File(PathBuf, io::Error),
     /// A file has no certificate or key in the PEM format.
     Pem(PathBuf),
@@ -117,9 +117,9 @@ impl Tls {
         Ok(self)
     }
 
-    /// Gives the listeners of the program a certificate: files in the PEM format of the
-    /// certificate, with those of authorities between it and the last one behind it, and of its
-    /// key.
+    /// Sets the certificate of the listeners of the program: a file in the PEM format with the
+    /// certificate, followed by the certificates of the intermediate authorities, and a file with
+    /// its key.
     ///
     /// # Errors
     /// [`TlsError`]: a file cannot be read or has something else, all users can read the key (the

@@ -27,8 +27,8 @@ pub(crate) const DEPTH_MAX: usize = 64;
 /// The number of values in one copy. A table that can be reached in two ways is copied twice, so
 /// without this limit a small table could become an endless copy.
 pub(crate) const VALUES_MAX: usize = 1 << 20;
-/// The bytes of a value outside of its state, beside the bytes of a string. In a state, an entry of
-/// a table takes about as much.
+/// The bytes of a value outside of its state, in addition to the bytes of a string. In a state, an
+/// entry of a table takes about as much.
 const VALUE_BYTES: usize = size_of::<Value>();
 
 /// A Lua value outside of any Lua state.
@@ -388,8 +388,7 @@ fn from_userdata(data: &AnyUserData) -> Result<Value, &'static str> {
 }
 
 /// A socket in a Lua state, until it is closed there. Its descriptor should not stay open until Lua
-/// collects it. The methods of sockets are those of the table `socket` of the library, see
-/// `lazy.rs`.
+/// collects it. The methods of sockets are in the table `socket` of the library, see `lazy.rs`.
 pub(crate) struct LuaSocket(pub(crate) Option<Socket>);
 
 impl UserData for LuaSocket {
@@ -404,11 +403,10 @@ impl UserData for LuaSocket {
 }
 
 /// The name of a table in the registry of a state that has used PIDs. It maps the texts of PIDs to
-/// the PIDs, so that equal ones are the same object.
+/// the PIDs, so that equal PIDs are the same object.
 const PIDS: &str = "procession.pids";
 
-/// Returns the table with the objects of which equal ones are the same, by their texts. It does not
-/// keep them.
+/// Returns the table in which equal texts have one object. The table does not keep its objects.
 pub(crate) fn objects(lua: &Lua) -> mlua::Result<Table> {
     if let Some(known) = lua.named_registry_value(PIDS)? {
         return Ok(known);

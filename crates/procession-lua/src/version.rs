@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// The version of a program: a hash of its bytes and those of its modules, so that equal sources
-/// have equal versions wherever they come from. It is not cryptographic. Its `Display` is 16
-/// hexadecimal digits.
+/// The version of a program: a hash of its bytes and of the bytes of its modules, so that equal
+/// sources have equal versions everywhere. It is not cryptographic. Its `Display` is 16 hexadecimal
+/// digits.
 ///
 /// ```
 /// use procession_lua::Program;

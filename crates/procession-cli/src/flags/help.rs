@@ -108,7 +108,7 @@ Exit codes:
   143  a second SIGTERM ended the program immediately
 ";
 
-/// Returns the help, or that of a command. `flags` are all options.
+/// Returns the help, or the help of a command. `flags` are all options.
 pub(super) fn help(of: Option<Command>, flags: impl Iterator<Item = &'static Flag>) -> String {
     let mut text = String::from(match of {
         None => ABOUT,

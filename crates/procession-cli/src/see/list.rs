@@ -180,7 +180,7 @@ pub(super) fn tree_lines(answer: &Value) -> Vec<String> {
         children.entry(node["supervisor"].as_str()).or_default().push(node);
     }
     let mut lines = Vec::new();
-    // Each with its depth. A process has one supervisor, so each node comes once.
+    // Each with its depth. A process has one supervisor, so each node occurs once.
     let mut next: Vec<(usize, &Value)> = Vec::new();
     let push = |next: &mut Vec<_>, depth, of: Option<&str>| {
         let found = children.get(&of).into_iter().flatten().rev();

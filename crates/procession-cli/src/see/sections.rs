@@ -6,7 +6,7 @@ use super::door::{DoorFile, encode};
 use crate::format::{number, plain, text};
 use crate::see::error::SeeError;
 
-/// Asks for all sections that a door tells about. One that is gone meanwhile is left out.
+/// Asks for all sections that a door lists. A section that has gone by then is left out.
 pub(super) fn all(door: &DoorFile, about: &Value) -> Result<Value, SeeError> {
     let mut sections = Map::new();
     for name in about["sections"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -35,7 +35,7 @@ pub(super) fn lines(sections: &Value) -> Vec<String> {
 /// Returns the lines of a table, with the names of its columns first.
 fn aligned(rows: &[Value]) -> Vec<String> {
     let mut columns: Vec<_> = rows[0].as_object().into_iter().flatten().collect();
-    // What a row is about comes first.
+    // The subject of a row is first.
     columns.sort_by_key(|(_, value)| !value.is_string());
     let head = columns.iter().map(|(name, _)| {
         let name = name.strip_suffix("_us").unwrap_or(name);

@@ -2,7 +2,7 @@
 //!
 //! The terminal belongs to whatever runs in it next, so it is restored at each end: at `q`, after
 //! an error, in a panic, and when a signal asks for the end. A look may wait for a program that
-//! does not answer, so the loop cannot take the signals. A process of its own does.
+//! does not answer, so the loop cannot take the signals. A separate process does.
 
 use std::io;
 use std::num::NonZero;
@@ -53,7 +53,7 @@ impl Shown {
     }
 
     /// Ends the program, in order, when a signal asks for it. If the terminal takes no more bytes,
-    /// a second signal ends the program at once.
+    /// a second signal ends the program immediately.
     async fn end_on(self, end: EndRequest, mut hangup: Signal) {
         let asked = Select::new()
             .wait_for(end.asked(), |_| true)
@@ -71,7 +71,7 @@ impl Shown {
 
 /// Runs until the user quits.
 pub(super) fn run(door: &DoorFile, args: &SeeArgs) -> Result<(), SeeError> {
-    // A program without a door is told before the screen is cleared.
+    // A program without a door is reported before the screen is cleared.
     let about = door.get_json("/about")?;
     // https://no-color.org
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -143,7 +143,7 @@ fn look(screen: &mut Screen, door: &DoorFile, args: &SeeArgs) -> Duration {
     let begin = Instant::now();
     let result = ask(screen, door, args);
     screen.failure = result.err().map(|error| error.to_string());
-    // The whole time of the answers, as if the program had computed all of it.
+    // The whole time of the answers, as if the program had computed the whole time.
     let took = Instant::now().saturating_duration_since(begin);
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as u32;
     let interval = interval(took, processors);

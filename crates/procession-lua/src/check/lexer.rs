@@ -23,7 +23,7 @@ const KEYWORDS: &[&str] = &[
     "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in",
     "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
 ];
-/// The operators of more than one character, longer ones first.
+/// The operators of more than one character, the longest first.
 const OPERATORS: &[&str] = &["...", "..", "==", "~=", "<=", ">=", "//", "::", "<<", ">>"];
 
 /// Returns the tokens of a source, with [`Kind::End`] as the last.

@@ -12,8 +12,8 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Returns the bytes that the value of a term takes, or `None` if it has too many levels or
-    /// values for a copy.
+    /// Returns the bytes that the value of a term takes, or `None` if it has more levels or values
+    /// than a copy may have.
     pub(super) fn of(term: &Term) -> Option<usize> {
         Self { values: VALUES_MAX }.term(term, 0)
     }
@@ -23,7 +23,7 @@ impl Measure {
         let inner = match term {
             Term::List(_) | Term::Tuple(_) | Term::Map(_) if depth == DEPTH_MAX => return None,
             Term::List(items) | Term::Tuple(items) => {
-                // A copy counts the keys, too. A tuple has none outside of a Lua state.
+                // A copy also counts the keys. A tuple has none outside of a Lua state.
                 let key = if matches!(term, Term::List(_)) { size_of::<Value>() } else { 0 };
                 let mut bytes = 0;
                 for item in items {
@@ -76,8 +76,7 @@ pub(crate) fn to_value(node: &Node, term: Term) -> Value {
             let pair = |(key, value)| (to_key(node, key), to_value(node, value));
             Value::Map(pairs.into_iter().map(pair).collect())
         }
-        // Each incarnation of which there are PIDs takes memory, so only those that are connected
-        // get them.
+        // Each incarnation with PIDs takes memory, so only connected incarnations get PIDs.
         Term::Pid(pid) if is_known(node, &pid) => Value::Pid(node.pid(&pid)),
         other => Value::Term(other),
     }

@@ -8,15 +8,15 @@ use crate::account::{self, Account, Charge};
 use crate::message::{Content, Message};
 use crate::value::{RemoteCall, Value};
 
-/// The bytes of a report of the end of a process or of news of a node, beside its texts.
+/// The bytes of a report of the end of a process or of news of a node, without its texts.
 const NEWS_BYTES: usize = 8 * size_of::<Value>();
 
-/// The room that a letter takes in the mailbox of a process. A process of the host has none to
-/// charge.
+/// The room that a letter takes in the mailbox of a process. A process of the host has no account
+/// to charge.
 pub(super) struct Room(Option<Charge>);
 
-/// Takes room for a letter in the mailbox of a process. Returns `None` if the mailbox has none, or
-/// if a program could not copy the letter.
+/// Takes room for a letter in the mailbox of a process. Returns `None` if the mailbox has no room,
+/// or if a program could not copy the letter.
 pub(super) fn room(to: Pid, letter: &Letter) -> Option<Room> {
     let Some(account) = Account::of(to) else {
         let bytes = bytes(letter)?;

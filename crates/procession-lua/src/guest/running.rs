@@ -149,7 +149,7 @@ impl Running {
                 self.waits = Awaited::Ready(self.given(result)?);
             }
             Awaited::Read { tag: wanted, connection, taken, .. } if *wanted == tag => {
-                // Read here the bytes that the wait was for. If a cancel comes before the process
+                // Read here the bytes that the wait was for. If a cancel arrives before the process
                 // continues, they are not lost.
                 let read = result.and_then(|_| {
                     Ok(taken

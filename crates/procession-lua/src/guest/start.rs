@@ -38,8 +38,7 @@ impl Program {
     /// function.
     ///
     /// # Errors
-    /// Returns an [`Error`] if [`spawn`](Self::spawn) does, and also if the options bound the
-    /// mailbox.
+    /// Returns an [`Error`] if [`spawn`](Self::spawn) does, or if the options bound the mailbox.
     #[track_caller]
     pub fn spawn_with(
         &self,

@@ -23,7 +23,7 @@ use crate::program::Upgrade;
 use crate::value::Value;
 
 /// The state of a guest that has started. Lua's values refer to the Lua state, which is dropped
-/// with the last of them.
+/// with the last value.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) host: &'static dyn Host,
@@ -41,7 +41,7 @@ pub(super) struct Running {
     pub(super) timers: Timers,
     /// The monitor of a call that was answered. The end that it reports is still to come.
     pub(super) answered: Option<MonitorRef>,
-    /// The number of monitors whose report was not received yet.
+    /// The number of monitors with a report that was not received yet.
     pub(super) monitors: usize,
     pub(super) cancelled: bool,
     /// `true` after a cancel has ended a wait.
@@ -54,7 +54,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Takes over the process from another state of it: what was received, the timer, the cancel.
+    /// Takes over the process from its other state: what was received, the timer, the cancel.
     pub(super) fn take_over(&mut self, other: &mut Self) {
         self.budget.inbox.take_over(&other.budget.inbox);
         self.budget.take_over(&other.budget);
@@ -111,7 +111,7 @@ pub(super) enum Awaited {
 /// What happens to the bytes that arrive in a connection.
 #[derive(Clone, Debug)]
 pub(super) enum Taken {
-    /// The program gets so many of them.
+    /// The program gets so many bytes.
     Given(usize),
     /// The connection keeps them for the next message of HTTP. The program gets `true`.
     /// They count in the account of the process.
@@ -146,7 +146,7 @@ impl Taken {
 pub(super) enum Cancel {
     /// None. The wait ends by itself, and the operation should be completed.
     Ignored,
-    /// The cancel ends every wait without a limit of time, and the first one that is `limited`. A
+    /// The cancel ends every wait without a limit of time, and the first wait that is `limited`. A
     /// process may therefore still wait while it cleans up, but not forever.
     Ends { limited: bool },
 }

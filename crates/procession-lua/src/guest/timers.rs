@@ -15,16 +15,16 @@ use crate::program::Program;
 
 /// The number of messages of a process that wait for their time.
 const TIMERS_MAX: usize = 1 << 16;
-/// The smallest number of timers among which those that have fired are looked for.
+/// The smallest number of timers at which the table is searched for fired timers.
 const SWEEP_MIN: usize = 16;
 
-/// The bytes that a timer takes beside the value of its message.
+/// The bytes that a timer takes in addition to the value of its message.
 const TIMER_BYTES: usize = 512;
 
 /// The charges for a timer and its message.
 ///
-/// The timers of processes that have ended still fire, so a program and its limits count all that
-/// are set, whoever has set them.
+/// The timers of processes that have ended still fire, so a program and its limits count all
+/// timers, whichever process has set them.
 #[derive(Debug)]
 pub(super) struct Charges {
     _timer: Hold,

@@ -8,8 +8,8 @@
 //! ## Steps
 //! 1. `Ask`: an [`Upgrade`] arrives like a message. Nothing happens until the process is in
 //!    `process.receive`.
-//! 2. `Save`: the function `upgrade` of the old program runs in the old state, beside the suspended
-//!    process, and returns the state as a [`Value`]. It may not wait.
+//! 2. `Save`: the function `upgrade` of the old program runs in the old state, while the process is
+//!    suspended, and returns the state as a [`Value`]. It may not wait.
 //! 3. `Resume`: the new program is opened in a new state, and `resume_NAME` is called. It has the
 //!    messages that nobody has received. The old state is kept.
 //! 4. `Commit`: once the new function waits for the first time, the old state is dropped. If it
@@ -20,7 +20,7 @@
 //! therefore complete when it moves back, and each message is received by exactly one state.
 //!
 //! ## Allowed
-//! What the new function sends before its first wait has been sent, also if it fails then.
+//! What the new function sends before its first wait stays sent, even if it fails then.
 //!
 //! ## Checked by
 //! `tests/upgrades.rs`.
@@ -44,8 +44,8 @@ const STEPS_MAX: u32 = 1000;
 const LABEL_DIGITS: usize = 8;
 
 impl Guest {
-    /// Continues an upgrade, or begins one that was asked for. Returns `true` if it needs another
-    /// step before the process can continue.
+    /// Continues an upgrade, or begins a requested upgrade. Returns `true` if it needs another step
+    /// before the process can continue.
     ///
     /// # Errors
     /// If the process must end, returns the cause.
@@ -241,7 +241,7 @@ impl Guest {
             yields.pid(),
             label(&self.method)
         );
-        // Ignored: without room the line is lost. The outcome has the cause, too.
+        // Ignored: without room the line is lost. The outcome also has the cause.
         self.program.inner().err.try_write(text.as_bytes());
         upgrade.report(Outcome::Failed(cause.to_owned()));
     }

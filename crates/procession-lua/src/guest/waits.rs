@@ -17,7 +17,7 @@ use crate::inbox::Received;
 use crate::message::{Message, call_proof};
 use crate::value::{self, Value};
 
-/// The bytes that a Lua state may need for a small value, beside the value.
+/// The bytes that a Lua state may need for a small value, in addition to the value.
 const SPARE: usize = 4096;
 
 impl Running {

@@ -38,7 +38,7 @@ fn reason(status: i64) -> &'static str {
     }
 }
 
-/// Reads a request that has arrived as a whole. Returns `None` if some of it is missing.
+/// Reads a request that has arrived as a whole. Returns `None` if a part is missing.
 pub(crate) fn try_next_request(connection: &Arc<Connection>, memory: Memory) -> Option<Value> {
     let mut reader = Reader::new(Arc::clone(connection), None, memory);
     let first = reader.at;
@@ -172,7 +172,7 @@ fn path_and_host<'a>(target: &'a [u8], method: &[u8]) -> Option<(Vec<u8>, Option
     Some(([root, path].concat(), Some(host)))
 }
 
-/// Tells a client that waits for that to send its body. Returns `false` if the connection ends.
+/// Asks a waiting client to send its body. Returns `false` if the connection ends.
 async fn expected(
     reader: &Reader,
     headers: &Headers,

@@ -110,8 +110,8 @@ fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Returns `true` for addresses of this machine and for those of its link alone. A foreign name
-/// server could let a name lead to them.
+/// Returns `true` for addresses of this machine and for link-local addresses. A foreign name server
+/// could let a name lead to them.
 fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {
@@ -167,7 +167,7 @@ pub(crate) async fn connect(permissions: &Permissions, address: &str) -> io::Res
     TcpStream::connect(&*resolve(permissions, address).await?).await
 }
 
-/// Resolves an address, and returns those addresses that the process may use.
+/// Resolves an address, and returns the addresses that the process may use.
 ///
 /// # Errors
 /// If there are none, or the host has no address, returns an error.
@@ -189,7 +189,8 @@ pub(crate) async fn resolve(
         });
         let (wanted, port) = parts.ok_or(io::ErrorKind::InvalidInput)?;
         let is_named = targets.iter().any(|target| target.is_name(&wanted, port));
-        // A name that is not permitted is not even resolved: its name server would learn of it.
+        // A name that is not permitted is not even resolved: its name server would learn of the
+        // attempt.
         if !is_named && wanted != LOCALHOST {
             return Err(refused(format_args!("--allow-net={address}")));
         }

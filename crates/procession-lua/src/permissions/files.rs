@@ -43,7 +43,7 @@ impl Access {
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(Arc<Open>);
 
-/// A descriptor, and the charge for one that a process keeps open.
+/// A descriptor, and the charge for a descriptor that a process keeps open.
 #[derive(Debug)]
 struct Open(OwnedFd, #[expect(dead_code, reason = "it ends when this is dropped")] Option<Hold>);
 
@@ -119,7 +119,7 @@ impl Place {
         Self::open(path, Folder::open)
     }
 
-    /// Returns the place at a path, whose folder is opened by `open`.
+    /// Returns the place at a path. `open` opens its folder.
     fn open(path: &Path, open: impl FnOnce(&Path) -> io::Result<Folder>) -> io::Result<Self> {
         let written = absolute(path)?;
         let real = match fs::canonicalize(path) {
@@ -158,7 +158,7 @@ impl Place {
     }
 }
 
-/// Makes the places of a child inside of those of the process that spawns it.
+/// Makes the places of a child inside of the places of the process that spawns it.
 ///
 /// The permissions of the child keep the folders open. Each is opened once, and charged as a socket
 /// is. A folder that the process itself keeps open is shared.
@@ -198,7 +198,7 @@ impl<'a> Narrowing<'a> {
             let found = place.folder.beneath(rest, FOLDER, Mode::empty());
             let (inner, file) = match (found, rest.parent(), rest.file_name()) {
                 (Ok(_), ..) if place.file.is_none() => (rest, None),
-                // A file, or one that will be created.
+                // A file, which may not exist yet.
                 (Err(Errno::NOTDIR | Errno::NOENT), Some(inner), Some(name)) => {
                     (inner, Some(name.to_owned()))
                 }

@@ -104,7 +104,7 @@ impl Link {
         Some(self.0.upgrade()?.0.lock().current.clone())
     }
 
-    /// Adds a process that has begun. If its program has been replaced meanwhile, also returns the
+    /// Adds a process that has begun. If its program has been replaced since then, also returns the
     /// request to upgrade.
     pub(crate) fn join(&self, pid: Pid, version: Version) -> (Member, Option<Upgrade>) {
         let behind = self.0.upgrade().and_then(|shared| {

@@ -28,7 +28,7 @@ pub(crate) struct Session(Box<Shared>);
 struct Shared {
     connection: Mutex<Connection>,
     /// Notified when bytes are taken from the socket. Their content may be for another reader than
-    /// the one that took them, and the socket does not tell that one.
+    /// the reader that took them, and the socket does not notify that other reader.
     taken: Notify,
     #[expect(dead_code, reason = "its drop ends a charge")]
     held: Held,
@@ -58,10 +58,10 @@ enum Shaken {
     Done,
     /// It waits for something to read.
     Reads,
-    /// It is done once the socket has taken the rest. Meanwhile what the socket has to read stays
-    /// there, and must not end the wait.
+    /// It is done once the socket has taken the rest. Until then, bytes that the socket has
+    /// received stay there, and must not end the wait.
     Sends,
-    /// It has read for long, and goes on when others have had a turn.
+    /// It has read for long, and continues when other processes have had a turn.
     Later,
 }
 
@@ -80,8 +80,8 @@ impl Session {
         Ok(Self(Box::new(Shared { connection, taken, held })))
     }
 
-    /// Uses the connection. `act` sets the flag if it takes bytes from the socket, which the
-    /// readers that wait are told.
+    /// Uses the connection. `act` sets the flag if it takes bytes from the socket. Then the waiting
+    /// readers are notified.
     fn turn<R>(&self, act: impl FnOnce(&mut Connection, &mut bool) -> R) -> R {
         let mut has_taken = false;
         let result = act(&mut self.0.connection.lock(), &mut has_taken);
@@ -119,7 +119,7 @@ impl Session {
         .await
     }
 
-    /// Reads without waiting: bytes of the session, or else those that `from` has. Zero bytes are
+    /// Reads without waiting: bytes of the session, or else bytes that `from` has. Zero bytes are
     /// the end. Also takes part in the handshake.
     pub(crate) fn try_read(
         &self,
@@ -209,7 +209,7 @@ impl Session {
         })
     }
 
-    /// Tells the peer that nothing is missing, if the socket takes that now.
+    /// Sends the peer the statement that nothing is missing, if the socket takes it now.
     pub(crate) fn end(&self, socket: &TcpStream) {
         self.turn(|session, _| {
             session.send_close_notify();
@@ -439,7 +439,7 @@ mod tests {
             assert_eq!(server.try_read(&raw[..], &mut [0; 10]).expect("they are there"), 10);
             assert_eq!(woken.count(), 1);
             assert!(matches!(readable.as_mut().poll(&mut task), Poll::Ready(Ok(()))));
-            // Nor does one wait that comes later.
+            // Nor does a later reader wait.
             let mut readable = pin!(server.session.readable(&server.socket));
             assert!(matches!(readable.as_mut().poll(&mut task), Poll::Ready(Ok(()))));
             assert_eq!(server.try_read(&[][..], &mut [0; 100]).expect("the rest is there"), 90);
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_last_is_read_without_a_new_byte() {
-        /// Gives the last bytes one by one.
+        /// Returns the last bytes one by one.
         struct Slow<'a>(&'a [u8], usize);
 
         impl Read for Slow<'_> {
@@ -462,7 +462,7 @@ mod tests {
             let (server, client) = connected().await;
             client.session.write_all(&client.socket, &[1; 100]).await.expect("it is open");
             let raw = server.take_raw().await;
-            // The read gives up after the one that completes the record.
+            // The read ends after the read that completes the record.
             let read = server.try_read(Slow(&raw, super::TIMES_MAX - 1), &mut [0; 100]);
             assert_eq!(read.expect_err("it gives up").kind(), std::io::ErrorKind::WouldBlock);
             server.session.readable(&server.socket).await.expect("there is something");

@@ -219,9 +219,9 @@ impl RemoteCall {
         Self(Arc::new(Mutex::new(Some(Unanswered { reply, held: None }))))
     }
 
-    /// Charges a process for the call until the call is answered. A call comes whatever the process
-    /// does, so the charge may exceed the limits. Then the next call is refused, and this returns
-    /// `false`.
+    /// Charges a process for the call until the call is answered. A call arrives whatever the
+    /// process does, so the charge may exceed the limits. Then the next call is refused, and this
+    /// returns `false`.
     fn hold(&self, account: &Arc<Account>) -> bool {
         let mut held = account.hold();
         let mut unanswered = self.0.lock();
