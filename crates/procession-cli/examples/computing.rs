@@ -156,7 +156,7 @@ fn in_pool(scheduler: &Scheduler, load: &Arc<Load>, cpus: usize) -> Box<dyn Send
     Box::new(pool)
 }
 
-/// Starts processes of a scheduler of their own, on whose threads `hook` runs first.
+/// Starts processes of a separate scheduler. `hook` runs first on its threads.
 fn in_second(load: &Arc<Load>, hook: fn()) -> Box<dyn Send> {
     let scheduler = Scheduler::builder().on_thread_start(hook).build();
     let scheduler = scheduler.expect("the system has threads");

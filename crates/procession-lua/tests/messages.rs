@@ -147,7 +147,7 @@ fn a_message_takes_no_room_once_it_is_received() {
     assert_eq!(run(&program.mailbox_limit(3)), Ok(Value::Nil));
 }
 
-/// The function `upgrade` runs in the state of the process, whose messages are not its own.
+/// The function `upgrade` runs in the state of the process, but may not take its messages.
 #[test]
 fn an_upgrade_receives_nothing() {
     let source = "

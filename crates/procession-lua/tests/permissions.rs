@@ -298,7 +298,7 @@ fn folders_are_changed_only_below_a_permitted_one() {
     assert_eq!(result(&given), format!("cannot rename {}: {needed}", folder.path("inside/b")));
     let own = result(&format!("fs.remove({})", at("inside")));
     assert_eq!(own, refused("remove", "inside", "write"));
-    // Who may write all and read little does not get to read more by a rename.
+    // A process that may write all and read little does not get to read more by a rename.
     let writes = Permissions::none().write_below(folder.path(".")).expect("the folder is there");
     let reads = writes.clone().read_below(folder.path("inside")).expect("the folder is there");
     let gains = format!("fs.rename({}, {})", at("outside.txt"), at("inside/c"));

@@ -92,7 +92,7 @@ fn run_on(scheduler: &Scheduler, program: &Program, arguments: &[&str]) -> Strin
     }
 }
 
-/// A server, whose address its `main` returns.
+/// A server. Its `main` returns the address.
 const SERVER: &str = "
   function answer(request)
     return { headers = { Path = request.path }, body = request.body:rep(3) }

@@ -154,7 +154,7 @@ fn a_new_program_that_fails_leaves_the_process_as_it_was() {
     });
 }
 
-/// The new state replaces the old one, whose memory the limit counts until then.
+/// The new state replaces the old state. Until then, the limit counts the memory of the old state.
 #[test]
 fn a_process_that_uses_most_of_its_limit_is_upgraded() {
     run(async || {

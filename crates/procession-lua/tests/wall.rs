@@ -1007,7 +1007,7 @@ fn limits_are_nested_up_to_a_bound_and_an_empty_table_is_none() {
     assert!(refused.starts_with("2: ") && refused.contains(cause), "{refused}");
 }
 
-/// Timers fire after their process has ended, so they count until then, whoever has set them.
+/// Timers fire after their process has ended, so they count until then, whichever process set them.
 #[test]
 fn timers_of_processes_that_have_ended_still_count() {
     let fill = |entry: &str, count: u32, bytes: u32| {

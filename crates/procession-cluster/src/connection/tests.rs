@@ -404,8 +404,8 @@ fn grants_are_told_behind_the_first_answer() {
     assert!(told[1].is_atom(GRANTS_NAME), "{told:?}");
 }
 
-/// Goal: a node whose grants change often tells each connection one statement at a time, so that
-/// one on which nobody reads meanwhile does not end.
+/// Goal: if the grants of a node change often, the node sends each connection one statement at a
+/// time, so that a connection without a reader does not end.
 #[test]
 fn many_changes_of_grants_keep_a_connection() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
@@ -881,7 +881,7 @@ fn a_connect_after_a_disconnect_has_its_time_limit() {
     });
 }
 
-/// Goal: a call whose request has no room is refused at once, if its head can be read.
+/// Goal: a call is refused immediately if its request has no room and its head can be read.
 #[test]
 fn a_call_with_too_many_levels_is_refused() {
     let (scheduler, node) = listening(60);
@@ -1303,8 +1303,8 @@ fn calls_of_a_third_node_are_not_answered_for_it() {
     assert_eq!(reply.expect("it is answered"), Term::atom("right"));
 }
 
-/// Goal: a node cannot end the connection between two others by calls whose replies go there. What
-/// finds no room is refused.
+/// Goal: a node cannot end the connection between two other nodes by calls with replies to that
+/// connection. Replies without room are refused.
 #[cfg(feature = "serde")]
 #[test]
 fn replies_to_a_third_node_do_not_overrun_it() {

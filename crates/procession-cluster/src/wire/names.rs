@@ -22,7 +22,7 @@ pub(crate) fn is_grants(from: &Target) -> bool {
     is(from, GRANTS_NAME)
 }
 
-/// Returns `true` for a name of no process: the node itself answers, by separate rules of permission.
+/// Returns `true` for a name of no process: the node itself answers, with separate permissions.
 pub(crate) fn is_answered_by_node(target: &Target) -> bool {
     is_kernel(target) || is_status(target)
 }

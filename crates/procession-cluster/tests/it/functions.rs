@@ -110,7 +110,7 @@ fn a_function_can_be_started_without_its_value() {
     });
 }
 
-/// Goal: a caller learns the end of a call whose value cannot be sent.
+/// Goal: a caller learns the end of a call if its value cannot be sent.
 #[test]
 fn a_value_that_cannot_be_sent_ends_the_call() {
     run(async {
