@@ -116,7 +116,7 @@ impl<I, Y> Suspender<'_, I, Y> {
     /// # Panics
     /// Panics if the thread is panicking (see [`may_suspend`](Self::may_suspend)). If the coroutine
     /// is dropped while it is suspended, panics with [`Unwinding`].
-    // Always inlined: a return from here to the coroutine's own loop would be mispredicted, since
+    // Always inlined: a return from here to the coroutine's own loop would be mispredicted, because
     // the last calls were made on another stack.
     #[inline(always)]
     pub fn suspend(&self, out: Y) -> I {
@@ -143,7 +143,7 @@ impl<I, Y> Suspender<'_, I, Y> {
 
 #[cold]
 fn unwind_now() -> ! {
-    // Not `panic!`, since this is no error, and the hook would print it.
+    // Not `panic!`, because this is no error, and the hook would print it.
     resume_unwind(Box::new(Unwinding))
 }
 

@@ -30,7 +30,7 @@ const GUARD_INSTALL: i32 = 102;
 /// The share of a process's mappings that guards may use, in percent. The value leaves the larger
 /// part to the rest of the program.
 const BUDGET_PERCENT: usize = 40;
-/// The number of mappings that a guard costs, since it splits the mapping around it.
+/// A guard costs this many mappings, because it splits the mapping around it.
 const MAPPINGS_PER_GUARD: usize = 2;
 /// The number of mappings that a process may have if the system does not report it: Linux's
 /// default.
@@ -146,7 +146,7 @@ pub(crate) fn map(length: usize) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     // With a huge page, one touched page of a stack would cost two megabytes. The result is
-    // ignored, since kernels without huge pages refuse the advice.
+    // ignored, because kernels without huge pages refuse the advice.
     #[cfg(target_os = "linux")]
     // SAFETY: [mapped] just made.
     let _ = unsafe { libc::madvise(start, length, libc::MADV_NOHUGEPAGE) };
@@ -158,7 +158,7 @@ pub(crate) fn map(length: usize) -> io::Result<NonNull<u8>> {
 /// # Safety
 /// `[mapped]`, and nothing in the range is used any more.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
-    // SAFETY: by the caller. The result is ignored, since the system refuses only ranges that are
+    // SAFETY: by the caller. The result is ignored, because the system refuses only ranges that are
     // not pages.
     let _ = unsafe { libc::munmap(start.as_ptr().cast(), length) };
 }
@@ -170,6 +170,6 @@ pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
 /// `[mapped]`, and nothing in the range is used any more.
 pub(crate) unsafe fn release(start: NonNull<u8>, length: usize, lazily: bool) {
     let advice = if lazily { libc::MADV_FREE } else { libc::MADV_DONTNEED };
-    // SAFETY: by the caller. The result is ignored, since keeping the memory costs only memory.
+    // SAFETY: by the caller. The result is ignored, because keeping the memory costs only memory.
     let _ = unsafe { libc::madvise(start.as_ptr().cast(), length, advice) };
 }

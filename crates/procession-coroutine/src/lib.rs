@@ -123,7 +123,7 @@
 //!
 //! A stack is neither reused nor unmapped while anything on it lives, because a scoped thread may
 //! still look at it. The thread stays for the same reason: frames of the coroutine may have lent
-//! its thread-locals. Do not rely on that, since it does not cover every case, see [the second
+//! its thread-locals. Do not rely on that, because it does not cover every case, see [the second
 //! rule](#2-no-frame-refers-to-a-thread-local-that-is-destroyed-first).
 // Models build no coroutines: loom's types cannot be used in a signal handler.
 #![cfg(unix)]

@@ -174,7 +174,7 @@ fn report(header: &Header, size: usize) -> ! {
     let _ = line.write_str("\n");
     let _ = header.write(&mut line);
     let _ = writeln!(line, " has overflowed its stack of {} KiB; aborting", size >> 10);
-    // SAFETY: [signal] `write` may be called, and the text is valid. The result is ignored, since
+    // SAFETY: [signal] `write` may be called, and the text is valid. The result is ignored, because
     // the error could not be reported anywhere.
     let _ = unsafe {
         libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.text.as_ptr(), line.length)

@@ -382,7 +382,7 @@ struct SizeClass {
 struct Slots {
     /// The slot that was returned last is at the end.
     free: Vec<Slot>,
-    /// Handed out once, but without a guard, since the budget was used up.
+    /// Handed out once, but without a guard, because the budget was used up.
     unprepared: Vec<Slot>,
     slabs: Vec<Slab>,
     /// The number of slots of the last slab that have been handed out.

@@ -1,6 +1,6 @@
 //! The transfers of bytes: attempts that do not block, and waits between them.
 //!
-//! The descriptor is not changed, since others may use it at the same time, in either mode. A
+//! The descriptor is not changed, because others may use it at the same time, in either mode. A
 //! socket is asked with `MSG_DONTWAIT`, a pipe with `RWF_NOWAIT`. Other files know no such flag.
 //! The coroutine waits until `poll` says that they are ready, and then the plain call runs as a
 //! blocking section, in case that it blocks all the same.

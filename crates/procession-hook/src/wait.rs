@@ -52,7 +52,7 @@ fn is_forked() -> bool {
     }
 }
 
-/// Notes the process, since only its coroutines may wait. Called before it can fork.
+/// Notes the process, because only its coroutines may wait. Called before it can fork.
 pub(crate) fn note_process() {
     is_forked();
 }

@@ -16,7 +16,7 @@
 //!
 //! A link is the address of a node. Its two lowest bits are the kind of the node: a message, an
 //! item of the system, a message with an item of the system as its header, or a message in a block
-//! of nodes (`event/block.rs`). Since the kind takes no room in the node, a message of 8 bytes
+//! of nodes (`event/block.rs`). Because the kind takes no room in the node, a message of 8 bytes
 //! takes a node of 16 bytes. An item of the system is allocated by its sender, as an [`Entry`],
 //! which becomes the node.
 //!

@@ -73,7 +73,7 @@
 //! - One thief at a time (tokio, st3), which needs no counting in `done`. A preempted thief then
 //!   locks out all others.
 //! - Loading `claims` at each pop, instead of starting from the owner's copy `seen`: 3.9 ns per
-//!   push and pop instead of 3.4 ns, since thieves write the word.
+//!   push and pop instead of 3.4 ns, because thieves write the word.
 //! - Reclaiming only when the ring looks full. A thief that copies at that moment makes a nearly
 //!   empty ring full: this refused 1.2 of 1000 pushes against one thief, and none with
 //!   `RECLAIM_EVERY`.

@@ -129,7 +129,7 @@ impl Search<'_> {
         {
             outcome.counts += result.ran.counts;
         }
-        // A sum, since the seeds end in any order.
+        // A sum, because the seeds end in any order.
         let mixed = (result.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ result.ran.hash)
             .wrapping_mul(0x0000_0100_0000_01b3);
         outcome.hash = outcome.hash.wrapping_add(mixed);

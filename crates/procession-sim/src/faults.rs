@@ -49,7 +49,7 @@ pub enum Fault {
     /// processes. A value or closure of the child returns to its caller, and a restart counts.
     ChildRefused,
     /// A process is killed in one of its steps, and ends after that step. Not in [`Faults::all`],
-    /// since few programs expect this of each of their processes.
+    /// because few programs expect this of each of their processes.
     ProcessKilled,
     /// A step of a process panics before it begins. That is no failure of the run, and no panic
     /// hook is called. Not in [`Faults::all`], as above.

@@ -210,7 +210,7 @@ impl Trial {
                 });
                 values.fold(0, |digest, value| mixed(digest, u64::from(value)))
             }
-            // A sum, since a map has no order.
+            // A sum, because a map has no order.
             Self::Marked(decisions) => {
                 let values = decisions.iter().map(|(&mark, &value)| mixed(mark, u64::from(value)));
                 values.fold(1, u64::wrapping_add)

@@ -7,7 +7,7 @@ pub(crate) const US: u64 = 1000;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// The clock at the start of a run. It is not 0, since the machine has run for a while.
+/// The clock at the start of a run. It is not 0, because the machine has run for a while.
 pub(crate) const START: u64 = 1000 * SECOND;
 
 /// Returns a duration in its largest unit.

@@ -160,8 +160,8 @@ fn machine<R>(call: impl FnOnce(&dyn Machine) -> R) -> Option<R> {
     MACHINE.try_with(|machine| machine.borrow().as_deref().map(call)).ok().flatten()
 }
 
-/// Returns `true` if the calling thread may lose its turn here. It may while it panics, since each
-/// thread of a machine is one of the system.
+/// Returns `true` if the calling thread may lose its turn here. It may while it panics, because
+/// each thread of a machine is one of the system.
 fn has_points() -> bool {
     !IS_MUTED.get()
 }

@@ -35,7 +35,7 @@ pub(crate) enum Stage {
 
 /// The promised number of idle processes, if there is memory and time for them.
 const IDLE_MAX: u64 = 1_000_000;
-/// The estimated size of an idle process in bytes. It is more than a process takes, since memory
+/// The estimated size of an idle process in bytes. It is more than a process takes, because memory
 /// that other programs need must stay free.
 const IDLE_BYTES: u64 = 1024;
 /// The divisor of the available memory: as much is left free as is taken.

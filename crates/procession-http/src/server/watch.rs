@@ -17,7 +17,7 @@ pub(super) struct ConnectionWatch {
     requests: AtomicU64,
     /// Bytes were read since the last response was complete: a request has begun to arrive.
     heard: AtomicBool,
-    /// The limits of the server hold no more, since the stream was handed over.
+    /// The limits of the server hold no more, because the stream was handed over.
     upgraded: AtomicBool,
     /// The client has shut down its write direction, or has closed the connection, while a request
     /// was under way. Only HTTP/1.1 notes it.

@@ -466,7 +466,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         })
     }
 
-    /// Takes the messages that were returned to senders that never ask for them, since their
+    /// Takes the messages that were returned to senders that never ask for them, because their
     /// futures were forgotten. Called at the end of the mailbox.
     pub fn take_returned(&self) -> BTreeMap<u64, M> {
         self.with(|ring| std::mem::take(&mut ring.returned))

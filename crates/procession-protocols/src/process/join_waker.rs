@@ -25,7 +25,7 @@
 //!
 //! ## Why it works
 //! All of these change one word, so they are ordered. A `Complete` after `Watch` and before any
-//! `Reclaim` finds `WAITER`. The cell then belongs to the end, since a later `Reclaim` finds the
+//! `Reclaim` finds `WAITER`. The cell then belongs to the end, because a later `Reclaim` finds the
 //! process complete. Any other `Complete` finds `WAITER` clear and does not touch the cell. Then
 //! the next `Watch` finds the process complete, or the handle was being dropped.
 //!

@@ -205,7 +205,7 @@ impl Seen {
     }
 
     /// Returns `true` if the process is cancelled and may end itself. A terminated process may not,
-    /// since its own exit would hide the reason.
+    /// because its own exit would hide the reason.
     #[inline]
     pub fn may_end_itself(self) -> bool {
         self.0 & (CANCEL | TERMINATE) == CANCEL
@@ -326,8 +326,8 @@ impl<const MUTATION: u8> State<MUTATION> {
     }
 
     /// Takes messages for the running step. The second value is `true` if the process has been
-    /// terminated. The step must not receive the messages then, since they may have been sent after
-    /// the call of `terminate` returned.
+    /// terminated. The step must not receive the messages then, because they may have been sent
+    /// after the call of `terminate` returned.
     #[inline]
     pub fn take_for_step<T>(&self, take: impl FnOnce() -> T) -> (T, bool) {
         if mutation::is(MUTATION, mutation::LOOK_BEFORE_TAKE) {
@@ -442,7 +442,7 @@ impl<const MUTATION: u8> State<MUTATION> {
     /// relations and its names were not `released`, because a name must be free before anybody can
     /// see the end.
     pub fn complete(&self, released: bool) -> Option<Seen> {
-        // COMPLETE - ACTIVE turns one phase into the other. WOKEN is left, since nothing reads it
+        // COMPLETE - ACTIVE turns one phase into the other. WOKEN is left, because nothing reads it
         // any more. Ordering: Release pairs with the Acquire of `watch` and `release_handle`: the
         // handle sees the result. Acquire pairs with their Release: the handle's waker is visible
         // here.

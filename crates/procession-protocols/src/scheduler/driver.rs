@@ -66,7 +66,7 @@
 //! *A driver without a permit* at its deadline sleeps on. If it kept the driver role, it would
 //! promise to wake at a time that has passed, and all others would rely on it forever. Another
 //! worker may have fired the timers that were due, and relied on the driver just before `Resign`.
-//! In that case `Earliest` is not due any more, since that worker was awake, and this one becomes
+//! In that case `Earliest` is not due any more, because that worker was awake, and this one becomes
 //! the driver again. If `Earliest` is still due, a worker is awake, and parks after `Resign`.
 //!
 //! *A worker that notifies no other thread* has its permit, and reads its heap before it parks. If

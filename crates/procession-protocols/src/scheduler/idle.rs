@@ -31,7 +31,7 @@
 //!
 //! A claimed seat with a worker that does not run yet is also, under the lock,
 //! - *coming*: its claimer has counted it as searching; or
-//! - *late*: it is not counted any more, since it has been on its way for more than 100 us.
+//! - *late*: it is not counted any more, because it has been on its way for more than 100 us.
 //!
 //! So the word counts the workers that search, and the workers that will search in a moment. Any
 //! number of seats may be coming or late at the same time.
@@ -188,7 +188,7 @@
 //!   would take the lock without finding a permit for as long as there are more threads than
 //!   permits.
 //! - An asymmetric `PublishFence` (`util/membarrier.rs`): `spawn` unchanged, `step` 15 % more,
-//!   since every nap then ends by the other fence.
+//!   because every nap then ends by the other fence.
 //! - A worker that sleeps for a moment while another is late, so that the system may place it
 //!   elsewhere when it wakes: `load` unchanged.
 //! - Waking for every entry: a process that starts others one by one, and waits for each, woke a

@@ -415,7 +415,7 @@ mod tests {
                 };
                 steps().for_each(|duration| worker.step(duration, true));
                 let (time, _) = worker.longest_beside(steps());
-                // Two steps, since one may begin just before the millisecond is over.
+                // Two steps, because one may begin just before the millisecond is over.
                 assert!(
                     time <= BEACON_EVERY.max(SERVE_EVERY) + 2 * long,
                     "{short} beside {long} ns: {time} ns"

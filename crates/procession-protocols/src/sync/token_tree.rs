@@ -187,7 +187,7 @@ impl<const MUTATION: u8> TokenNode<MUTATION> {
 impl<const MUTATION: u8> Drop for TokenNode<MUTATION> {
     fn drop(&mut self) {
         let mut parent = self.parent.take();
-        // A loop, since a chain of parents may be longer than the stack has room for.
+        // A loop, because a chain of parents may be longer than the stack has room for.
         while let Some((node, number)) = parent {
             drop(node.bell.change(|ringing| ringing.about.children.remove(&number)));
             parent = Arc::into_inner(node).and_then(|mut node| node.parent.take());

@@ -27,7 +27,7 @@
 //! waiter's CAS, which follows its heavy fence, sees the store of that holder or of a later one. So
 //! the CAS succeeds, or it finds the lock held by a thread that passes its light fence after the
 //! heavy fence. That thread sees `waiting` and notifies. The notification cannot fall between the
-//! waiter's CAS and its wait, since the waiter holds the bucket's mutex. It cannot miss other
+//! waiter's CAS and its wait, because the waiter holds the bucket's mutex. It cannot miss other
 //! waiters either. It clears `waiting` under the mutex under which they stored it, so all waiters
 //! that had stored it are woken, and they store it again.
 //!
@@ -167,8 +167,8 @@ impl<T, const MUTATION: u8> Lock<T, MUTATION> {
 
     /// Takes the lock, and waits while it is held.
     ///
-    /// The code under the lock must be short and must not panic, since the lock is not poisoned. It
-    /// must not take the lock again, which would wait forever.
+    /// The code under the lock must be short and must not panic, because the lock is not poisoned.
+    /// It must not take the lock again, which would wait forever.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T, MUTATION> {
         self.try_lock().unwrap_or_else(|| self.lock_held())

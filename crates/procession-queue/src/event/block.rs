@@ -285,7 +285,7 @@ impl<M> SharedNodes<M> {
             #[cfg(procession_loom)]
             mutation: _mutation,
         };
-        // SAFETY: the head has room before the first node, and is aligned since the block is.
+        // SAFETY: the head has room before the first node, and is aligned because the block is.
         unsafe { block.cast::<BlockHead>().write(head) };
         // SAFETY: the block has room for nodes from there on. [block]
         self.next = unsafe { block.add(Self::FIRST) }.cast();

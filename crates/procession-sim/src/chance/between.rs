@@ -15,7 +15,7 @@ impl Chance {
         }
         self.fine.held = self.fine.held.filter(|&(held, _)| Some(held) != thread);
         let logged = self.fine.log.as_ref().map_or(0, Vec::len);
-        // Part of the digest once the turn has ended, since it can change until then.
+        // Part of the digest once the turn has ended, because it can change until then.
         let gap = self.decide_undigested(Purpose::Schedule, GAP_MAX, |this| {
             this.fine.count_turn();
             let mean = match (this.fine.aim, &this.plan) {

@@ -123,7 +123,7 @@ impl Engine {
         let state = self.state();
         let (name, worker) = (state.threads[at].name.clone(), state.threads[at].worker);
         let subjects = state.subjects.clone();
-        // Without the lock, since the last reference of a scheduler may go here.
+        // Without the lock, because the last reference of a scheduler may go here.
         drop(state);
         let process = worker.and_then(|(address, worker)| {
             let is_same = |one: &&Weak<dyn Subject>| one.as_ptr().cast::<()>().addr() == address;

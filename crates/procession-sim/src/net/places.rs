@@ -168,7 +168,8 @@ impl Net {
         self.hasten(now, None);
     }
 
-    /// Ends the sockets of a host, since its program was killed or its machine has lost its power.
+    /// Ends the sockets of a host, because its program was killed or its machine has lost its
+    /// power.
     pub(crate) fn close_all(&mut self, moment: &mut Moment<'_>, host: usize, tells: bool) {
         self.broken.retain(|_, broken| broken.host != host);
         // What the program has closed before, the system of the host brings to its end.

@@ -46,7 +46,7 @@ impl<J> PoolSeat<J> {
         if let Some(order) = self.change(|mail| mail.order.take()) {
             return Some(order);
         }
-        // A waker is cloned and dropped outside the lock, since both run user code.
+        // A waker is cloned and dropped outside the lock, because both run user code.
         let new = waker.clone();
         let (order, old) = self.change(|mail| match mail.order.take() {
             Some(order) => (Some(order), Some(new)),

@@ -7,8 +7,9 @@
 //! the two.
 //!
 //! ## States
-//! All under one lock: the value; whether the sender is *done*, since it has sent or was dropped;
-//! whether the channel is *closed* by the receiver; and the waker of each side, if it waits.
+//! All under one lock: the value; whether the sender is *done*, which means that it has sent or was
+//! dropped; whether the channel is *closed* by the receiver; and the waker of each side, if it
+//! waits.
 //!
 //! ## Steps
 //! - Send: if the channel is closed, give the value back. Else store it, mark the sender as done,
@@ -185,7 +186,7 @@ impl<T, const MUTATION: u8> OneshotCore<T, MUTATION> {
     }
 
     /// Closes the channel. Returns the wakers of the sender, to be woken, and of the receiver, to
-    /// be dropped: the receiver is not waiting, since it closes.
+    /// be dropped: the receiver is not waiting, because it closes.
     pub fn close(&self) -> (Option<Waker>, Option<Waker>) {
         self.change(|state| {
             state.is_closed = true;

@@ -84,8 +84,8 @@ impl Key {
 struct Line([Key; 4]);
 
 impl Line {
-    /// Returns the first of the four, with its index. Without branches, since they could not be
-    /// predicted.
+    /// Returns the first of the four, with its index. There are no branches, because they could not
+    /// be predicted.
     #[inline]
     fn first(&self) -> (usize, Key) {
         let keys = &self.0;
