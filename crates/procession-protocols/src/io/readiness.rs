@@ -53,7 +53,7 @@
 //! ## Allowed
 //! - A spurious wake-up: the waiter calls, finds nothing, and waits again. One event wakes all
 //!   waiters of a direction.
-//! - An event is missed by a call during which exactly 2^31 events come.
+//! - An event is missed by a call during which exactly 2^31 events happen.
 //! - A TCP read that returns less than was asked for is taken to have emptied the descriptor
 //!   (`epoll(7)`), which saves the call that would confirm it. This holds for no other descriptor:
 //!   a read of a Unix stream also ends where descriptors or credentials were sent with the bytes.
@@ -91,7 +91,7 @@ pub mod mutation {
     pub const SOUND: u8 = 0;
     /// What is built: sound, unless the build has mutants.
     pub const BUILT: u8 = crate::util::mutant::planted("readiness", SOUND);
-    /// `Use` ignores events that came since `See`.
+    /// `Use` ignores events after `See`.
     pub const USE_ANY: u8 = 1;
     /// No `LookAgain` after `Leave`.
     pub const WITHOUT_LOOKING: u8 = 2;
@@ -318,7 +318,7 @@ pub struct ReadyEvent {
     pub read: bool,
     /// `true` if the descriptor can be written.
     pub write: bool,
-    /// Nothing more will come to read, or there is urgent data.
+    /// There will be nothing more to read, or there is urgent data.
     pub read_closed: bool,
     /// Nothing that is written will be read.
     pub write_closed: bool,

@@ -7,19 +7,19 @@
 //! but the caller never sees it: a value is lost and its owner does not learn that. Or the process
 //! ends with the reply in its hands, and the caller waits until its timeout.
 //!
-//! A message to another node is written there and dropped here, and its right to reply with it,
-//! although the reply is still to come.
+//! If a message goes to another node, it is dropped here after it was written, together with its
+//! right to reply, although the reply can still arrive.
 //!
 //! ## States
 //! The state is under one lock:
 //! - `Waits`: no answer yet. It holds the caller's waker once the caller has looked.
 //! - `Shared`: the same, and there are two rights to reply.
 //! - `Replied`: holds the value.
-//! - `Ended`: no answer will come. It says whether a connection is the reason.
-//! - `Gone`: the caller does not look any more.
+//! - `Ended`: there will be no answer. The state says whether a connection is the reason.
+//! - `Gone`: the caller no longer looks.
 //!
-//! An answer that is handed to a function has no caller. It is `Waits` or `Shared` with the
-//! function until that is taken.
+//! If a function gets the answer, there is no caller. The state `Waits` or `Shared` then holds the
+//! function until the function is taken.
 //!
 //! ## Steps
 //! - `Finish`, by the replier, or by the drop of the right to reply: moves `Waits` to `Replied` or
@@ -129,7 +129,7 @@ impl<T, const MUTATION: u8> fmt::Debug for Answer<T, MUTATION> {
 }
 
 impl<T, const MUTATION: u8> Answer<T, MUTATION> {
-    /// Creates the place of an answer that nobody has given.
+    /// Creates the place of an answer that does not exist yet.
     pub fn new() -> Self {
         Self(Mutex::new(AnswerState::Waits(None)))
     }
@@ -232,7 +232,7 @@ impl<T, const MUTATION: u8> Answer<T, MUTATION> {
         })
     }
 
-    /// Returns `true` if the caller waits no more.
+    /// Returns `true` if the caller no longer waits.
     pub fn is_gone(&self) -> bool {
         self.with(|state| matches!(state, AnswerState::Gone))
     }

@@ -40,9 +40,9 @@
 //!
 //! ## Allowed
 //! A mailbox may hold more entries than its capacity, because of what the runtime pushed. The
-//! process bounds that itself: each entry answers a monitor, link or command. It may also hold more
-//! messages, if a process takes over messages that an earlier one had put aside, because these had
-//! given their room up.
+//! process itself bounds the number of these entries, because each entry answers a monitor, link or
+//! command of the process. A mailbox may also hold more messages than its capacity: if a process
+//! takes over messages that an earlier process had put aside, their room was already free.
 //!
 //! ## Checked by
 //! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`,
@@ -118,7 +118,7 @@ pub enum Offered<M> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Reserved {
-    /// The sender has room for one message, to fill or to give up.
+    /// The sender has room for one message, to fill or to free.
     Room,
     /// The policy accepts or drops every message, so the sender needs no room.
     Needless,
@@ -477,8 +477,8 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| ring.closed)
     }
 
-    /// Returns the number of messages to receive, given the number received. A closed mailbox has
-    /// none.
+    /// Returns the number of messages to receive, given the number received. For a closed mailbox,
+    /// this is 0.
     pub fn length(&self, received: u32) -> u32 {
         self.with(|ring| if ring.closed { 0 } else { ring.sent.wrapping_sub(received) })
     }

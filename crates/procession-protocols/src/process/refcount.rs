@@ -28,9 +28,9 @@
 //!
 //! ## Why it works
 //! `pin` compares generation and pins in the word that it changes, so it succeeds only while
-//! another pin exists. The `unpin` or `seal` of the last pin, and so the reuse, come after it. The
-//! thread that drops the last pin is alone: nothing else changes a word without pins, so stores
-//! suffice for `occupy` and `end`.
+//! another pin exists. The `unpin` or `seal` of the last pin, and therefore the reuse of the slot,
+//! is ordered after it. The thread that drops the last pin is alone: nothing else changes a word
+//! without pins, so stores suffice for `occupy` and `end`.
 //!
 //! Safe code can forget any number of pins, so the count has to stop before it carries into the
 //! generation. `SATURATED` is the middle of its range. Once the count has reached it, the count

@@ -20,7 +20,7 @@
 //! - `Attend`, by the worker that begins a step and finds the flag: clear it, and take the
 //!   requests. If the process is suspended, `Hold`, else continue with the step.
 //! - `Hold`, under the lock of the table: set the flag. If the process is to end, end the
-//!   suspension and keep the entry. If a request has come, keep the entry. Otherwise leave it in
+//!   suspension and keep the entry. If a request was left, keep the entry. Otherwise leave it in
 //!   the table.
 //! - `Release`, by a resume, by the timer of the suspension, and by a cancel or a terminate that
 //!   finds the flag: end the suspension, take the entry out, and queue it.
@@ -33,13 +33,13 @@
 //! entry.
 //!
 //! If a request is left before `Hold` takes the lock, `Hold` finds it, and the mark makes the next
-//! step attend to it, even if its `ask` is still to come. Otherwise `Leave` finds the entry.
+//! step attend to it, even if its `ask` follows later. Otherwise `Leave` finds the entry.
 //!
 //! ## Rejected
 //! - A `Hold` that keeps the suspension of a process that is to end: the process is queued, attends
 //!   and is refused again, and never ends.
-//! - A `Hold` that looks for requests before it marks: the next step finds no mark if the `ask` of
-//!   the request is still to come, and a suspended process runs.
+//! - A `Hold` that looks for requests before it marks: if the `ask` of the request follows later,
+//!   the next step finds no mark, and a suspended process runs.
 //!
 //! ## Checked by
 //! `models::*`, `state::models::{ask_against_attend, terminate_of_suspended}`, `it::requests`.
@@ -181,8 +181,8 @@ impl<Q: TableRequest, E, T: Copy, const MUTATION: u8> RequestTable<Q, E, T, MUTA
         taken
     }
 
-    /// Begins a suspension, or replaces that before. Returns its number, and the timer of that
-    /// before.
+    /// Begins a suspension, or replaces the previous suspension. Returns the number of the new
+    /// suspension, and the timer of the previous one.
     pub fn suspend(&self, slot: u32, generation: u32) -> (u64, Option<T>) {
         let mut table = self.0.lock();
         table.suspensions += 1;
@@ -195,15 +195,15 @@ impl<Q: TableRequest, E, T: Copy, const MUTATION: u8> RequestTable<Q, E, T, MUTA
         (number, timer)
     }
 
-    /// Sets the timer of a suspension. Returns `false` if that is over.
+    /// Sets the timer of a suspension. Returns `false` if the suspension is over.
     pub fn set_timer(&self, slot: u32, generation: u32, number: u64, timer: T) -> bool {
         let mut table = self.0.lock();
         let found = table.suspension(slot, generation, Some(number));
         found.and_then(Option::as_mut).map(|suspension| suspension.timer = Some(timer)).is_some()
     }
 
-    /// Ends the suspension of a process: that with this number, or any. The caller queues the
-    /// entry.
+    /// Ends the suspension with this number, or any suspension of the process if no number is
+    /// given. The caller queues the entry.
     pub fn release(
         &self,
         slot: u32,
@@ -220,7 +220,7 @@ impl<Q: TableRequest, E, T: Copy, const MUTATION: u8> RequestTable<Q, E, T, MUTA
     ///
     /// # Errors
     /// Returns the entry if the process may run: the suspension is over, the process is to end, or
-    /// a request has come.
+    /// a request was left.
     pub fn hold<const STATE: u8>(
         &self,
         slot: u32,

@@ -481,22 +481,22 @@ impl<const MUTATION: u8> State<MUTATION> {
         let _ = starts;
     }
 
-    /// Marks a waker that the handle has left for `complete`. If the process is already complete,
-    /// returns that.
+    /// Marks a waker that the handle has left for `complete`. The result shows whether the process
+    /// was already complete.
     pub fn watch(&self) -> Seen {
         // Ordering: as in `complete`, in the other direction.
         Seen(self.word.fetch_or(WAITER, AcqRel))
     }
 
-    /// Clears the mark of a waker that the handle takes back. If the process is already complete,
-    /// returns that.
+    /// Clears the mark of a waker that the handle takes back. The result shows whether the process
+    /// was already complete.
     pub fn unwatch(&self) -> Seen {
         // Ordering: as in `watch`: a handle that finds the process complete sees its writes.
         Seen(self.word.fetch_and(!WAITER, AcqRel))
     }
 
-    /// Marks an entry that was left for the end of the process. If the process is already complete,
-    /// returns that.
+    /// Marks an entry that was left for the end of the process. The result shows whether the
+    /// process was already complete.
     pub fn relate(&self) -> Seen {
         // Ordering: Release pairs with the Acquire of `complete`, and in the other direction:
         // either the end finds the entry, or this finds the end. The entry itself is under a lock.

@@ -171,7 +171,7 @@ impl<const MUTATION: u8> EventRing<MUTATION> {
         let mut words: Vec<u64> = (first..end).map(copy).collect();
         let after = match MUTATION {
             mutation::POSITION_READ_ONCE => end,
-            // Relaxed: the loads of `Copy` come before this one, and acquire.
+            // Relaxed: the loads of `Copy` are before this one, and acquire.
             _ => self.position(),
         };
         let whole = (after + 1).saturating_sub(capacity).clamp(first, end);

@@ -29,8 +29,8 @@
 //! acknowledgement is linked, and a link of the other side changes nothing there.
 //!
 //! The change and the place in the queue are one step. Otherwise the process could link between the
-//! two halves of `TakeUnlink`, which another thread carries out: its link would stand before the
-//! acknowledgement, and be ignored, although it was made after.
+//! two halves of `TakeUnlink`, which another thread carries out. Its link would stand before the
+//! acknowledgement, and be ignored, although it was made after the unlink.
 //!
 //! OTP has the same protocol, with the signals `LINK`, `UNLINK_ID` and `UNLINK_ID_ACK`.
 //!
@@ -166,8 +166,8 @@ mod models {
         }
     }
 
-    /// Two linked processes. The one here unlinks and links, or only links, while the unlink of the
-    /// other one is carried out by another thread.
+    /// Two linked processes. The process here unlinks and links, or only links, while another
+    /// thread carries out the unlink of the other process.
     fn cross<const ONE_STEP: bool, const MUTATION: u8>(unlinks: bool) {
         explore(move || {
             let linked = || RemoteLink::<MUTATION> { is_linked: true, unlinking: None };

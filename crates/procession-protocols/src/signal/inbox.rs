@@ -7,7 +7,7 @@
 //!
 //! ## States
 //! A flag for each signal: set by the handler, cleared by the thread. A pipe, which is empty, or
-//! has bytes. The bytes say nothing: only that there are flags to look at.
+//! has bytes. The bytes carry no data. They only say that there are flags to look at.
 //!
 //! ## Steps
 //! - Handler: `Flag` the signal, then `Ring`: write a byte, without waiting. If the pipe is full,
@@ -64,7 +64,7 @@ impl<const COUNT: usize, const MUTATION: u8> Inbox<COUNT, MUTATION> {
         ring();
     }
 
-    /// `Drain`, and then `Take`. Calls `hear` with each signal that has come. If `drain` fails,
+    /// `Drain`, and then `Take`. Calls `hear` with each signal that was flagged. If `drain` fails,
     /// returns its error and hears nothing.
     pub fn take<E>(
         &self,

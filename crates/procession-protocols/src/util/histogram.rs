@@ -2,8 +2,8 @@
 
 /// The number of buckets with a bound. One more holds what is above all bounds.
 pub const BUCKETS: usize = 20;
-/// The first bound is this power of two in nanoseconds, 16 us. Each bound is twice the one before,
-/// so the last is 8.6 s.
+/// The first bound is this power of two in nanoseconds, 16 us. Each bound is twice the bound
+/// before, so the last is 8.6 s.
 const FIRST_BITS: u32 = 14;
 
 /// A histogram of times.

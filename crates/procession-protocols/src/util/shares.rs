@@ -217,7 +217,7 @@ mod models {
         }
     }
 
-    /// One owner touches the value and leaves. Another one tries to take the value, and leaves if
+    /// One owner touches the value and leaves. Another owner tries to take the value, and leaves if
     /// it is not alone.
     fn leave_both<const MUTATION: u8>(shares: usize) {
         explore(move || {
@@ -230,7 +230,7 @@ mod models {
             // spawned owner: its look is then tried before the leave of the other owner, and after
             // it.
             let other = thread::spawn(move || drop(second.into_inner()));
-            // SAFETY: only this owner touches it before another one is alone.
+            // SAFETY: only this owner touches it before another owner is alone.
             first.touched.with_mut(|touched| unsafe { *touched = 7 });
             drop(first);
             other.join().expect("it does not panic");
@@ -246,7 +246,7 @@ mod models {
             let mut second = Shares::<_, MUTATION>::new(value).into_shares(2);
             let first = second.split().expect("there are two shares");
             let other = thread::spawn(move || {
-                // SAFETY: only this owner touches it before another one is alone.
+                // SAFETY: only this owner touches it before another owner is alone.
                 first.touched.with_mut(|touched| unsafe { *touched = 7 });
                 drop(first);
             });

@@ -24,10 +24,10 @@
 //! worker is awake. If none is, sleep until the alarm. `End`: under the lock, clear the word. Every
 //! other pause of the watchdog sets the alarm under the lock, and leaves the word clear.
 //!
-//! Worker that became awake, thread that claims a seat (its worker may be late), or thread for
-//! which the system has refused another one, while processes are bound to that one's seat:
-//! fence(SeqCst) · `Rouse`: if the word is set, then under the lock, if it still is and the alarm
-//! is not early, set the alarm [`FIRST_LOOK`] ahead.
+//! Worker that became awake; thread that claims a seat, because its worker may be late; or thread
+//! that the system has refused another thread, while processes are bound to the refused thread's
+//! seat: fence(SeqCst) · `Rouse`: if the word is set, then under the lock, if it still is and the
+//! alarm is not early, set the alarm [`FIRST_LOOK`] ahead.
 //!
 //! Worker that parks, after its announcement: `PutOff`, if the word is set: under the lock, if it
 //! still is and the alarm is early, look whether a worker is awake. If none is, the alarm gets the
@@ -38,9 +38,9 @@
 //! thread that would set the alarm later finds the note.
 //!
 //! ## Why it works
-//! *Sleep against Rouse.* The two fences are totally ordered. If the watchdog's is first, the
-//! worker sees the word set. If the worker's is first, the watchdog sees the worker awake. The same
-//! holds for the thread without a worker to wake: the watchdog sees what it has queued.
+//! *Sleep against Rouse.* The two fences are totally ordered. If the watchdog's fence is first, the
+//! worker sees the word set. If the worker's fence is first, the watchdog sees the worker awake.
+//! The same holds for the thread without a worker to wake: the watchdog sees what it has queued.
 //!
 //! *Rouse against PutOff.* Both hold the lock. If `Rouse` is second, it finds the alarm put off,
 //! and sets it. If it is first, its worker became awake before, so the look of `PutOff` sees it,
@@ -108,7 +108,7 @@ pub mod mutation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Woken {
-    /// The time of its pause has come.
+    /// The time of its pause is over.
     InTime,
     /// A worker became awake.
     Roused,

@@ -59,8 +59,9 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// `Lend`: notes that the job of this worker waits for another one of the same pool. If the
-    /// other one is queued, it begins in the place of the worker. Returns `false` if it has ended.
+    /// `Lend`: notes that the job of this worker waits for another job of the same pool. If the
+    /// awaited job is queued, it begins in the place of the worker. Returns `false` if it has
+    /// ended.
     pub fn lend(
         &self,
         lender: Busy,
