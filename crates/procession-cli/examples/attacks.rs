@@ -25,8 +25,8 @@
 //!
 //! | attack | what is timed |
 //! |---|---|
-//! | section | how late a timer of a worker in a blocking section is, beside a process that yields |
-//! | rescue | how long a process waits behind a step that blocks, after the scheduler has been idle for 20 ms |
+//! | section | how late a timer of a worker in a blocking section is, while a process yields |
+//! | rescue | how long a process waits behind a step that blocks, after 20 idle ms |
 //! | stall | how long a step has blocked when the watchdog reports it |
 //! | stall, busy | the same while a thread for each processor computes |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its output")]

@@ -4,7 +4,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | success, even if the reader of the output went away, or if one signal asked for the end |
-//! | 1 | a promise was broken, a program or a test failed, a mistake was found, something could not run, or the output was not written |
+//! | 1 | a broken promise, a failed program or test, a mistake, or output that was not written |
 //! | 2 | the command line is invalid |
 //! | 130, 143 | a second SIGINT or SIGTERM ended the program immediately |
 #![deny(unsafe_code)]

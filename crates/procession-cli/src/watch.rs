@@ -17,8 +17,8 @@ const BUFFER: usize = 4096;
 /// The end of the names of modules.
 const MODULES: &[u8] = b".lua";
 
-/// Watches a program. It watches the folders of its files, since editors replace a file by another
-/// of its name, and a change may add files.
+/// Watches a program. It watches the folders of its files, because editors replace a file by
+/// another of its name, and a change may add files.
 #[derive(Debug)]
 pub(crate) struct Watch {
     changes: Receiver<()>,

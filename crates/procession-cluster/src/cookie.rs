@@ -87,7 +87,7 @@ fn create_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = path.with_file_name(name);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    // A link, since a rename would replace the file of another program.
+    // A link, because a rename would replace the file of another program.
     let linked = written.and_then(|()| hard_link(&draft, path));
     // Ignored: the file is no longer needed.
     drop(remove_file(&draft));

@@ -105,7 +105,7 @@ pub(crate) struct Inner {
 /// Finds the process that has a name. See [`Node::find_names_with`].
 pub(crate) type FindName = dyn Fn(&str) -> Option<Recipient<Letter>> + Send + Sync;
 
-/// The messages of the keeper: there are none, since it only receives the ends of processes.
+/// The messages of the keeper: there are none, because it only receives the ends of processes.
 pub(crate) type NoMessage = std::convert::Infallible;
 
 /// The number of a process that has ended already: no process has it.
@@ -218,7 +218,7 @@ impl Node {
     /// a node its grants.
     fn note_loss(&self) {
         // Ordering: Release pairs with the Acquire of `losses`: a thread that sees it finds the
-        // table changed, since it takes the lock.
+        // table changed, because it takes the lock.
         self.0.losses.fetch_add(1, Release);
     }
 

@@ -264,7 +264,7 @@ impl Outbound {
         self.push(lane, bytes, kind)
     }
 
-    /// Queues a signal. It does nothing if the connection has ended, since the end is the signal
+    /// Queues a signal. It does nothing if the connection has ended, because the end is the signal
     /// then.
     ///
     /// Its reason may be a term of the user. If that cannot be sent, or is long and finds no room,

@@ -65,7 +65,7 @@ pub(crate) enum Next {
     Tick,
     /// It asks whether the other node is there.
     Ask,
-    /// It ends, since the other node is silent or takes nothing. Says so.
+    /// It ends, because the other node is silent or takes nothing. Says so.
     GiveUp(&'static str),
 }
 

@@ -19,8 +19,8 @@ const TERM_MEMORY_MAX: usize = 64 << 20;
 pub(crate) enum Incoming {
     /// An operation, with its message if it has one.
     Operation(Control, Option<Term>),
-    /// An operation with a message that is dropped, since it has no room here. If the message is a
-    /// call, also the reference of the call.
+    /// An operation with a message that is dropped, because it has no room here. If the message is
+    /// a call, also the reference of the call.
     WithoutRoom(Control, Option<Reference>),
 }
 

@@ -21,7 +21,7 @@ use crate::interrupt::{self, Asked, CAUSE, Verdict};
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
 const OVERRUN_MAX: u64 = 10_000_000;
-/// The time in nanoseconds after which such a process ends, since an instruction can be slow.
+/// The time in nanoseconds after which such a process ends, because an instruction can be slow.
 const OVERRUN_NANOS: u64 = 1_000_000_000;
 /// The longest period of the hook in instructions. Shorter periods cost programs measurable time.
 const PERIOD_MAX: u64 = 1000;

@@ -213,7 +213,7 @@ pub(crate) async fn remove(permissions: Permissions, path: PathBuf) -> io::Resul
 }
 
 /// Renames an object, and replaces an object with the new name. The process must be able to read
-/// the object, since it may be able to read what has the other name.
+/// the object, because it may be able to read what has the other name.
 pub(crate) async fn rename(
     permissions: Permissions,
     from: PathBuf,

@@ -152,7 +152,7 @@ unsafe extern "C-unwind" fn hook(thread: *mut lua_State, _: *mut lua_Debug) {
     // A panic must not pass through Lua. It is printed, and the program fails.
     // SAFETY: the thread is valid.
     let asked = catch_panic(|| unsafe { ask(lua, thread, passed) });
-    // From here on nothing has a drop, since an error of Lua skips it.
+    // From here on nothing has a drop, because an error of Lua skips it.
     let verdict = asked.unwrap_or(Verdict::Fail);
     match verdict {
         Verdict::Continue => {}

@@ -1,5 +1,5 @@
-//! The library of a process. Its tables and functions are made when they are first used, since each
-//! process has its own.
+//! The library of a process. Its tables and functions are made when they are first used, because
+//! each process has its own.
 //!
 //! The table of the globals has hardly more than the program itself at first, and the tables of the
 //! library are empty. Their metatable calls the native function `lazy`:
@@ -30,7 +30,7 @@ const TRY: &str = "try";
 /// Where an operation is: among the operations that never wait, or among the operations of a step.
 const NATIVE: &str = "native";
 const YIELD: &str = "yield";
-/// A part returns the function, since it is called more often than others.
+/// A part returns the function, because it is called more often than others.
 const PART: &str = "part";
 
 const PASSED_ON: &[Row] = &[

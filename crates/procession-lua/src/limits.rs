@@ -93,7 +93,7 @@ pub(crate) struct Subtree {
 
 impl Drop for Subtree {
     fn drop(&mut self) {
-        // A loop, since each level would drop the one around it on the same stack.
+        // A loop, because each level would drop the one around it on the same stack.
         let mut around = self.around.take();
         while let Some(mut level) = around.and_then(Arc::into_inner) {
             around = level.around.take();

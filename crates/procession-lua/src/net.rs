@@ -192,7 +192,7 @@ fn with_buffer<T>(
     then: impl FnOnce(&[u8]) -> T,
 ) -> Option<io::Result<T>> {
     thread_local! {
-        /// Kept between reads, since each would otherwise allocate and zero a buffer.
+        /// Kept between reads, because each would otherwise allocate and zero a buffer.
         static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_MAX]);
     }
     BUFFER.with_borrow_mut(|buffer| match read(&mut buffer[..most.clamp(1, READ_MAX)]) {

@@ -19,8 +19,8 @@
 //!
 //! ## Why it works
 //! Lines reach the buffer in the order in which they were appended or queued. They reach the sink
-//! in the order of the buffer, since only one thread at a time has the sink. A guest with a queued
-//! line is suspended until `Release`, so each guest's lines keep their order.
+//! in the order of the buffer, because only one thread at a time has the sink. A guest with a
+//! queued line is suspended until `Release`, so each guest's lines keep their order.
 //!
 //! The buffer is empty only if the queue is: `Take` refills the buffer, and `Queue` happens only
 //! while it is full. The writer therefore sleeps only if nothing is left to write.

@@ -14,7 +14,7 @@ const DEPTH_MAX: u32 = 200;
 /// the text. They take some ten milliseconds.
 const STEPS_MAX: u64 = 10_000_000;
 /// The most steps that are linear in the text. For a longer text, one attempt takes no more either,
-/// since nothing can suspend it.
+/// because nothing can suspend it.
 const LINEAR_MAX: u64 = 20_000_000;
 /// The steps after which a search pauses between two positions.
 const PAUSE: u64 = 200_000;

@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     /// Counts the messages for later of all processes. The same for all versions of a deployment.
     pub(crate) later: Limits,
     pub(crate) version: Version,
-    /// Compiled, since each process loads it. The compiler also runs where it cannot be
+    /// Compiled, because each process loads it. The compiler also runs where it cannot be
     /// interrupted.
     pub(crate) code: Vec<u8>,
     /// Compiled without line information, which each process would hold as well.

@@ -306,7 +306,7 @@ pub(crate) fn ask(
 }
 
 /// Starts a supervisor that is cancelled when the running process ends. The library links the two
-/// once it has started, since its failure to start is a result.
+/// once it has started, because its failure to start is a result.
 fn start(described: &Value, parent: &Parent) -> Result<Asked, String> {
     let supervisor = parent.supervisor(described)?;
     let mut options = SpawnOptions::new().scoped().label("supervisor");

@@ -189,7 +189,7 @@ fn answer(stream: &mut TcpStream, question: &[Term], reason: &Term) {
     write(stream, &[&Term::tuple(answer)]);
 }
 
-/// Goal: a node of the BEAM that ticks rarely stays, since it answers, until it stops to answer.
+/// Goal: a node of the BEAM that ticks rarely stays, because it answers, until it stops to answer.
 #[test]
 fn a_node_that_answers_is_kept_although_it_never_ticks() {
     let (answered, answers) = std::sync::mpsc::channel();
@@ -539,7 +539,7 @@ fn a_link_that_has_crossed_an_unlink_is_forgotten() {
     process.join().expect("it was not linked");
 }
 
-/// Goal: a link of the other node that a process ignores, since it has unlinked, is not entered.
+/// Goal: a link of the other node that a process ignores, because it has unlinked, is not entered.
 #[test]
 fn a_link_that_is_ignored_is_not_entered() {
     let (scheduler, node) = listening(60);

@@ -182,7 +182,7 @@ impl Places {
         let (sender, receiver) = oneshot::channel();
         taken.push(Taken { number, from, _displaces: sender });
         drop(taken);
-        // Outside of the lock, since it wakes the process of that one.
+        // Outside of the lock, because it wakes the process of that one.
         drop(displaced);
         Place { all: Arc::clone(this), next, from, number, displaced: receiver }
     }

@@ -101,7 +101,7 @@ impl Node {
         let refusal = self.0.refusal.lock();
         let admission = self.0.peers.lock().admit(self.name(), &peer.name, attempt, make);
         drop(refusal);
-        // Outside of the locks, since their relays are dropped.
+        // Outside of the locks, because their relays are dropped.
         drop(gone);
         admission
     }

@@ -173,7 +173,7 @@ impl Node {
         let atom = |text| Atom::new(text).expect("a name has at most 255 characters");
         let key = (atom(module), atom(function), i64::from(arity));
         let replaced = self.0.exports.lock().insert(key, export);
-        // Outside of the lock, since it has code of the user.
+        // Outside of the lock, because it has code of the user.
         drop(replaced);
     }
 

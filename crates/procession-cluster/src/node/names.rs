@@ -52,7 +52,7 @@ impl Node {
         F: Fn(&str) -> Option<Recipient<Letter>> + Send + Sync + 'static,
     {
         let replaced = self.0.find_name.lock().replace(Guarded::new(Arc::new(find)));
-        // Outside of the lock, since it has code of the user.
+        // Outside of the lock, because it has code of the user.
         drop(replaced);
     }
 

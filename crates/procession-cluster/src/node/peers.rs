@@ -61,9 +61,9 @@
 //! here, and stay on the other side only. Therefore one lock is held from the look that finds no
 //! connection to the end of the answer, and in `Admit`: the next connection is there after the
 //! answer. Relations that the previous connection still brings end with that connection, on both
-//! sides. A signal that finds the tables of a connection closed looks again, since the next one may
-//! be there already. The answer to a monitor ends that monitor only, and what ends a monitor has no
-//! answer.
+//! sides. A signal that finds the tables of a connection closed looks again, because the next one
+//! may be there already. The answer to a monitor ends that monitor only, and what ends a monitor
+//! has no answer.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -94,7 +94,7 @@ impl Node {
         let result = entered.map(|(remote, numbers, held)| access(remote, numbers, held));
         let gone = remotes.sweep();
         drop(remotes);
-        // Outside of the lock, since their relays are dropped.
+        // Outside of the lock, because their relays are dropped.
         drop(gone);
         result
     }
@@ -122,7 +122,7 @@ impl Node {
 
 /// The way to the processes of another node.
 struct NodeWay {
-    /// Weak, since the node keeps it.
+    /// Weak, because the node keeps it.
     node: Weak<Inner>,
 }
 

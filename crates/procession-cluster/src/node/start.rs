@@ -15,7 +15,7 @@ use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest};
 
 /// The requests to one node that may wait for an answer. One with a link or a monitor that has
-/// timed out waits until the connection ends, since the process may come yet.
+/// timed out waits until the connection ends, because the process may come yet.
 pub(crate) const STARTS_MAX: usize = 1 << 16;
 
 /// The error of starting a process on another node.
@@ -176,7 +176,7 @@ impl Node {
         let own = owner.map_or(0, |(number, _)| number);
         let (caller, receiver) = oneshot::channel();
         let asker = Asker::Start { owner, asked, caller };
-        // Not forgotten if this future is dropped and there are relations, since these stay.
+        // Not forgotten if this future is dropped and there are relations, because these stay.
         let _forgets = (!links && !monitors).then_some(Forgets { link: &link, id: &id });
         self.ask_to_start(&link, &id, own, (module, function, arguments), asked, asker)
             .map_err(StartTermError::Send)?;

@@ -39,7 +39,7 @@ impl Node {
                 self.notice_end(pid);
             }
         }
-        // Outside of the lock, since it has code of the user.
+        // Outside of the lock, because it has code of the user.
         drop(replaced);
     }
 

@@ -77,7 +77,7 @@ fn an_attempt_that_was_accepted_is_waited_for() {
         assert_eq!(peers.dial(&smaller(), false), Dial::Wait);
         // One that takes too long is not: it may be by anybody.
         let Dial::Begin(dialed) = peers.dial(&smaller(), true) else { panic!("it is impatient") };
-        // Then it is given up, since this node has the greater name.
+        // Then it is given up, because this node has the greater name.
         let other = admit(&mut peers, &smaller(), (Side::Other, accepted), &orders);
         assert!(matches!(other, Admission::Unwanted(_)), "{other:?}");
         made(admit(&mut peers, &smaller(), (Side::Own, dialed), &orders));

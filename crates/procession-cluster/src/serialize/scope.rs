@@ -35,7 +35,7 @@ pub(super) fn within<R>(
     struct Restore(Option<Scope>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            // Dropped outside of the borrow, since the replies in it have code of the user.
+            // Dropped outside of the borrow, because the replies in it have code of the user.
             drop(replace(self.0.take()));
         }
     }

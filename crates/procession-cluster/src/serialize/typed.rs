@@ -379,7 +379,7 @@ impl Drop for Calls<'_> {
             let forgotten = self.link.tables(|tables| tables.calls.remove(call));
             if let Some(Some(caller)) = forgotten {
                 self.link.tell_demonitor(self.own, self.target, call);
-                // Outside of the lock, since it has code of the user.
+                // Outside of the lock, because it has code of the user.
                 drop(caller);
             }
         }
