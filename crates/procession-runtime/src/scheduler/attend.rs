@@ -1,5 +1,5 @@
 //! Steps that are more than a call of the body: requests, suspensions, and the end of a terminated
-//! process. The protocol is that of `process/request_table.rs`.
+//! process. `process/request_table.rs` has the protocol.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl LocalWorker {
         self.after_step(ready, seen, step);
     }
 
-    /// Gives the entry of a suspended process to its requests, if it may not run.
+    /// Hands the entry of a suspended process to its requests, if the process may not run.
     fn hold(&self, ready: Ready) {
         let slot = ready.slot();
         self.step.process.set(None);
@@ -76,7 +76,8 @@ impl LocalWorker {
         }
     }
 
-    /// Runs a step that notes its stacks. If it notes none and goes on, the next step does.
+    /// Runs a step that notes its stacks. If the step notes no stack and the process continues, the
+    /// next step does so.
     #[cfg(feature = "observe")]
     fn noting_step(&self, slot: &Slot, requests: Vec<StackRequest>) -> Result<Step, Exit> {
         let noting = crate::process::stack_notes::Noting::begin();
@@ -97,7 +98,7 @@ impl LocalWorker {
 }
 
 /// Leaves the trace of the messages of a process for its next step. Ends a trace that is over.
-/// Returns the log of the trace that goes on.
+/// Returns the log of the trace that continues.
 fn keep_traces(slot: &Slot, traces: Vec<TraceRequest>) -> Option<Arc<MessageLog>> {
     if traces.is_empty() {
         return None;
@@ -117,15 +118,15 @@ fn keep_traces(slot: &Slot, traces: Vec<TraceRequest>) -> Option<Arc<MessageLog>
     log
 }
 
-/// Leaves requests for a later step, except for those that their callers have given up.
+/// Leaves requests for a later step, unless their callers have given up.
 #[cfg(feature = "observe")]
 fn put_back(slot: &Slot, requests: Vec<StackRequest>) {
     let generation = slot.pins.generation();
     for request in requests.into_iter().filter(|request| !request.is_given_up()) {
         let request = ProcessRequest::Stack(request);
         let left = slot.shared().processes.requests.leave(slot.index(), generation, request);
-        // A request for which there is no room any more is dropped, which tells its caller. The
-        // process runs, so no entry comes back, and it is queued after this step.
+        // If there is no room for a request any more, the request is dropped, which notifies its
+        // caller. The process runs, so no entry is returned, and it is queued after this step.
         drop(left);
         let _ = slot.state.ask();
     }
@@ -159,8 +160,8 @@ fn inspect(slot: &Slot, answer: InspectAnswer) {
         inspectors.iter().for_each(|inspector| inspector(&mut shown));
         shown
     });
-    // Dropped only now: one of them may have been removed by itself, and its captures may panic in
-    // their `Drop`, which must not happen while it unwinds.
+    // Dropped only now, because an inspector may have been removed by itself. Its captures may
+    // panic in their `Drop`, which must not happen while it unwinds.
     drop_each(inspectors);
     answer(inspected.map_err(|exit| exit.to_string()));
 }

@@ -13,7 +13,7 @@
 //!   what it has done. Examples are a send, a submitted job, and the arm of a select. One such
 //!   operation in each step may overdraw the budget, so that it is not overtaken, whatever the step
 //!   has spent before. After it, an operation acts in the next step at the earliest. If it has to
-//!   wait, it takes its place before, since a drop gives a place up.
+//!   wait, it takes its place before it is charged, because a drop releases the place.
 //! - An operation with a single taker is charged first ([`charge`]), because nobody can overtake
 //!   it. Examples are the mailbox of a process and the result of a handle.
 //! - An operation that acts on the *absence* of something draws no conclusion from a poll that the
@@ -105,7 +105,7 @@ pub(crate) async fn in_turn(mut attempt: impl FnMut(&mut TaskContext<'_>) -> Pol
 
 /// Polls with the whole budget of a step, so that an operation is pending only if it has to wait.
 /// The step is charged for what `poll` spends, but `poll` is not refused. A poll that needs more
-/// than the budget of a step counts as one that has to wait.
+/// than the budget of a step counts as if it had to wait.
 pub(crate) fn with_fresh<R>(poll: impl FnOnce() -> R) -> R {
     let replace = |budget| {
         with_local(|local| {

@@ -28,13 +28,13 @@ impl Scheduler {
     /// - A task of the tokio runtime of a scheduler (feature `tokio`) has that scheduler.
     /// - Everything else has the [default](Self::global) scheduler.
     ///
-    /// Guards nest, and may be dropped in any order: of those that exist, the latest counts. The
-    /// guard keeps this handle borrowed, and therefore the scheduler alive. If the scheduler has
-    /// ended otherwise, a spawn is refused with
-    /// [`is_closing`](crate::SpawnError::is_closing). It never goes to another scheduler instead.
+    /// Guards nest, and may be dropped in any order: the latest guard that exists counts. The guard
+    /// keeps this handle borrowed, and therefore the scheduler alive. If the scheduler has ended
+    /// otherwise, a spawn is refused with [`is_closing`](crate::SpawnError::is_closing). It never
+    /// goes to another scheduler instead.
     ///
     /// The guard changes nothing else. In a process, [`current_pid`](crate::current_pid()), links
-    /// and waits are still those of the process.
+    /// and waits still belong to the process.
     ///
     /// A guard counts only until the code that made it returns to the runtime. If it is held across
     /// an `.await` in `block_on` or across a suspension of a coroutine, or is leaked there, it has

@@ -15,7 +15,7 @@ use crate::util::out_of_range::OutOfRange;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A setting is too small or too large.
+    /// A setting is below its minimum or above its maximum.
     OutOfRange(OutOfRange),
     /// The name contains a NUL.
     Name(String),

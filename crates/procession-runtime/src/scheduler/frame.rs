@@ -20,7 +20,7 @@ use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
 
 /// The address of a local, and the depth of the schedulers that a thread drives. The depth is 0 if
-/// the value is that of the thread or of a coroutine, whatever runs there.
+/// the value belongs to the thread or to a coroutine, whatever runs there.
 pub(crate) type LocalKey = (usize, u32);
 
 /// The values of the locals that were used.
@@ -34,10 +34,10 @@ pub(crate) enum Out {
     /// It waits likewise, but below frames that are not to be unwound. If its process ends, the
     /// wait returns.
     TryWaits,
-    /// It has caught its unwinding too often.
+    /// It has caught its unwinding more often than the limit allows.
     Stuck,
-    /// It has tried too often to wait below frames that are not to be unwound, after its process
-    /// was told to end. It is never resumed.
+    /// After its process was asked to end, it has tried to wait below frames that are not to be
+    /// unwound more often than the limit allows. It is never resumed.
     Abandoned,
 }
 
@@ -96,8 +96,8 @@ thread_local! {
     static DRIVE_DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Returns how many schedulers the thread drives, one inside the other. What is kept for a thread
-/// during a poll belongs to one of them. Not inlined, like [`current_step`].
+/// Returns how many schedulers the thread drives, one inside the other. State that is kept for a
+/// thread during a poll belongs to one of these schedulers. Not inlined, like [`current_step`].
 #[inline(never)]
 pub(crate) fn drive_depth() -> u32 {
     DRIVE_DEPTH.get()
@@ -164,7 +164,7 @@ pub(crate) struct SetAside(SavedStep);
 
 impl SetAside {
     /// Sets aside what the thread runs, because it is about to drive a scheduler. The processes and
-    /// timers of that scheduler are no part of it.
+    /// timers of that scheduler are no part of what the thread ran before.
     pub(crate) fn all() -> Self {
         Self::for_running(SavedStep { step: NOTHING, depth: drive_depth() + 1 })
     }
@@ -240,8 +240,8 @@ impl Frame {
     /// Suspends the coroutine.
     ///
     /// Always inlined, and so is `yield_now`; `wait` and what calls it may be. The processor
-    /// predicts return addresses from the last calls, and those were made on another stack. Each
-    /// return between a suspension and the coroutine's own loop is a misprediction, and so is that
+    /// predicts return addresses from the last calls, which were made on another stack. Each return
+    /// between a suspension and the coroutine's own loop is a misprediction, and so is the return
     /// of the switch itself (`co_yield_1`: 66 ns with two such returns, 33 without).
     #[inline(always)]
     pub(crate) fn suspend(&self, out: Out) -> Resume {
@@ -285,7 +285,7 @@ impl Frame {
         let unwound = self.unwound.get() + 1;
         self.unwound.set(unwound);
         if unwound > UNWINDINGS {
-            // Its body resumes it only to unwind it, and gives that up, too.
+            // Its body resumes it only to unwind it, and abandons that as well.
             self.suspend(Out::Stuck);
             return;
         }

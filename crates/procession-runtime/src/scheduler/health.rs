@@ -10,17 +10,17 @@ use crate::scheduler::owner;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 
-/// The reason that a program gives from the request to end it on.
+/// The reason of a program that is not ready because it was asked to end.
 const ENDING: &str = "the program is ending";
 
-/// Tells whether the program that a scheduler runs is ready for new work.
+/// Shows whether the program that a scheduler runs is ready for new work.
 ///
 /// A load balancer sends requests to programs that are ready. Three things make a program not
 /// ready:
 /// - A signal has asked it to end ([`run_until_signal`][until]), or a
 ///   [shutdown](Scheduler::shutdown) has begun. This never changes back.
-/// - Some part of it has said so ([`not_ready`](Self::not_ready)), for example because it still
-///   fills a cache.
+/// - Some part of the program has said so ([`not_ready`](Self::not_ready)), for example because it
+///   still fills a cache.
 ///
 /// `http::HealthChecks` (feature `serve`) answers the checks over HTTP. Other servers, for example
 /// of gRPC, ask [`is_ready`](Self::is_ready) for their own checks.
@@ -66,8 +66,8 @@ impl Health {
         ending.into_iter().chain(state.reasons()).collect()
     }
 
-    /// Makes the program not ready until the guard is dropped. If there are several guards, it is
-    /// ready once all of them are dropped.
+    /// Makes the program not ready until the guard is dropped. If there are several guards, the
+    /// program is ready once all guards are dropped.
     pub fn not_ready(&self, reason: impl Into<Arc<str>>) -> NotReady {
         let number = self.state().add(reason.into());
         NotReady { health: self.clone(), number }

@@ -2,15 +2,16 @@
 //!
 //! A worker owns the ring, and thieves may take from it. The queue behind the ring has no bound,
 //! and all workers share it. A process that finds no room in the ring goes to the tail of the
-//! queue, and so does every later one until the worker has found the queue empty. So no process
-//! overtakes those that came to this worker before it. The worker refills the ring at each service.
+//! queue, and so does every later process until the worker has found the queue empty. So no process
+//! overtakes a process that was queued at this worker before it. The worker refills the ring at
+//! each service.
 //!
 //! # Rejected
 //! - To move the oldest half of a full ring to the tail of the queue, as a deque does: the oldest
-//!   of 300 processes waited for all of them. Of 3000 that yield, some had twice the turns of
+//!   of 300 processes waited for all 299 before it. Of 3000 that yield, some had twice the turns of
 //!   others.
-//! - To push into the ring again as soon as there is room: those in the ring take turns, and those
-//!   in the queue never find room.
+//! - To push into the ring again as soon as there is room: then processes in the ring take turns,
+//!   and processes in the queue never find room.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
-//! The log of events: what each worker records of its steps, in a ring of its own. The room
-//! `recorder` makes traces of it.
+//! The log of events: what each worker records about its steps, in its own ring. The room
+//! `recorder` makes traces from the log.
 
 pub(crate) mod places;
 pub(crate) mod record;

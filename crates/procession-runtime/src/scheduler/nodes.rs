@@ -26,8 +26,9 @@ struct Nodes {
     lost: VecDeque<RemoteSignal>,
 }
 
-/// The way to a node. Each has a queue of its own: the relay of one holds up no other, and programs
-/// that share nothing else, such as simulations at a time, carry no signals of each other.
+/// The way to a node. Each way has a separate queue, so the relay of one node delays no other node.
+/// Programs that share nothing else, for example simulations that run at the same time, carry no
+/// signals for other programs.
 struct NodeWay {
     relay: Arc<dyn NodeRelay>,
     /// Signals to the node, in their order.
@@ -40,9 +41,8 @@ struct NodeWay {
 /// relay that carries messages and signals to them.
 ///
 /// It is for crates that connect programs, such as `procession-cluster`. A PID of the node can be
-/// used like one of this program: [`send`](crate::mailbox::send) by PID, links, monitors and exit
-/// signals go to the relay. What comes from the node is handed to
-/// [`receive`](crate::relay::receive).
+/// used like a PID of this program: [`send`](crate::mailbox::send) by PID, links, monitors and exit
+/// signals go to the relay. Signals from the node are handed to [`receive`](crate::relay::receive).
 ///
 /// Dropping it takes the node away: its processes cannot be reached any more. A send to one fails,
 /// and a link or a monitor is answered with [`Exit::NoConnection`](crate::Exit::NoConnection). The
@@ -86,8 +86,8 @@ pub struct RemoteNode {
 }
 
 impl RemoteNode {
-    /// Gives a number to another node, and makes its processes reachable by this relay. Returns
-    /// `None` if all numbers were given: a program can know 4 294 967 295 nodes in its life.
+    /// Assigns a number to another node, and makes its processes reachable by this relay. Returns
+    /// `None` if all numbers are taken: a program can know 4 294 967 295 nodes in its life.
     pub fn join(relay: impl NodeRelay) -> Option<Self> {
         let relay: Arc<dyn NodeRelay> = Arc::new(relay);
         let mut nodes = NODES.lock();
@@ -119,7 +119,7 @@ impl Drop for RemoteNode {
             let mut nodes = NODES.lock();
             let way = nodes.ways.remove(&self.number.get());
             if let Some(way) = &way {
-                // Those that have queued them are about to flush them.
+                // The threads that have queued these signals are about to flush them.
                 nodes.lost.append(&mut way.queue.lock());
             }
             way
@@ -136,14 +136,14 @@ impl fmt::Debug for RemoteNode {
 }
 
 thread_local! {
-    /// The nodes to which a thread that has a turn is yet to hand signals. `None` if it has none.
-    /// Without a destructor, so that it is there while the thread ends.
+    /// The nodes to which a thread that has a turn is yet to hand signals. `None` if the thread has
+    /// no turn. Without a destructor, so that it is there while the thread ends.
     static LEFT: RefCell<Option<ManuallyDrop<Vec<u32>>>> = const { RefCell::new(None) };
 }
 
-/// Queues a signal. If it tells of a change of a process's relations, this is called while they are
-/// locked, so that another change by another thread is told behind it. The caller
-/// [flushes](flush) the queue when it has let go.
+/// Queues a signal. If the signal reports a change of a process's relations, this is called while
+/// the relations are locked, so that the signal of a later change by another thread is queued
+/// behind it. The caller [flushes](flush) the queue when it has unlocked them.
 pub(crate) fn queue(signal: RemoteSignal) {
     let mut nodes = NODES.lock();
     // Under the lock, so that a node that leaves takes nothing along.
@@ -153,13 +153,14 @@ pub(crate) fn queue(signal: RemoteSignal) {
     }
 }
 
-/// Hands the signals that are queued for the node of a process to its relay. When it returns, those
-/// that this thread has queued have been handed over, so that a message that it sends comes behind
-/// them. Only within a relay, a signal may be left to the turn that this thread has.
+/// Hands the signals that are queued for the node of a process to its relay. When it returns, the
+/// signals that this thread has queued have been handed over, so that a later message of this
+/// thread is behind them. Only within a relay, a signal may be left to the turn that this thread
+/// has.
 ///
 /// `answered` carries out the answer to a signal of a node that has not joined.
 pub(crate) fn flush(to: Pid, answered: fn(RemoteSignal)) {
-    /// Ends the turns of the thread, also if `answered` panics.
+    /// Ends the turns of the thread, even if `answered` panics.
     struct Turns;
     impl Drop for Turns {
         fn drop(&mut self) {
@@ -169,7 +170,7 @@ pub(crate) fn flush(to: Pid, answered: fn(RemoteSignal)) {
 
     let mut node = to.node();
     let is_within_relay = LEFT.with_borrow_mut(|left| match left {
-        // One turn at a time, so that two threads never wait for those of each other.
+        // One turn at a time, so that two threads never wait, each for the turn of the other.
         Some(left) => {
             left.push(node);
             true
@@ -204,7 +205,7 @@ impl NodeWay {
         let _turn = self.turn.lock();
         loop {
             let Some(signal) = self.queue.lock().pop_front() else { break };
-            // A panic of it does not concern the sender.
+            // A panic of the relay does not concern the sender.
             drop(guarded(|| self.relay.signal(signal)));
         }
     }
@@ -229,7 +230,7 @@ pub(crate) fn is_known(pid: Pid) -> bool {
     NODES.lock().ways.contains_key(&pid.node())
 }
 
-/// Returns the relay to the node of a process, or `None` if it is of this node or of one that has
+/// Returns the relay to the node of a process, or `None` if that is this node, or a node that has
 /// not joined.
 pub(crate) fn relay_to(pid: Pid) -> Option<Arc<dyn NodeRelay>> {
     if pid.node() == 0 {

@@ -33,8 +33,8 @@ impl JobOrigin {
     /// Makes this thread work for the origin until the place is dropped.
     ///
     /// A job may run on the thread of a caller that waits for it. If the caller is a process of the
-    /// same scheduler, nothing changes. If it is a process of another one, the job is a blocking
-    /// section of it.
+    /// same scheduler, nothing changes. If it is a process of another scheduler, the job is a
+    /// blocking section of that process.
     pub(crate) fn enter(&self) -> Option<EnteredOrigin> {
         let (shared, process) = self.0.as_ref()?;
         let is_here = current::here().is_some_and(|here| Arc::ptr_eq(&here, shared));

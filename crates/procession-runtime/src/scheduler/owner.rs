@@ -9,9 +9,9 @@ use crate::scheduler::shared::Shared;
 
 /// A scheduler: a number of workers that run processes, isolated from all other schedulers.
 ///
-/// This is a handle; its clones refer to the same scheduler. When the last one is dropped, the
-/// scheduler terminates its processes, each between two of its steps, and ends with the last of
-/// them. The drop does not wait, so any thread or process may do it. To let processes clean up,
+/// This is a handle; its clones refer to the same scheduler. When the last handle is dropped, the
+/// scheduler terminates its processes, each between two of its steps, and ends with the last
+/// process. The drop does not wait, so any thread or process may do it. To let processes clean up,
 /// call [`shutdown`](Self::shutdown) first.
 ///
 /// ```

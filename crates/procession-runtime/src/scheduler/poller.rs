@@ -18,8 +18,8 @@ pub(crate) struct Poller {
     pub(crate) kernel: OnceLock<Arc<Kernel>>,
     pub(crate) opening: Mutex<()>,
     pub(crate) sources: Sources,
-    /// `true` while a thread polls the kernel or waits in it. A hint: two threads may do so at
-    /// once.
+    /// `true` while a thread polls the kernel or waits in it. A hint: two threads may do so at the
+    /// same time.
     pub(crate) asking: AtomicBool,
     /// Number of polls.
     pub(crate) polls: AtomicU64,

@@ -8,8 +8,8 @@ use crate::process::unwind::drop_guarded;
 use crate::scheduler::current::with_local;
 
 /// The time during which the commands of a process are served in its step. Results that are there
-/// immediately need not go through the mailbox. If a handler runs processes on this thread
-/// meanwhile (`block_on`), these have another seat, or none.
+/// immediately need not go through the mailbox. If a handler runs processes on this thread during
+/// that time (`block_on`), these have another seat, or none.
 #[must_use]
 pub(crate) struct Serving(());
 

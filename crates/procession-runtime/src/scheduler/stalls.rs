@@ -30,7 +30,7 @@ pub enum StallKind {
     Computing,
 }
 
-/// A step that lasts too long. See [`Builder::on_stall`](crate::Builder::on_stall).
+/// A step that exceeds its time. See [`Builder::on_stall`](crate::Builder::on_stall).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
@@ -54,8 +54,8 @@ pub struct Stall {
     /// Number of processes queued behind it, for other workers to take.
     pub queued: usize,
     /// Number of other coroutines and local processes that only this worker can run, because they
-    /// have begun on it. If the step waits for a lock that one of them [holds while it is
-    /// suspended](crate::coroutine#locks), none of them ever goes on.
+    /// have begun on it. If the step waits for a lock that such a process [holds while it is
+    /// suspended](crate::coroutine#locks), no such process ever continues.
     pub held_up: usize,
 }
 
@@ -95,7 +95,8 @@ pub struct StallSnapshot {
     pub replaced: u64,
     /// Number of processes taken out of the LIFO slots of stalled workers.
     pub lifo_slots: u64,
-    /// Number of stalls that were not reported, since there were too many at once.
+    /// Number of stalls that were not reported, because more stalls happened at the same time than
+    /// are reported.
     pub unreported: u64,
     /// Number of looks of the watchdog.
     pub looks: u64,
@@ -123,7 +124,7 @@ pub(crate) type StallObserver = Arc<dyn Fn(&Stall) + Send + Sync>;
 pub(crate) struct WatchdogOptions {
     pub(crate) is_on: bool,
     pub(crate) stall_after: u64,
-    /// Maximum number of computing workers that may be replaced at once.
+    /// Maximum number of computing workers that may be replaced at the same time.
     pub(crate) max_computing: usize,
     pub(crate) on_stall: Option<StallObserver>,
 }

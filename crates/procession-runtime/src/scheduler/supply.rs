@@ -54,8 +54,8 @@ impl Supply {
 
     /// Whether a coroutine waits for a stack that this thread is about to give back.
     pub(crate) fn has_stack_waiters(&self) -> bool {
-        // Ordering: SeqCst, as in `wait_for_stack`. One that is missed here, since it has just
-        // come, is found by `note_stack_room`.
+        // Ordering: SeqCst, as in `wait_for_stack`. A coroutine that is missed here, because it has
+        // just begun to wait, is found by `note_stack_room`.
         self.has_stack_waiters.load(SeqCst)
     }
 

@@ -76,7 +76,7 @@ impl Drop for AcceptedWrite {
     }
 }
 
-/// Wakes those that wait for what has left the table. Their wakers are the user's code.
+/// Wakes the waiters of the entries that have left the table. Their wakers are the user's code.
 fn announce(wakers: Vec<Waker>) {
     PROGRESS.notify_all();
     wake_all(wakers);
@@ -105,8 +105,8 @@ impl Drop for LostWrite {
     }
 }
 
-/// Messages that a connection to another node has accepted and has not sent. Dropping it says that
-/// the system has all of them.
+/// Messages that a connection to another node has accepted and has not sent. Dropping it states
+/// that the system has taken all these messages.
 ///
 /// It is for crates that connect programs, such as `procession-cluster`. While it exists, an
 /// orderly end [waits](crate::fs#at-the-end), as it does for writes of files: a
@@ -162,7 +162,7 @@ impl SettledWrites {
         WRITES.lock().is_settled(self.number)
     }
 
-    /// Returns a function that wakes whoever waits, while the wait exists.
+    /// Returns a function that wakes the waiter, while the wait exists.
     pub(crate) fn wake(&self) -> impl FnOnce() + Send + use<> {
         let number = self.number;
         move || {
@@ -177,8 +177,8 @@ impl SettledWrites {
         PROGRESS.notify_all();
     }
 
-    /// Gives up what is left. Returns the number of writes that are not done or lost, each of which
-    /// is reported only once.
+    /// Abandons the remaining writes. Returns the number of writes that are not done or lost, each
+    /// of which is reported only once.
     pub(crate) fn give_up(self) -> Unwritten {
         let (count, wakers) = give_up::<SOUND>(&WRITES, self.number);
         announce(wakers);
@@ -332,7 +332,7 @@ mod tests {
         assert!(WRITES.lock().has_none_of(own));
     }
 
-    /// Two waits of one scheduler, the first of which gives up the write of both.
+    /// Two waits of one scheduler. The first wait abandons the write of both.
     #[test]
     fn a_write_that_was_given_up_holds_up_no_other_wait() {
         let own = scheduler();

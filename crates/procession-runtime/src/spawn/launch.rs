@@ -5,10 +5,16 @@
 //!
 //! | form | what it owns | what undoes it |
 //! |---|---|---|
-//! | [`SpawnOptions`], beside what is to run | the choices of the caller | a drop: nothing is taken yet |
-//! | [`Reservation`] | a count among the spawned processes, and a free slot | a drop, which returns the slot and counts the process as refused |
-//! | [`Newborn`] | a slot with a process that has no body yet; the process has a PID, and perhaps a name and entries in registries | [`refuse`], because others may already have found the process |
-//! | [`HandleShare`], for the [`JoinHandle`](crate::JoinHandle) | the result of the process, which has a body and is queued | nothing: from here on the process ends like any other process |
+//! | [`SpawnOptions`], and what is to run | the choices of the caller | a drop |
+//! | [`Reservation`] | a count among the spawned processes, and a free slot | a drop |
+//! | [`Newborn`] | a slot with a process that has no body yet | [`refuse`] |
+//! | [`HandleShare`] | the result of the process, which has a body and is queued | nothing |
+//!
+//! - The drop of a `Reservation` returns the slot and counts the process as refused.
+//! - A `Newborn` has a PID, and perhaps a name and entries in registries. It needs [`refuse`],
+//!   because other processes may already have found it.
+//! - The `HandleShare` is for the [`JoinHandle`](crate::JoinHandle). From here on the process ends
+//!   like any other process.
 //!
 //! [`launch`](SpawnOptions::launch) goes through all four. A refusal at any step returns what was
 //! to run to the caller, in the [`SpawnError`].

@@ -18,7 +18,7 @@ use crate::scheduler::health::state::HealthState;
 /// What ends during a shutdown before it was finished. The processes are counted elsewhere.
 ///
 /// All accesses of the numbers are relaxed: each number is read after the processes that have added
-/// to it were seen to have ended, or else it may miss the last of them.
+/// to it were seen to have ended, or else it may miss what the last process has added.
 #[derive(Default)]
 pub(crate) struct Losses {
     /// Requests that the deadline cut off.
@@ -33,15 +33,15 @@ pub(crate) struct Losses {
 /// The processes that the shutdown drops because nobody has chosen otherwise.
 #[derive(Default)]
 struct Dropped {
-    /// Those that were told to end, and have not ended. Kept by PID, because several threads may
-    /// tell a process, and a process may end by itself in the step that it was in.
+    /// The processes that were asked to end, and have not ended. Kept by PID, because several
+    /// threads may ask one process, and a process may end by itself in the step that it was in.
     told: BTreeSet<Pid>,
-    /// The number of those that have ended, by the place of their spawn.
+    /// The number of such processes that have ended, by the place of their spawn.
     ended: BTreeMap<&'static Location<'static>, u64>,
 }
 
 impl Losses {
-    /// Notes that the shutdown tells a process to end, which a cancel drops.
+    /// Notes that the shutdown asks a process to end that a cancel drops.
     pub(super) fn note_told(&self, pid: Pid) {
         self.dropped.lock().told.insert(pid);
     }
@@ -123,7 +123,7 @@ impl Lifetime {
         self.closing.phase() == shutdown::STOPPING
     }
 
-    /// Counts a child that its supervisor has terminated, if a shutdown goes on.
+    /// Counts a child that its supervisor has terminated, if a shutdown is under way.
     pub(crate) fn note_stopped(&self) {
         if self.is_stopping() {
             self.losses.stopped.fetch_add(1, Relaxed);
@@ -137,7 +137,7 @@ impl Lifetime {
         }
     }
 
-    /// Counts requests that end because their process is terminated, if a shutdown goes on.
+    /// Counts requests that end because their process is terminated, if a shutdown is under way.
     #[cfg(feature = "hyper")]
     pub(crate) fn note_cut_off(&self, requests: u64) {
         let count = match self.closing.phase() {

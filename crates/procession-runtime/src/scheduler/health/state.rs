@@ -19,8 +19,8 @@ pub(crate) struct HealthState {
 impl HealthState {
     /// Makes the program not ready from now on.
     pub(crate) fn end(&self) {
-        // Ordering: Release pairs with the Acquire in `is_ending`: who sees this sees the request
-        // to end the program.
+        // Ordering: Release pairs with the Acquire in `is_ending`: a thread that sees this sees the
+        // request to end the program.
         self.is_ending.store(true, Release);
     }
 

@@ -13,8 +13,8 @@ use procession_sync::Mutex;
 
 type SpawnPlace = &'static Location<'static>;
 
-/// The number of places that a worker remembers. A program with more that end all the time takes a
-/// lock for some of them.
+/// The number of places that a worker remembers. If more places are in use, and their processes end
+/// all the time, the worker takes a lock for some places.
 const REMEMBERED: usize = 64;
 
 /// Numbers fit into the argument of a word. 0 is no place.
@@ -30,8 +30,8 @@ struct Numbered {
 }
 
 impl PlaceTable {
-    /// Returns the number of a place, which is given to it if it has none. Returns 0 if there are
-    /// too many.
+    /// Returns the number of a place, and assigns a number if the place does not have one yet.
+    /// Returns 0 if all numbers are taken.
     #[cold]
     fn number(&self, place: SpawnPlace) -> u32 {
         let mut numbered = self.0.lock();
@@ -68,7 +68,7 @@ impl PlaceCache {
     #[inline]
     pub(crate) fn number(&self, table: &PlaceTable, place: SpawnPlace) -> u32 {
         let address = address(place);
-        // Locations are aligned to words, and each takes three of them.
+        // Locations are aligned to words, and each takes three words.
         let remembered = &self.0[(address >> 3) % REMEMBERED];
         let (known, number) = remembered.get();
         if known == address {

@@ -40,7 +40,8 @@ pub(crate) struct Recorder {
 pub(crate) type RingPlace = OnceLock<Arc<EventRing>>;
 
 impl Recorder {
-    /// Creates a recorder of at least `words` words for each worker, or one that records nothing.
+    /// Creates a recorder of at least `words` words for each worker, or a recorder that records
+    /// nothing.
     pub(crate) fn new(words: usize) -> Self {
         Self {
             words: if words == 0 { 0 } else { words.max(WORDS_MIN).next_power_of_two() },

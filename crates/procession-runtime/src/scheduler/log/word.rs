@@ -20,7 +20,7 @@ pub(crate) enum WordKind {
     Wake,
     /// The worker made a process ready between two steps, for a timer or a descriptor.
     Rouse,
-    /// A process was started. The argument is that of its first wake-up.
+    /// A process was started. The argument belongs to its first wake-up.
     Spawn,
     /// The process that ran the last step has ended. The argument is the number of its place.
     End,
@@ -28,7 +28,8 @@ pub(crate) enum WordKind {
     Fail,
     /// The process of the running step called a process, and waits for its reply.
     Call,
-    /// The worker took processes from the seat in the argument. The slot is that of the first.
+    /// The worker took processes from the seat in the argument. The slot is the slot of the first
+    /// process.
     Steal,
     /// The worker found nothing in its own queues, and looks elsewhere.
     Search,

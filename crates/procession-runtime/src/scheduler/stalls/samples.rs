@@ -1,8 +1,8 @@
 //! The processor time of processes, by samples.
 //!
-//! Each look of the watchdog finds which process each worker runs, and gives that process the time
-//! since the look before. No clock is read in any step. The table is bounded: if more processes
-//! were sampled than fit, those with the least time are forgotten.
+//! Each look of the watchdog finds which process each worker runs, and adds the time since the
+//! previous look to that process. No clock is read in any step. The table is bounded: if more
+//! processes were sampled than fit, the processes with the least time are forgotten.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) struct SampleSum {
 }
 
 impl SampleSum {
-    /// Returns the difference to an earlier sum. If the process was forgotten meanwhile, the sum
+    /// Returns the difference to an earlier sum. If the process was forgotten in between, the sum
     /// began again, and is the difference itself.
     pub(crate) fn since(self, earlier: Self) -> Self {
         match (self.count.checked_sub(earlier.count), self.time.checked_sub(earlier.time)) {

@@ -1,8 +1,8 @@
 //! Helpers: threads that run blocking code on behalf of coroutines.
 //!
-//! An idle helper stays for a while, and the one that was used last is used first. So the threads
-//! of a burst leave, and a trickle of jobs keeps one. When the maximum number of threads is
-//! reached, jobs wait in a queue.
+//! An idle helper stays for a while, and the most recently used helper is used first. So the
+//! threads of a burst leave, and a trickle of jobs keeps one helper. When the maximum number of
+//! threads is reached, jobs wait in a queue.
 
 use std::collections::VecDeque;
 use std::io;
