@@ -31,7 +31,8 @@
 //!   the driver parks, because others are awake: they fire the timers of seats without a permit at
 //!   their services, and the awake worker that parks becomes the driver.
 //! - Worker that blocks in its step, or leaves with its thread, if no worker is awake then:
-//!   `Attend` read the next deadline of every heap, and go on as a thread that has set that timer.
+//!   `Attend` read the next deadline of every heap, and continue as a thread that has set that
+//!   timer.
 //! - Thread that is not a worker and sets a timer: look at the driver under the lock. If the driver
 //!   parks until a later deadline, nudge it. If there is no driver, wake a worker, even if others
 //!   search: it parks again and so becomes the driver.
@@ -46,7 +47,7 @@
 //! ## Why it works
 //! *A deadline.* Every thread that sets a timer takes the lock afterwards, either as a parking
 //! worker or as a thread that is not a worker. Let K be the driver in the end, and assume a pending
-//! deadline that is earlier than the one until which K parks.
+//! deadline that is earlier than the deadline until which K parks.
 //! - If the setter took the lock after K, it nudged K.
 //! - If it took the lock before K, the driver role was free. The setter then became the driver
 //!   itself, so K did not find the role free; or it woke a worker to park again, which takes the

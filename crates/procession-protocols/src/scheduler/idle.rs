@@ -8,7 +8,7 @@
 //! - The opposite: every publisher wakes a worker, and the workers spend their time finding that
 //!   another was faster.
 //! - A worker that blocks in its step does not run, although it is not parked. An entry that is
-//!   queued then waits for a worker that does not come.
+//!   queued then waits for a worker that does not look for it.
 //!
 //! ## States
 //! A scheduler has more seats than it is wide. Under one lock each seat is

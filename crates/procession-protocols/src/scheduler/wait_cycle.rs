@@ -34,7 +34,7 @@
 //!
 //! - Such a thread was found: stop asking, and wait.
 //! - None was found, and every root stands still: `Withdraw` the root, and refuse.
-//! - None was found, but a root that does not stand still: its thread is about to go on. Release
+//! - None was found, but a root that does not stand still: its thread is about to continue. Release
 //!   the lock, pause, and ask again.
 //!
 //! ## Why it works
@@ -134,7 +134,7 @@ enum Found {
     Somebody,
     /// Only threads that wait for one another.
     Nobody,
-    /// Threads that wait for one another, one of which is about to go on.
+    /// Threads that wait for one another, while one of these threads is about to continue.
     Unsettled,
 }
 

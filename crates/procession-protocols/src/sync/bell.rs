@@ -203,7 +203,7 @@ mod models {
         Waker::noop().clone()
     }
 
-    /// The last job of a group is done, while another one begins and is waited for.
+    /// The last job of a group is done, while another job begins and is waited for.
     fn next_round<const MUTATION: u8>() {
         explore(|| {
             let jobs = Arc::new(Bell::<usize, MUTATION>::new(1));

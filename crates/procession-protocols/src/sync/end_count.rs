@@ -15,9 +15,9 @@
 //! - `Remove`, once by each end: subtract 1. The end that finds no other end closes the channel.
 //!
 //! ## Why it works
-//! All of these change one word. If an `Upgrade` is before a `Remove`, this `Remove` is not the
-//! last one. If it is after the last `Remove`, it finds 0. The last `Remove` acquires what the
-//! earlier ends have released.
+//! All of these change one word. An `Upgrade` before the `Remove` that would have been the last
+//! adds an end, so that `Remove` is not the last. An `Upgrade` after the last `Remove` finds 0. The
+//! last `Remove` acquires what the earlier ends have released.
 //!
 //! ## Checked by
 //! `models::an_upgrade_against_the_last_end`, `models::canary_upgrade_without_rmw`;

@@ -38,8 +38,8 @@
 //! select finds the chosen arm in the word.
 //!
 //! ## Rejected
-//! - Serving every list, and letting the select give back what it does not take. A sender is then
-//!   told that its message arrived, although it did not.
+//! - Serving every list, and letting the select return what it does not take. A sender would then
+//!   learn that its message arrived, although it did not.
 //! - Claiming the select's own word while it tries, so that it stays enlisted. If it then meets a
 //!   partner that is claimed at the same time, it must open its own word again, and a server that
 //!   saw the word closed in between has passed on to no other.
@@ -332,7 +332,8 @@ impl<T> WaitList<T> {
         Place(place)
     }
 
-    /// Adds a waiter that was served when it came: it has its content, and never is in the queue.
+    /// Adds a waiter that was served without waiting: it has its content, and never is in the
+    /// queue.
     #[cold]
     pub fn push_served(&mut self, content: T) -> Place {
         Place(self.occupy(None, content, NOWHERE))

@@ -162,7 +162,7 @@
 //!   before.
 //! - A timer is not fired while a thread is between `Begin` and `Leave` at it, whatever its
 //!   deadline was. If that thread is preempted there, this one timer is late.
-//! - A tick is missed if the clone for the one before takes longer than a period.
+//! - A tick is missed if the clone for the previous tick takes longer than a period.
 //! - If more than 64 slots are in the inbox, the timers of some may fire after others that were due
 //!   later.
 //! - At the limit, an add may be refused while a deleter still works on the last slot.
@@ -702,7 +702,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
         }
         ledger.published = earliest;
         // Relaxed: the fence of the caller, or `Raise`, orders the store before everything that
-        // must come after it.
+        // must follow it.
         self.outside.0.earliest.store(earliest, Relaxed);
         earliest < before
     }

@@ -44,9 +44,9 @@
 //! ## Why it works
 //! - `Settle` counts and takes the waker in one step. `Look` finds a count of 0, or leaves its
 //!   waker before the step that makes it 0.
-//! - A write that was given up is out of the table, so the `Settle` of its helper finds nothing to
-//!   count. `GiveUp` removes in the step that counts, so it removes no loss that it has not
-//!   counted.
+//! - A write that `GiveUp` has removed is out of the table, so the `Settle` of its helper finds
+//!   nothing to count. `GiveUp` removes in the step that counts, so it removes no loss that it has
+//!   not counted.
 //!
 //! ## Allowed
 //! Each scheduler knows the number of its last write without the lock
@@ -208,8 +208,8 @@ impl Writes {
         }
     }
 
-    /// `Enlist`, for the writes of a scheduler after the one with the number `before`. Returns the
-    /// number of the wait.
+    /// `Enlist`, for the writes of a scheduler after the write with the number `before`. Returns
+    /// the number of the wait.
     pub fn enlist(&mut self, scheduler: u32, before: u64) -> u64 {
         let numbers = before + 1..self.accepted.max(before) + 1;
         let mut wait = WriteWait { scheduler, numbers, left: 0, waker: None };
@@ -246,8 +246,8 @@ impl Writes {
         self.waits.remove(&wait)
     }
 
-    /// Removes a write that has ended or is given up. Returns the wakers of the waits that have
-    /// nothing left, or `None` if the write was given up before.
+    /// Removes a write, for `Settle` or `GiveUp`. Returns the wakers of the waits that have nothing
+    /// left, or `None` if the write was removed before.
     fn remove(&mut self, number: u64) -> Option<Vec<Waker>> {
         let origin = self.pending.remove(&number)?;
         self.overdue.remove(&number);

@@ -12,7 +12,7 @@
 //! whether the channel is closed. Each receiver has the position of its next message.
 //!
 //! ## Steps
-//! - Send: if there is no receiver, give the message back. If there is no room, drop the first
+//! - Send: if there is no receiver, return the message. If there is no room, drop the first
 //!   message. Append the message, due to all receivers, and `Ring`, in one critical section.
 //! - Receive: if the next position lies before the first message, `Skip` to it, and return the
 //!   number of messages in between. Else `Take` a share of up to `AT_ONCE` messages from there.

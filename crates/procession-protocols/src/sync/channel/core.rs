@@ -10,8 +10,9 @@
 //! message; the waiting receivers, each with an empty place for one; and whether the channel is
 //! closed. A receiver waits only while there is neither a message nor a sender that waits with one.
 //!
-//! Room can be *reserved*. Each reservation takes one from `room` until its message is sent or it
-//! is given up. A sender that waits for a reservation is in the list of senders, without a message.
+//! Room can be *reserved*. Each reservation takes one from `room` until its message is sent or its
+//! room is returned. A sender that waits for a reservation is in the list of senders, without a
+//! message.
 //!
 //! ## Steps
 //! - Send: `Look`. If a receiver waits, hand it the message. If there is room, append the message.
@@ -21,9 +22,9 @@
 //!   first waiting sender. If there is no message but a sender waits, take its message. If the
 //!   channel is closed, return the end. Else `Enlist` in the same critical section.
 //! - Reserve: `Look` for room and take it, or `Enlist` in the same critical section.
-//! - Send with a reservation: give the room back, and hand the message to a waiting receiver or
-//!   append it. Giving it up: give the room back, and let the first waiting sender have it, in the
-//!   same critical section.
+//! - Send with a reservation: return the room, and hand the message to a waiting receiver or append
+//!   it. Without a message: return the room, and let the first waiting sender have it, in the same
+//!   critical section.
 //! - Close: set the flag, and serve all waiters with nothing. While there are reservations,
 //!   receivers continue to wait, because the reserved messages are still sent.
 //! - Cancel: leave the list. A receiver that was handed a message passes it to the next waiting
@@ -210,12 +211,12 @@ impl<T> ChannelState<T> {
         }
     }
 
-    /// Returns `true` if no further message will come.
+    /// Returns `true` if no further message will be sent.
     fn is_over(&self) -> bool {
         self.closed && self.reserved == 0
     }
 
-    /// Serves all receivers with nothing, if no further message will come.
+    /// Serves all receivers with nothing, if no further message will be sent.
     fn end_receivers(&mut self, woken: &mut ServedWaiters) {
         if self.is_over() {
             while let Some((waiter, ())) = self.receivers.serve(|_| ()) {
@@ -373,7 +374,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         })
     }
 
-    /// Keeps the place of a sender that was served when it came.
+    /// Keeps the place of a sender that was served without waiting.
     #[cold]
     pub fn keep_served(&self) -> Place {
         self.change(|state| state.senders.push_served(Offer::Served))
@@ -493,7 +494,7 @@ pub enum Received<T> {
 /// The parts of a cancelled receiver, to be dropped and woken outside the lock.
 #[derive(Debug)]
 pub struct Cancelled<T> {
-    /// The waiter of the receiver that gave up, to be dropped.
+    /// The waiter of the cancelled receiver, to be dropped.
     pub own: Option<Waiter>,
     /// The receiver that was served in its place, to be woken.
     pub next: Option<Waiter>,

@@ -12,8 +12,8 @@
 //! waits.
 //!
 //! ## Steps
-//! - Send: if the channel is closed, give the value back. Else store it, mark the sender as done,
-//!   and take the receiver's waker, in one critical section.
+//! - Send: if the channel is closed, return the value. Else store it, mark the sender as done, and
+//!   take the receiver's waker, in one critical section.
 //! - Receive: `Look` for the value, or for a sender that is done. If there is neither, `Enlist`:
 //!   leave the waker in the same critical section.
 //! - Close: mark the channel as closed and take the sender's waker. The drop of the receiver also
@@ -79,7 +79,7 @@ pub struct Abandoned<T> {
 }
 
 impl<T> OneshotState<T> {
-    /// `Look`. Returns `None` while the value may come.
+    /// `Look`. Returns `None` while a value may be sent.
     fn look(&mut self) -> Option<Option<T>> {
         match self.value.take() {
             Some(value) => Some(Some(value)),
@@ -130,8 +130,8 @@ impl<T, const MUTATION: u8> OneshotCore<T, MUTATION> {
         })
     }
 
-    /// Returns the value, if it is there, `Some(None)` if it will not come, and `None` while it may
-    /// come.
+    /// Returns the value, if it is there, `Some(None)` if no value will be sent, and `None` while a
+    /// value may be sent.
     pub fn try_recv(&self) -> Option<Option<T>> {
         self.change(OneshotState::look)
     }

@@ -38,7 +38,7 @@
 
 use crate::util::prefetch::prefetch;
 
-/// A deadline that does not come. No key in the heap has it.
+/// A deadline that is never reached. No key in the heap has it.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// The position of the root. There is nothing before it.
