@@ -157,7 +157,7 @@ pub enum Kept {
     ByAnother,
     /// Until it is woken, after it has nudged the driver in this seat.
     ByNudged(SeatId),
-    /// Not yet. It was the driver until an earlier deadline, and has given the role up: others may
+    /// Not yet. The seat was the driver until an earlier deadline, and no longer is: others may
     /// have relied on it for a timer that it has not seen. It reads the next deadline again.
     Again,
 }

@@ -92,8 +92,8 @@ impl Loans {
         }
     }
 
-    /// Notes that a job does not wait for another one any more. If that one runs in its place, it
-    /// does so until it ends.
+    /// Notes that a job does not wait for the job of `ticket` any more. If that job runs in the
+    /// lent place, it does so until it ends.
     pub(super) fn take_back(&mut self, lender: Busy, ticket: u64) {
         if let Some(waits) = self.lenders.get_mut(&lender) {
             if let Some(place) = waits.awaited.iter().position(|awaited| *awaited == ticket) {

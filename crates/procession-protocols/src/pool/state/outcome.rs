@@ -51,7 +51,7 @@ pub enum EnterError {
     Closed,
     /// All jobs would wait for one another.
     WouldDeadlock,
-    /// The system refused to start a worker, and no other will come to the queue.
+    /// The system refused to start a worker, and no other worker will take the job from the queue.
     Worker(io::Error),
 }
 

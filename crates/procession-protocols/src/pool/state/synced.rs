@@ -81,7 +81,7 @@ impl<J> Synced<J> {
         self.live - self.idle.workers.len()
     }
 
-    /// Returns how many workers there may be now. A job that waits for another one lends its place.
+    /// Returns how many workers there may be now. A job that waits for another job lends its place.
     pub(super) fn allowed(&self) -> usize {
         self.limits.capacity.saturating_add(self.loans.lent())
     }
@@ -143,7 +143,7 @@ impl<J> Synced<J> {
         }
     }
 
-    /// Returns `true` if no worker will come to the queue unless one is started.
+    /// Returns `true` if no worker will look at the queue unless a worker is started.
     pub(super) fn needs_start(&self) -> bool {
         self.busy() == 0 && (self.limits.rests || self.idle.workers.is_empty())
     }

@@ -116,7 +116,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         });
     }
 
-    /// Notes that the job of this worker waits for another one of the same pool, without a timeout.
+    /// Notes that the job of this worker waits for another job of the same pool, without a timeout.
     /// Returns `false` if it could only wait forever.
     pub fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
         self.look(|state| {

@@ -97,8 +97,8 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         self.look(|state| state.idle.uneven = true);
     }
 
-    /// Notes that the arranged retry will not happen. The next job without a worker asks for
-    /// another one.
+    /// Notes that the arranged retry will not happen. The next job without a worker asks for a new
+    /// retry.
     pub fn forget_retry(&self) {
         self.look(|state| state.retries = false);
     }

@@ -82,7 +82,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         })
     }
 
-    /// Returns `true` if no thread is in the seat, and none is about to come.
+    /// Returns `true` if no thread is in the seat, and no thread is on its way.
     pub fn is_vacant(&self, seat: SeatId) -> bool {
         self.look(|seats| seats.states[seat.0 as usize] == SeatState::Vacant)
     }

@@ -8,8 +8,8 @@ use super::word::{IdleWord, SEARCHING_ONE};
 use super::{Idle, mutation};
 use crate::scheduler::seat_id::SeatId;
 
-/// How long a woken worker may be on its way before other workers stop relying on it. Most come
-/// within 20 us; one in a hundred takes up to 60.
+/// How long a woken worker may be on its way before other workers stop relying on it. Most workers
+/// run within 20 us; one in a hundred takes up to 60.
 pub(super) const LATE: u64 = 100_000;
 
 /// Takes a seat out of a list, and returns whether it was there.

@@ -13,8 +13,8 @@ use crate::scheduler::seat_id::SeatId;
 pub enum TakenBack {
     /// The announcement is taken back, and the worker searches.
     Yes,
-    /// A waker was faster. The worker has come (`Come`), and is counted as searching. A token is on
-    /// its way to its parker.
+    /// A waker was faster. The worker has executed `Come`, and is counted as searching. A token is
+    /// on its way to its parker.
     ByWaker,
     /// There is no permit. Others are awake, and will find what there is.
     NoPermit,
