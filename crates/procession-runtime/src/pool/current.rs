@@ -55,7 +55,7 @@ impl CoroutineMark {
         Self { pool, mark: IN_COROUTINE.here().expect("a coroutine has its locals") }
     }
 
-    /// Notes which worker of the pool the coroutine is: the one that runs this job.
+    /// Notes which worker of the pool the coroutine is: the worker that runs this job.
     pub(super) fn set(&self, worker: Busy) {
         self.mark.set(Some(CurrentWorker { pool: self.pool, worker, depth: 0 }));
     }

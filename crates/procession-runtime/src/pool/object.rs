@@ -80,8 +80,8 @@ pub struct ObjectPoolBuilder<T> {
 }
 
 impl<T: Send + 'static> ObjectPoolBuilder<T> {
-    /// Sets a function that is called with each object that comes back. It returns `true` if the
-    /// object is worth keeping. A buffer that has grown too large is not, for example. If the
+    /// Sets a function that is called with each returned object. It returns `true` if the object is
+    /// worth keeping. For example, a buffer that has grown to many megabytes is not. If the
     /// function panics, the object is dropped. Default: every object is kept as it is.
     pub fn reset(mut self, reset: impl Fn(&mut T) -> bool + Send + Sync + 'static) -> Self {
         self.reset = Box::new(reset);
@@ -94,7 +94,8 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
         self
     }
 
-    /// Sets how many objects are kept beyond those of the shards, for all threads. Default: 1024.
+    /// Sets how many objects are kept for all threads, in addition to the objects of the shards.
+    /// Default: 1024.
     pub fn shared(mut self, objects: usize) -> Self {
         self.shared = objects;
         self
@@ -135,7 +136,7 @@ impl<T> fmt::Debug for ObjectPoolBuilder<T> {
     }
 }
 
-/// Returns the number of the calling thread among those that use object pools.
+/// Returns the number of the calling thread, counted among the threads that use object pools.
 fn thread_number() -> usize {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -150,7 +151,7 @@ fn thread_number() -> usize {
 /// Such objects are stacks, large buffers, or the contexts of compressors. Plain memory is not
 /// worth it, since a good allocator returns it faster.
 ///
-/// There are as many *shards* as CPUs, and each thread uses one of them. A shard is last in, first
+/// There are as many *shards* as CPUs, and each thread uses one shard. A shard is last in, first
 /// out, so its objects are still in the cache. An object that finds no room in its shard goes to a
 /// tier that all threads share. If both are empty, `get` takes an object from another shard, and
 /// makes a new one only if all shards are empty.
@@ -297,7 +298,8 @@ impl<T: Send + 'static> ObjectPool<T> {
         dropped
     }
 
-    /// Returns the number of kept objects: those that are not victims, and victims.
+    /// Returns the number of kept objects, as two numbers: objects that are not victims, and
+    /// victims.
     pub fn kept_objects(&self) -> (usize, usize) {
         let tiers = self.0.shards.iter().chain([&self.0.shared]);
         tiers.fold((0, 0), |(objects, victims), shard| {

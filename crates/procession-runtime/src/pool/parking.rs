@@ -66,8 +66,8 @@ impl<J: Send + 'static> ParkingWorker<J> {
     ) -> io::Result<()> {
         let (inner, own) = (Arc::clone(inner), Arc::clone(seat));
         let refused = start(Self { inner, seat: own, runs: None, is_done: false }).err();
-        // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two comes
-        // first.
+        // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two exchanges
+        // is first.
         match seat.launch.swap(launch::STARTED, AcqRel) {
             launch::ENDED => {
                 Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down")))

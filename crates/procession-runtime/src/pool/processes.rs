@@ -1,5 +1,5 @@
-//! Workers that are processes: coroutines, which park while they are idle, and async ones, which
-//! rest.
+//! Workers that are processes: coroutines, which park while they are idle, and async processes,
+//! which rest.
 
 use std::future::Future;
 use std::io;
@@ -139,7 +139,7 @@ impl<J: Send + 'static> Engine<J> for Processes<J> {
 /// room.
 const RETRY: u64 = 10_000_000;
 
-/// Resting workers that leave. Once they are dropped, all of them have left.
+/// Resting workers that leave. Once this value is dropped, all these workers have left.
 struct Leavers<J: Send + 'static> {
     inner: Arc<Inner<J>>,
     count: usize,
@@ -190,8 +190,8 @@ impl<J: Send + 'static> JobWorker<J> {
         }
     }
 
-    /// Tells the pool that the job has ended. Returns the next job, or `None` if the worker rests
-    /// or has left.
+    /// Reports to the pool that the job has ended. Returns the next job, or `None` if the worker
+    /// rests or has left.
     fn finish(&mut self, outcome: Settled) -> Option<J> {
         let ended = self.inner.hooks.ended(outcome);
         let idle = IdleWorker::Rests {

@@ -64,7 +64,7 @@ impl<J: Send + 'static> Inner<J> {
         let now = shared.world.now();
         let replaced = self.change_reaper(|reaper| {
             if reaper.is_some_and(|(before, _)| now < before && before <= when) {
-                // Another worker has arranged an earlier reap meanwhile, and was faster.
+                // Another worker was faster, and has arranged an earlier reap.
                 return Some(None);
             }
             let armed = arm(shared, when, None, Action::Call(Arc::new(reap))).ok()?;

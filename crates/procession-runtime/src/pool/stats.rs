@@ -11,7 +11,8 @@ use procession_protocols::pool::state::picture::Picture;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// The most workers that there may be at once, besides those in places that jobs lend.
+    /// The maximum number of workers at the same time, not counting workers in places that jobs
+    /// lend.
     pub capacity: usize,
     /// Workers that there are.
     pub live: usize,
@@ -19,7 +20,7 @@ pub struct PoolStats {
     pub busy: usize,
     /// Live workers that have no job.
     pub idle: usize,
-    /// Jobs that would be taken now and get a worker at once.
+    /// Jobs that would be taken now and immediately get a worker.
     pub free: usize,
     /// Jobs that wait for a worker.
     pub queued: usize,
@@ -47,7 +48,7 @@ pub struct PoolStats {
     pub workers_retired: u64,
     /// Workers that the system refused.
     pub workers_refused: u64,
-    /// The most workers that there were at once.
+    /// The greatest number of workers at the same time so far.
     pub peak: usize,
 }
 
