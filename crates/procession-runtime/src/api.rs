@@ -301,7 +301,8 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// instead.
 ///
 /// The output may have any type. The process ends with [`Exit::Normal`] whatever it returns, even
-/// if that is an `Err`. If others are to learn of the error, use [`spawn_fallible`].
+/// if that is an `Err`. If links, monitors or supervisors must learn of an error, use
+/// [`spawn_fallible`].
 ///
 /// ```
 /// let sum = procession::run(async {

@@ -30,8 +30,8 @@ use crate::scheduler::{current, nodes};
 
 /// The address of a process that receives messages of type `M`.
 ///
-/// Clones are addresses of the same process. An address does not keep its process alive. Addresses
-/// are compared, ordered and hashed by their PIDs.
+/// Clones are addresses of the same process. An address does not keep its process alive, so a send
+/// can fail. Addresses are compared, ordered and hashed by their PIDs.
 ///
 /// The process may run on another node, if the address was made by a
 /// [`RemoteNode`](crate::relay::RemoteNode). Such an address is used like any other, but its
@@ -113,8 +113,9 @@ impl<M: Send + 'static> Address<M> {
 
     /// Returns the address of the process with a PID. The message type is checked.
     ///
-    /// The process belongs to any scheduler of this program. What is sent through the address does
-    /// not pass the [`Relay`](crate::relay::Relay), which carries only what is sent by PID.
+    /// The process belongs to any scheduler of this program. Messages that are sent through the
+    /// address do not pass the [`Relay`](crate::relay::Relay), because a relay carries only
+    /// messages that are sent by PID.
     ///
     /// # Errors
     /// [`SendCause`]: the process has ended, receives messages of another type, or belongs to
@@ -167,11 +168,14 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// Puts a message into the mailbox. Messages of one sender arrive in order.
+    /// Puts a message into the mailbox. Messages of one sender arrive in the order in which they
+    /// were sent.
     ///
     /// It never blocks. A mailbox is unbounded unless
-    /// [`SpawnOptions::mailbox`](crate::SpawnOptions::mailbox) bounds it. Its
-    /// [policy](crate::mailbox::WhenFull) then says what happens when it is full.
+    /// [`SpawnOptions::mailbox`](crate::SpawnOptions::mailbox) bounds it. The
+    /// [policy](crate::mailbox::WhenFull) of a bounded mailbox decides what happens when it is
+    /// full. For example, [`WhenFull::DropOldest`](crate::mailbox::WhenFull::DropOldest) makes room
+    /// for the new message.
     ///
     /// # Errors
     /// [`SendError`] returns the message if the process has ended, or its mailbox is full. If the
@@ -195,9 +199,9 @@ impl<M: Send + 'static> Address<M> {
         }
     }
 
-    /// Sends a message, or returns it if the mailbox is full, whatever its policy. No message is
-    /// dropped, and no process ends. To a process of another node it sends like
-    /// [`send`](Self::send): the policy is applied there.
+    /// Sends a message, or returns it if the mailbox is full, whatever the policy of the mailbox.
+    /// No message is dropped, and no process ends. A message to a process of another node is sent
+    /// like with [`send`](Self::send), because the policy is applied on that node.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -226,7 +230,8 @@ impl<M: Send + 'static> Address<M> {
     /// because that wait would never end.
     ///
     /// # Cancellation
-    /// Dropping the future takes the message back, unless the mailbox has accepted it just before.
+    /// If the future is dropped, the message is not sent, unless the mailbox had accepted it
+    /// already.
     #[track_caller]
     pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
         let place = Location::caller();

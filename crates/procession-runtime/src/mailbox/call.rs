@@ -42,7 +42,7 @@ use crate::time;
 /// ```
 #[non_exhaustive]
 pub enum CallError<M> {
-    /// The message was refused. It is in the error, and the reply in it will never be used.
+    /// The message was refused. It is in the error. Its reply will never be used.
     Refused(SendError<M>),
     /// The process dropped the reply, or ended before it replied.
     NoReply,

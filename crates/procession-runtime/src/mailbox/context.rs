@@ -33,8 +33,9 @@ use crate::util::exclusive::Exclusive;
 /// The context of a process with a mailbox: it receives messages ([`recv`](Self::recv)), knows the
 /// process's PID and address, and manages its relations to other processes.
 ///
-/// A context belongs to its process. To receive or to wait in another process panics. In the `Drop`
-/// of the process's result, after the process has ended, there is nothing to receive.
+/// A context belongs to its process. To receive or to wait in another process panics, because a
+/// message wakes only the owner of the mailbox. In the `Drop` of the process's result, after the
+/// process has ended, there is nothing to receive.
 ///
 /// ```
 /// use procession::{Context, start};
@@ -108,8 +109,8 @@ impl<M: Send + 'static> Context<M> {
     /// Receives the next message, the oldest first. Returns `None` only after this process was
     /// cancelled, once its mailbox is empty.
     ///
-    /// Signals about other processes stay, in their order, for [`recv_event`](Self::recv_event) and
-    /// [`down`](Self::down).
+    /// Signals about other processes stay in the mailbox, in their order, for
+    /// [`recv_event`](Self::recv_event) and [`down`](Self::down).
     ///
     /// # Panics
     /// If it has to wait outside its own process.
@@ -136,14 +137,15 @@ impl<M: Send + 'static> Context<M> {
     /// Receives the next message if it arrives within `timeout`.
     ///
     /// # Errors
-    /// [`Elapsed`](crate::time::Elapsed) if none came.
+    /// [`Elapsed`](crate::time::Elapsed) if no message arrived in time.
     #[track_caller]
     pub fn recv_timeout(&mut self, timeout: Duration) -> Timeout<Recv<'_, M>> {
         crate::time::timeout(timeout, self.recv())
     }
 
     /// Receives the next event: a message, or a signal about another process, in the order in which
-    /// they came. Returns `None` only after this process was cancelled, once its mailbox is empty.
+    /// they arrived. Returns `None` only after this process was cancelled, once its mailbox is
+    /// empty.
     ///
     /// # Cancellation
     /// If the future is dropped before it is complete, it has taken nothing.
@@ -242,8 +244,8 @@ impl<M: Send + 'static> Context<M> {
 
     /// Receives the next message if there is one.
     ///
-    /// Also returns `None` if more signals lie before the message than one step may take. A later
-    /// call then continues behind them.
+    /// Also returns `None` if there are more signals before the message than one step may take. A
+    /// later call then continues behind these signals.
     pub fn try_recv(&mut self) -> Option<M> {
         crate::scheduler::budget::spend();
         self.take_message_aside().or_else(|| self.take_message())
@@ -282,8 +284,8 @@ impl<M: Send + 'static> Context<M> {
         monitor
     }
 
-    /// Ends a monitor. Returns `true` if it had not been answered yet. It then never is, even if
-    /// the answer is on its way.
+    /// Ends a monitor. Returns `true` if the monitor had not been answered yet. It is then never
+    /// answered, even if the answer is on its way.
     pub fn demonitor(&mut self, monitor: MonitorRef) -> bool {
         crate::scheduler::budget::spend();
         self.note_answered(monitor);
@@ -312,9 +314,10 @@ impl<M: Send + 'static> Context<M> {
         links::unlink_from(&self.slot, pid);
     }
 
-    /// Sets whether exit signals come as [`Event::Exit`] from now on, instead of ending this
-    /// process. Returns the previous setting. [`Scheduler::terminate`](crate::Scheduler::terminate)
-    /// cannot be trapped.
+    /// Sets whether exit signals arrive as [`Event::Exit`] from now on, instead of ending this
+    /// process. For example, a process traps exits to restart the processes that it is linked to.
+    /// Returns the previous setting. [`Scheduler::terminate`](crate::Scheduler::terminate) cannot
+    /// be trapped.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
         links::trap_exits(&self.slot, traps)
     }
@@ -326,8 +329,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// Waits until this process is asked to end. It never completes in a process that is
     /// terminated, or that a cancel [drops](crate::OnCancel::Drop): such a process ends after the
-    /// step, with the reason it was given. See [`cancelled`](crate::cancelled()) for a wait without
-    /// a context.
+    /// step. See [`cancelled`](crate::cancelled()) for a wait without a context.
     ///
     /// # Panics
     /// If it has to wait outside its own process, because this process's cancel cannot wake another

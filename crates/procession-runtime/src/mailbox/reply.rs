@@ -58,14 +58,14 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Replies. If the caller has gone, because of its timeout or because it was dropped, the value
-    /// is dropped.
+    /// Replies. The value is dropped if the caller has gone, for example because its timeout is
+    /// over.
     pub fn send(self, value: T) {
         drop(self.try_send(value));
     }
 
-    /// Replies. A reply to another node is given to its connection: that the caller there has gone
-    /// is not known here.
+    /// Replies. A reply to another node is handed to its connection, so this does not notice that a
+    /// caller there has gone.
     ///
     /// # Errors
     /// Returns the value if the caller has gone.

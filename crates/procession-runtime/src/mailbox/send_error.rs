@@ -32,7 +32,7 @@ impl<M: Eq + Sync> Eq for SendError<M> {}
 
 /// The reason why a message was refused, without the message.
 ///
-/// An error type of yours needs one variant for it, whatever the messages are:
+/// Your error type needs only one variant for it, whatever the messages are:
 ///
 /// ```
 /// use procession::mailbox::SendCause;

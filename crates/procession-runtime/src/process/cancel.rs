@@ -30,7 +30,7 @@ fn is_cancelled() -> bool {
 ///
 /// It never completes
 /// - in a process that a cancel [drops](crate::OnCancel::Drop), which is the default for
-///   [`spawn`](crate::spawn()),
+///   [`spawn`](crate::spawn()), because the future is gone then,
 /// - in a process that is terminated,
 /// - outside of processes, as in [`Scheduler::block_on`](crate::Scheduler::block_on).
 ///
@@ -70,7 +70,7 @@ pub fn cancelled() -> impl Future<Output = ()> {
 /// Runs `future` until the running process is asked to end. Returns its output, or `None` if the
 /// process is cancelled first.
 ///
-/// The cancel is looked at before each poll of `future`. If the process was asked to end already,
+/// The cancel is checked before each poll of `future`. If the process was asked to end already,
 /// `future` is not polled at all, even if it is ready.
 ///
 /// In a process that a cancel [drops](crate::OnCancel::Drop) and outside of processes, it never

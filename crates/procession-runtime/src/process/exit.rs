@@ -9,24 +9,25 @@ use std::time::Duration;
 
 /// The way in which a process ended.
 ///
-/// Linked processes receive it in an exit signal, and monitoring processes in a down. If the
-/// process ended without an output, its handle returns it as the error.
+/// Linked processes receive it in an exit signal, and monitoring processes in a
+/// [`Down`](crate::relations::Down). If the process ended without an output, its handle returns
+/// the exit as the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exit {
     /// It returned, and its output reports no failure ([`Outcome`](crate::Outcome)), or it ended
     /// normally without an output ([`exit`]).
     Normal,
-    /// It was shut down because it was no longer needed: by its supervisor, or by a cancel that
-    /// [drops](crate::OnCancel::Drop) it.
+    /// It was shut down because it was no longer needed, for example by its supervisor, or by a
+    /// cancel that [drops](crate::OnCancel::Drop) it.
     Shutdown,
     /// It panicked. The text is the panic message.
     Panicked(Arc<str>),
     /// It was terminated between two steps, by [`kill`](crate::relations::kill()), by a shutdown,
     /// or because its scheduler was dropped.
     Killed,
-    /// It failed. The text is the error that it returned ([`Outcome`](crate::Outcome)) or that its
-    /// `step` returned, or the reason that it gave.
+    /// It failed. The text is the error that it returned ([`Outcome`](crate::Outcome)), the error
+    /// of its `step`, or the reason that it passed to [`exit`].
     Failed(Arc<str>),
     /// The other side of its connection has gone: it reset the connection, closed it in the middle
     /// of a message, or takes no more data. The text is the error.
@@ -47,7 +48,7 @@ pub enum Exit {
     ///   `Exit::failed`.
     Disconnected(Arc<str>),
     /// It was a supervisor, and needed more restarts than it tolerates. The text names the child,
-    /// and says how its last process ended.
+    /// and states how the child's last process ended.
     GaveUp(Arc<str>),
     /// Its `step` waits for completions, but none is outstanding.
     WaitsForNothing,
@@ -235,8 +236,8 @@ pub(crate) struct Exiting(pub(crate) Exit);
 /// everything on it. Its handle returns `Err(exit)`.
 ///
 /// A process can also return an `Err` ([`Outcome`](crate::Outcome)), or an [`Exit`] as its output,
-/// which drops what it holds in the usual way. A state machine can return an [`Exit`] as the error
-/// of its step.
+/// which drops its values in the usual way. A state machine can return an [`Exit`] as the error of
+/// its step.
 ///
 /// # In programs that abort on panics
 /// With `panic = "abort"`, no stack can be unwound. A program that calls this function is then not

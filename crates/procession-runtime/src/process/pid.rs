@@ -53,8 +53,8 @@ impl Pid {
         self.node
     }
 
-    /// Returns the two numbers that [`RemoteNode::pid`](crate::relay::RemoteNode::pid) was given,
-    /// or `None` for a process of this node.
+    /// Returns the two numbers that were passed to
+    /// [`RemoteNode::pid`](crate::relay::RemoteNode::pid), or `None` for a process of this node.
     pub fn remote_parts(self) -> Option<(u32, u32)> {
         (self.node != 0).then_some((self.slot, self.scheduler))
     }

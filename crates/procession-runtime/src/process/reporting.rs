@@ -28,12 +28,12 @@ impl fmt::Display for ReportLevel {
     }
 }
 
-/// What of the failures of a process is worth a report, and at which level.
+/// Decides which failures of a process are worth a report, and at which level.
 ///
 /// [`SpawnOptions::reporting`] sets it for one process, [`ChildSpec::reporting`] and
-/// [`Template::reporting`] for the processes of a child, and [`Builder::reporting`] for all
-/// processes of a scheduler that have no other. A process does not inherit it from the process that
-/// spawns it. See [`report`](crate::report) for the rules.
+/// [`Template::reporting`] for the processes of a child, and [`Builder::reporting`] for all other
+/// processes of a scheduler. A process does not inherit it from the process that spawns it. See
+/// [`report`](crate::report) for the rules.
 ///
 /// [`SpawnOptions::reporting`]: crate::SpawnOptions::reporting
 /// [`ChildSpec::reporting`]: crate::supervisor::ChildSpec::reporting
@@ -97,7 +97,7 @@ impl Reporting {
         self
     }
 
-    /// Also reports what has reached somebody: a handle, a monitor, a link or a supervisor.
+    /// Also reports a failure that has reached a handle, a monitor, a link or a supervisor.
     pub const fn always(mut self) -> Self {
         self.always = true;
         self

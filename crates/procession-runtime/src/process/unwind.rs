@@ -17,12 +17,12 @@ pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
     guarded_for_report(user_code).inspect_err(print_panic)
 }
 
-/// Runs code of a user, for a crate that calls such code within processes. Returns `None` if it
-/// panics: the panic ends here.
+/// Runs code of a user, for a crate that calls such code within processes. Returns `None` if the
+/// code panics, and catches the panic.
 ///
-/// The panic is printed once: by the panic hook of the program, or, if
+/// The panic is printed once. Usually the panic hook of the program prints it. If
 /// [`install_panic_hook`](crate::report::install_panic_hook) has installed the hook of the runtime,
-/// as a line with the process and the place.
+/// the panic is printed as a line with the process and the place.
 ///
 /// ```
 /// use procession::report::catch_panic;

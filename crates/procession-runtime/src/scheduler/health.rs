@@ -48,7 +48,7 @@ pub struct Health(Arc<Shared>);
 
 impl Health {
     /// Returns the health of the scheduler of the calling process or thread, or else of the default
-    /// one.
+    /// scheduler.
     pub fn here() -> Self {
         Self(Arc::clone(&owner::here()))
     }
