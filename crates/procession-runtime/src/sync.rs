@@ -30,8 +30,9 @@
 //! [`Wait`](crate::coroutine::Wait). Waiting suspends the process and not its worker, and a guard
 //! may be held across an `.await`.
 //!
-//! Waiters are served in the order in which they came. A waiter that is dropped passes on what it
-//! was given. A panic poisons nothing, since the guard is dropped together with the process.
+//! Waiters are served in the order in which they began to wait. If a waiter is dropped after it was
+//! served, the next waiter is served instead. A panic poisons nothing, because the guard is dropped
+//! together with the process.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -100,7 +101,7 @@ impl Condvar {
     /// Unlocks the mutex, waits for a notification, and locks the mutex again.
     ///
     /// The wait begins when the mutex is unlocked, and no notification after that moment is missed.
-    /// By the time the mutex is locked again, the value may have changed once more. Use
+    /// When the mutex is locked again, the value may have changed once more. Use
     /// [`wait_while`](Self::wait_while) to check a condition in a loop.
     ///
     /// # Cancellation
@@ -153,7 +154,7 @@ impl Condvar {
     }
 
     /// Like [`wait`](Self::wait), but waits for at most `timeout`. Returns the guard, and `true` if
-    /// a notification came in time. Locking the mutex again is not part of the timeout.
+    /// a notification arrived in time. Locking the mutex again is not part of the timeout.
     #[track_caller]
     pub fn wait_timeout<'a, T: ?Sized>(
         &self,
@@ -225,7 +226,8 @@ impl<T> OnceCell<T> {
 
     /// Returns the value. If there is none, `make` creates the value, while other callers wait.
     ///
-    /// If `make` calls `get_or_init` on the same cell, it waits forever.
+    /// If `make` calls `get_or_init` on the same cell, it waits forever, because it waits for
+    /// itself.
     ///
     /// # Cancellation
     /// If the caller that creates the value is dropped or panics, the next waiting caller creates
@@ -381,7 +383,8 @@ impl Barrier {
     /// Waits until `size` callers have arrived. Returns `true` to the caller that arrives last.
     ///
     /// # Cancellation
-    /// If the future is dropped before all callers have arrived, its arrival no longer counts.
+    /// If the future is dropped before all callers have arrived, the arrival of its caller no
+    /// longer counts.
     #[track_caller]
     pub fn wait(&self) -> impl Future<Output = bool> {
         crate::scheduler::placed::placed(async move {

@@ -1,4 +1,4 @@
-//! Sets of processes, with their results as they come.
+//! Sets of processes, which return results in the order of the ends.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -50,12 +50,12 @@ impl Wake for EndOf {
     }
 }
 
-/// A set of processes with outputs of one type. It returns the results in the order in which they
-/// come, whatever the order of the starts.
+/// A set of processes with outputs of one type. It returns the results in the order in which the
+/// processes end, whatever the order of the starts.
 ///
-/// Dropping the set cancels all of its processes. A process of [`spawn`](Self::spawn) is then
-/// dropped at its next suspension; see [`OnCancel`](crate::OnCancel) for others. The drop does not
-/// wait for their ends; [`shutdown`](Self::shutdown) does.
+/// Dropping the set cancels all its processes. A process of [`spawn`](Self::spawn) is then dropped
+/// at its next suspension; see [`OnCancel`](crate::OnCancel) for other processes. The drop does not
+/// wait for their ends. To wait, use [`shutdown`](Self::shutdown).
 ///
 /// ```
 /// use std::time::Duration;
@@ -227,8 +227,8 @@ impl<T: Send + 'static> JoinSet<T> {
         Poll::Ready(Some(self.take(place)))
     }
 
-    /// Returns the result of a process that has ended, without waiting. Returns `None` if none has,
-    /// or if the set is empty.
+    /// Returns the result of a process that has ended, without waiting. Returns `None` if no
+    /// process has ended, or if the set is empty.
     pub fn try_join_next(&mut self) -> Option<Result<T, Exit>> {
         self.try_join_next_with_pid().map(|(_, result)| result)
     }
@@ -250,7 +250,8 @@ impl<T: Send + 'static> JoinSet<T> {
         (handle.pid(), handle.take_result())
     }
 
-    /// Waits for all processes, and returns their outputs in the order in which they came.
+    /// Waits for all processes, and returns their outputs in the order in which the processes
+    /// ended.
     ///
     /// # Errors
     /// If a process ends without an output, cancels the remaining processes, waits for their ends,

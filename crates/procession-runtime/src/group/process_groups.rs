@@ -54,7 +54,7 @@ impl Groups {
         Self(KeyTable::new())
     }
 
-    /// Adds a process to a group. If it is a member already, it becomes one once more.
+    /// Adds a process to a group. A process that is a member already becomes a member once more.
     ///
     /// # Errors
     /// Returns [`NoMember`] if the process has ended or belongs to another node.
@@ -94,7 +94,7 @@ impl Groups {
     }
 
     /// Returns the members of a group in the order in which they joined. A process that joined
-    /// several times is there as often.
+    /// several times is in the list that many times.
     pub fn members(&self, group: &str) -> Vec<Pid> {
         self.0.lookup(group).iter().map(|&(pid, ())| pid).collect()
     }
@@ -111,8 +111,8 @@ impl Groups {
         self.0.keys()
     }
 
-    /// Returns the groups of a process, in their order. A group that it joined several times is
-    /// there as often.
+    /// Returns the groups of a process, in their order. A group that the process joined several
+    /// times is in the list that many times.
     pub fn groups_of(&self, pid: Pid) -> Vec<Arc<str>> {
         self.0.keys_of(pid)
     }
@@ -135,7 +135,8 @@ impl Groups {
     ///
     /// # Errors
     /// Returns [`BroadcastError`] if the group has no members, or if a member receives messages of
-    /// another type. The other members have the message then, and the error counts them.
+    /// another type. In the second case all other members have the message, and the error counts
+    /// them.
     ///
     /// ```
     /// use procession::group::Groups;
@@ -164,7 +165,8 @@ impl Groups {
     /// ```
     ///
     /// # Panics
-    /// Panics if the `Clone` of the message panics. The members before have it then.
+    /// Panics if the `Clone` of the message panics. Members that were served before the panic have
+    /// the message.
     pub fn broadcast<M: Clone + Send + 'static>(
         &self,
         group: &str,
@@ -184,7 +186,8 @@ impl Groups {
     /// Sends a message that `make` makes to each member of a group, like
     /// [`broadcast`](Self::broadcast). The messages need no `Clone`, and each may differ.
     ///
-    /// `make` is called once for each member, 64 times before the first of these messages is sent.
+    /// `make` is called once for each member. It is called for 64 members before the first of these
+    /// messages is sent.
     ///
     /// ```
     /// use procession::group::Groups;
@@ -218,7 +221,7 @@ impl Groups {
     /// See [`broadcast`](Self::broadcast).
     ///
     /// # Panics
-    /// Panics if `make` panics. The members before have their messages then.
+    /// Panics if `make` panics. Members that were served before the panic have their messages.
     pub fn broadcast_with<M: Send + 'static>(
         &self,
         group: &str,
@@ -410,8 +413,9 @@ impl<M> BroadcastError<M> {
         self.cause.as_ref()
     }
 
-    /// Returns the message: the refused one, or the message itself if the group has no members.
-    /// [`Groups::broadcast_with`] makes none for a group without members.
+    /// Returns the refused message, or the message itself if the group has no members. Returns
+    /// `None` for [`Groups::broadcast_with`] and a group without members, because no message was
+    /// made.
     pub fn into_inner(self) -> Option<M> {
         self.message.into_inner()
     }

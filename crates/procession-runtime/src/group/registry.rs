@@ -18,9 +18,9 @@ use crate::{CallError, Pid, Reply, SendError};
 /// A table of keys, processes, and a value for each pair.
 ///
 /// In a [unique](Self::unique) registry, a key belongs to one process. In a
-/// [duplicate](Self::duplicate) one, it belongs to any number, and a process may have it several
-/// times. The entries of a process are removed when it ends, before others learn of the end. Clones
-/// are handles of the same registry.
+/// [duplicate](Self::duplicate) registry, a key belongs to any number of processes, and a process
+/// may have it several times. When a process ends, its entries are removed before other processes
+/// learn of the end. Clones are handles of the same registry.
 ///
 /// A [name](crate::relations::register) is simpler, if a process needs only one name and no value.
 ///
@@ -42,8 +42,8 @@ use crate::{CallError, Pid, Reply, SendError};
 /// });
 /// ```
 ///
-/// Keys are texts, so that no code of the caller runs while the registry is locked, and so that
-/// they mean the same to every program.
+/// Keys are texts, because then no code of the caller runs while the registry is locked, and
+/// because a key means the same to every program.
 pub struct Registry<V> {
     table: Arc<KeyTable<Arc<V>>>,
     is_unique: bool,
@@ -127,7 +127,7 @@ impl<V: Send + Sync + 'static> Registry<V> {
         self.table.remove_if(key, pid, |value| wanted(value))
     }
 
-    /// Returns the entries of a key, which are none if no process has it.
+    /// Returns the entries of a key. The list is empty if no process has the key.
     ///
     /// The list is shared until the next change, so repeated lookups copy nothing.
     pub fn lookup(&self, key: &str) -> RegistryEntries<V> {
@@ -206,7 +206,8 @@ impl<V: Send + Sync + 'static> Registry<V> {
         self.table.own_rows(key, pid).into_iter().map(|(_, value)| value).collect()
     }
 
-    /// Returns the keys of a process, in their order. A key with several entries is there as often.
+    /// Returns the keys of a process, in their order. A key with several entries is in the list
+    /// that many times.
     pub fn keys(&self, pid: Pid) -> Vec<Arc<str>> {
         self.table.keys_of(pid)
     }
@@ -386,7 +387,7 @@ impl<V> RegistryError<V> {
         }
     }
 
-    /// Returns the value. It is shared if a lookup has seen it just before the process ended.
+    /// Returns the value. It is shared if a lookup has returned it just before the process ended.
     pub fn into_inner(self) -> Arc<V> {
         self.value
     }

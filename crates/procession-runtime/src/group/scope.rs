@@ -146,8 +146,8 @@ impl<E: Send + 'static> Scope<E> {
     /// then starts a process that runs `future`, like [`spawn`](Self::spawn). Without a limit, it
     /// starts the process immediately. Calls are served in their order.
     ///
-    /// So a body that starts processes in a loop goes no faster than they end, and each waiting
-    /// body holds one future:
+    /// So a body that starts processes in a loop is no faster than the processes end, and each
+    /// waiting body holds one future:
     ///
     /// ```
     /// use procession::group::scope;
@@ -297,8 +297,8 @@ impl<E: Error + 'static> Error for ScopeError<E> {
 /// Runs `body`, which may start processes in a [`Scope`], and waits until all these processes have
 /// ended. Returns the output of the body.
 ///
-/// The body runs in the caller, so it may borrow. The processes own what they use. They may run on
-/// other workers, and a future that is dropped or forgotten could not wait for them.
+/// The body runs in the caller, so it may borrow. The processes own their values, because they may
+/// run on other workers, and a future that is dropped or forgotten could not wait for them.
 ///
 /// ```
 /// use procession::Exit;
@@ -334,8 +334,8 @@ impl<E: Error + 'static> Error for ScopeError<E> {
 /// processes are cancelled, and the scope waits for their ends. Later failures are dropped.
 ///
 /// # Cancellation
-/// If the future is dropped, the body is dropped, and the processes are cancelled. Their ends are
-/// not waited for.
+/// If the future is dropped, the body is dropped and the processes are cancelled, but nothing waits
+/// for their ends.
 #[track_caller]
 pub fn scope<T, E, B, F>(body: B) -> impl Future<Output = Result<T, ScopeError<E>>>
 where

@@ -4,9 +4,9 @@
 //! Relations name processes by PID and pin nothing. They can therefore cross schedulers, and keep
 //! neither a process nor a scheduler alive.
 //!
-//! A signal is delivered through the mailbox, behind the messages that are there or that the same
-//! process sent before. To end or cancel a process, a bit of its state word is set, which does not
-//! wait for the mailbox.
+//! A signal is delivered through the mailbox, behind the messages that are already there or that
+//! the same process sent before. To end or cancel a process, a bit of its state word is set
+//! instead, because that need not wait for the mailbox.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -568,8 +568,8 @@ pub fn unlink(pid: Pid) -> bool {
     current::current().map(|own| unlink_from(&own, pid)).is_some()
 }
 
-/// Sends an exit signal to a process. Returns `true` if the process existed, or if it is one of
-/// another node that has [joined](crate::relay::RemoteNode).
+/// Sends an exit signal to a process. Returns `true` if the process existed, or if it is a process
+/// of another node that has [joined](crate::relay::RemoteNode).
 ///
 /// The process ends with `exit`. If it traps exits, it receives the signal as an event instead.
 /// [`Exit::Normal`] does nothing to another process that does not trap exits. [`Exit::Killed`] can
@@ -586,12 +586,13 @@ pub fn send_exit(pid: Pid, exit: Exit) -> bool {
 }
 
 /// Ends a process between two of its steps, with [`Exit::Killed`], even if it traps exits. Returns
-/// `true` if the process existed, or if it is one of another node that has
+/// `true` if the process existed, or if it is a process of another node that has
 /// [joined](crate::relay::RemoteNode).
 ///
 /// This is `exit(Pid, kill)` of OTP. Linked processes receive the exit as [`Exit::Killed`]
-/// (`killed`), which they can trap. A process that ends already, because of an earlier signal or
-/// cancel, keeps the earlier exit. A step that never returns cannot be ended.
+/// (`killed`), which they can trap. A process that is ending already, because of an earlier signal
+/// or cancel, keeps the earlier exit. A step that never returns cannot be ended, because a process
+/// ends only between two steps.
 ///
 /// ```
 /// use procession::relations::{kill, send_exit};

@@ -15,8 +15,8 @@ use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 use crate::variance::Typed;
 
-/// Sends messages to the process that has a certain name at that moment. It stays valid when a
-/// named process is restarted.
+/// Sends messages to the process that has a certain name at that moment. It stays valid when the
+/// process is restarted, because the new process has the same name.
 ///
 /// It looks the name up at each use, in the scheduler that it was made for. It keeps neither a
 /// process nor the scheduler alive.
@@ -82,9 +82,9 @@ impl<M: Send + 'static> Named<M> {
     /// Sends to the process that has the name now. See [`Address::send`].
     ///
     /// # Errors
-    /// [`SendError`] returns the message if no process has the name, the process receives another
-    /// type, or its mailbox refuses the message. The text of the error has the name, the process
-    /// and both types.
+    /// [`SendError`] returns the message if no process has the name, the process receives messages
+    /// of another type, or its mailbox refuses the message. The text of the error has the name, the
+    /// process and both types.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         send_by_name(&self.name, self.pid(), message)
     }

@@ -129,8 +129,8 @@ impl Scheduler {
     /// Registers a process of this scheduler under a name, until the process ends or the name is
     /// [unregistered](Self::unregister).
     ///
-    /// When the process ends, the name is free again before the end is reported to any other
-    /// process.
+    /// When the process ends, the name is free before any other process can learn of the end. So
+    /// the name can be reused as soon as a [`Down`](crate::Event::Down) has arrived.
     ///
     /// # Errors
     /// Returns [`RegisterError`] if the name is taken, or the process has a name already or has

@@ -9,9 +9,9 @@ pub(crate) const LISTED_MAX: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PidList {
-    /// The first 16.
+    /// The first 16 processes of the list.
     pub first: Vec<Pid>,
-    /// Number of all.
+    /// The number of processes in the whole list.
     pub total: usize,
 }
 

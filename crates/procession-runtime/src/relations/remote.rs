@@ -1,4 +1,5 @@
-//! Links, monitors and exit signals between a process of this program and one of another node.
+//! Links, monitors and exit signals between a process of this program and a process of another
+//! node.
 //!
 //! Each side keeps its own entry, and the relay of the node carries [`RemoteSignal`]s between the
 //! two. An entry on this side is made, and taken out, under the lock of the process here. The party
@@ -27,7 +28,8 @@ use crate::{Exit, Pid};
 /// node before this function returns. A signal that no longer applies, such as the end of a monitor
 /// that was ended, does nothing. The caller has checked what the other node may do.
 ///
-/// A relay also hands over what it answers itself: see [`NodeRelay`](crate::relay::NodeRelay).
+/// A relay also hands over the answers that it makes itself: see
+/// [`NodeRelay`](crate::relay::NodeRelay).
 pub fn receive(signal: RemoteSignal) {
     let to = find(signal.to());
     let Some(own) = to.as_deref() else {
@@ -67,8 +69,8 @@ pub fn receive(signal: RemoteSignal) {
 /// Links a process of another node with a process of this program, on behalf of the other node.
 /// Returns `false`, and sends no signal, if the process of this program has ended.
 ///
-/// It is [`receive`] of a [`Link`](RemoteSignal::Link) for a relay that knows how the process has
-/// ended.
+/// Use it instead of [`receive`] with a [`Link`](RemoteSignal::Link) if the relay itself knows how
+/// the process has ended.
 pub fn receive_link(from: Pid, to: Pid) -> bool {
     find(to).is_some_and(|own| enter(&own, &RemoteSignal::Link { from, to }) == Left::There)
 }
@@ -78,8 +80,9 @@ pub fn receive_link(from: Pid, to: Pid) -> bool {
 /// [`Down`](RemoteSignal::Down) with this reference, which it has [drawn](draw_monitor). Returns
 /// `false`, and sends no signal, if the process of this program has ended.
 ///
-/// The relay notes the reference before the call: once it is made, the process may end, and then
-/// the relay gets a [`Demonitor`](RemoteSignal::Demonitor) with it.
+/// The relay must note the reference before the call, because the process may end as soon as the
+/// monitor is made. The relay then gets a [`Demonitor`](RemoteSignal::Demonitor) with the
+/// reference.
 pub fn receive_monitor(monitor: MonitorRef, from: Pid, to: Pid) -> bool {
     let Some(own) = find(to) else { return false };
     let left = leave(

@@ -62,7 +62,7 @@ pub(crate) enum Signal {
     Exit(ExitSignal),
 }
 
-/// A signal between a process of this program and one of another node.
+/// A signal between a process of this program and a process of another node.
 ///
 /// In a signal to the other node, `from` is here and `to` is there. In a signal from the other
 /// node, `from` is there and `to` is here.

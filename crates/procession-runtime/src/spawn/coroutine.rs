@@ -18,7 +18,7 @@ impl SpawnOptions {
     ///
     /// # Errors
     /// [`SpawnError`] returns the function if coroutines are not enabled, the scheduler is at its
-    /// limit or shutting down, or there is no worker of the number given.
+    /// limit or shutting down, or there is no worker with the given number.
     #[track_caller]
     pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
     where

@@ -14,7 +14,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// It then waits for [writes](crate::fs#at-the-end) that the scheduler accepted during the
     /// call, for at most 10 s, as [`block_on`](crate::Scheduler::block_on) does. These may be
     /// writes of other processes. [`join_timeout`](Self::join_timeout) does not wait for writes,
-    /// because its caller has said how long it may take.
+    /// because its caller has limited the time.
     ///
     /// # Errors
     /// Returns the [`Exit`] of a process that ended without a result.
@@ -38,7 +38,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// Waits for the result on a plain thread, for at most `timeout`.
     ///
     /// # Errors
-    /// Returns the handle if the timeout is reached first.
+    /// Returns the handle if the timeout is over before the process has ended.
     ///
     /// # Panics
     /// Panics if the result was taken before, by polling the handle.

@@ -21,8 +21,9 @@ use crate::{Exit, Pid};
 
 /// Awaits the result of a process. A plain thread can [`join`](Self::join) it.
 ///
-/// Dropping the handle detaches the process. It continues, and its result is dropped when it ends.
-/// The handle does not keep the process alive.
+/// Dropping the handle detaches the process: the process continues, and its result is dropped when
+/// it ends. To cancel the process instead, use [`abort_on_drop`](Self::abort_on_drop). The handle
+/// does not keep the process alive.
 ///
 /// ```
 /// procession::run(async {
@@ -198,12 +199,12 @@ impl<T> fmt::Debug for JoinHandle<T> {
 /// A [`JoinHandle`] that cancels its process when it is dropped, made by
 /// [`JoinHandle::abort_on_drop`].
 ///
-/// It dereferences to the handle, and awaiting it awaits the handle. For a [`Child`], make it of
+/// It dereferences to the handle, and awaiting it awaits the handle. For a [`Child`], make it from
 /// the handle that [`Child::into_parts`] returns.
 ///
-/// What a cancel does depends on the process ([`OnCancel`](crate::OnCancel)): a process of
-/// [`spawn`](crate::spawn()) is dropped where it waits, and a process of
-/// [`start`](crate::start()) is asked to end. The drop does not wait for the end.
+/// The effect of a cancel depends on the process ([`OnCancel`](crate::OnCancel)): a process of
+/// [`spawn`](crate::spawn()) is dropped where it waits, and a process of [`start`](crate::start())
+/// is asked to end. The drop does not wait for the end.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the process"]
 pub struct AbortOnDropHandle<T: Send + 'static>(JoinHandle<T>);
@@ -309,7 +310,7 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
     /// [`JoinHandle::join_timeout`].
     ///
     /// # Errors
-    /// Returns the child if the timeout is reached first.
+    /// Returns the child if the timeout is over before the process has ended.
     pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, Exit>, Self> {
         let Self { address, handle } = self;
         handle.join_timeout(timeout).map_err(|handle| Self { address, handle })

@@ -75,7 +75,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Sets a name for people, shown in snapshots and reports. It need not be unique.
+    /// Sets a name for people, shown in snapshots and reports. It need not be unique, and no
+    /// process can be found by it.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.rest().label = Some(label.into());
         self
@@ -118,8 +119,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Cancels the new process when the running one ends, whatever the exit. See [`OnCancel`] for
-    /// the effect.
+    /// Cancels the new process when the running process ends, with whatever exit. For example, the
+    /// helpers of a request end with the request. See [`OnCancel`] for the effect.
     pub fn scoped(mut self) -> Self {
         self.rest().scoped = true;
         self
@@ -148,9 +149,9 @@ impl SpawnOptions {
     /// Sets the effect of a cancel. Default: [`OnCancel::Drop`] for [`spawn`](Self::spawn), and
     /// [`OnCancel::Ask`] for all processes with a context.
     ///
-    /// A [shutdown](Scheduler::shutdown) counts the processes that it drops by default
-    /// ([`Unfinished::dropped`](crate::snapshot::Unfinished::dropped)). It does not count a process
-    /// for which you have chosen `OnCancel::Drop`.
+    /// A [shutdown](Scheduler::shutdown) counts a process that it drops
+    /// ([`Unfinished::dropped`](crate::snapshot::Unfinished::dropped)), unless you have chosen
+    /// `OnCancel::Drop` for the process.
     ///
     /// ```
     /// use procession::{Exit, OnCancel, SpawnOptions, cancelled, spawn};
@@ -186,8 +187,8 @@ impl SpawnOptions {
         self
     }
 
-    /// Makes the end of the new process by a shutdown no loss of that shutdown
-    /// ([`Unfinished`](crate::snapshot::Unfinished)).
+    /// Declares that nothing is lost if a shutdown ends the new process, so that the shutdown does
+    /// not report it ([`Unfinished`](crate::snapshot::Unfinished)).
     #[doc(hidden)]
     pub fn expendable(mut self) -> Self {
         self.rest().is_expendable = true;
@@ -222,7 +223,7 @@ impl SpawnOptions {
     ///
     /// # Errors
     /// Returns [`SpawnError`] if the scheduler is at its limit or shutting down, or if there is no
-    /// worker of the number given.
+    /// worker with the given number.
     #[track_caller]
     pub fn try_spawn<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
     where
@@ -355,7 +356,7 @@ impl SpawnOptions {
     /// builder.
     ///
     /// If the system never has a stack of this size, the coroutine ends with
-    /// [`Exit::Failed`](crate::Exit::Failed) before it begins. If none is free at present, the
+    /// [`Exit::Failed`](crate::Exit::Failed) before it begins. If no stack is free at present, the
     /// coroutine waits. The size has no effect on other processes.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.rest().stack_bytes = Some(bytes);

@@ -12,8 +12,8 @@ use pin_project_lite::pin_project;
 
 use crate::coroutine::local::Local;
 
-/// A value that all code of a future can see, without being passed on: the user of a request, or
-/// the name of a trace.
+/// A value that all code of a future can see, without being passed on. For example, the user of a
+/// request, or the name of a trace.
 ///
 /// [`scope`](Self::scope) sets the value for a future. If this future is the future of a process,
 /// the value belongs to the process, on whichever worker it runs. Processes that it spawns do not
@@ -89,7 +89,7 @@ impl<T: 'static> ProcessLocal<T> {
     /// Returns a future that runs `future` with this value. In it, another scope of the same local
     /// hides the value.
     ///
-    /// Both are dropped together, and the drop of `future` still sees the value.
+    /// The value and `future` are dropped together, and the drop of `future` still sees the value.
     pub fn scope<F: Future>(&'static self, value: T, future: F) -> ProcessLocalScope<T, F> {
         ProcessLocalScope { local: self, value: Some(value), future: Some(future) }
     }

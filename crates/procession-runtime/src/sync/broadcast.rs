@@ -223,8 +223,8 @@ impl<T> fmt::Debug for WeakSender<T> {
 
 /// The receiving end of a broadcast channel. It receives each message that is sent while it exists.
 ///
-/// It is not `Clone`, since the clone's place among the messages would be a matter of taste:
-/// [`resubscribe`](Self::resubscribe) begins with the next message.
+/// It is not `Clone`, because it is not obvious where a clone would begin. Use
+/// [`resubscribe`](Self::resubscribe), which begins with the next message.
 pub struct Receiver<T> {
     channel: Arc<BroadcastChannel<T>>,
     cursor: Cursor<T>,
