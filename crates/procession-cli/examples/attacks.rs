@@ -1,8 +1,8 @@
-//! Measures how long others wait beside processes with long steps, and ends with exit code 1 if
-//! that is too long.
+//! Measures how long other work waits while processes run long steps, and ends with exit code 1 if
+//! a wait exceeds its bound.
 //!
-//! Up to four processes repeat a step of a fixed duration and yield, on two workers. Beside them,
-//! one of four activities is timed for a second:
+//! Up to four processes repeat a step of a fixed duration and yield, on two workers. At the same
+//! time, one of four activities is timed for a second:
 //!
 //! | activity | what is timed |
 //! |---|---|
@@ -318,7 +318,7 @@ fn rescue(time: Duration) -> Times {
     Ok(times)
 }
 
-/// Measures stalls beside `computing` computing threads for each processor.
+/// Measures stalls with `computing` computing threads for each processor.
 fn stalls(time: Duration, computing: usize) -> Times {
     let (tells, told) = mpsc::channel();
     let builder = Scheduler::builder().name("attacks").worker_threads(1);

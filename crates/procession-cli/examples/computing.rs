@@ -26,8 +26,8 @@ const REQUEST: Duration = Duration::from_micros(100);
 const PAUSE: Duration = Duration::from_millis(2);
 /// The part of a computation between two calls of `yield_if_due`.
 const PIECE: Duration = Duration::from_micros(20);
-/// The priority of the threads that only compute. The system gives a thread with 10 a tenth of the
-/// time that it gives a thread with 0, if both want the processor.
+/// The priority of the threads that only compute. A thread with 10 gets a tenth of the time of a
+/// thread with 0, if both want the processor.
 const NICE: i32 = 10;
 
 /// What the computations and the requests share.

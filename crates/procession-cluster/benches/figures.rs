@@ -1,9 +1,10 @@
 //! Figures of two nodes in two programs of this machine, with two workers each: round trips,
-//! messages in a row, round trips beside large messages, a node that is frozen or killed, and an
-//! idle connection. `bench/cluster` has the same for other systems.
+//! messages in a row, round trips together with large messages, a node that is frozen or killed,
+//! and an idle connection. `bench/cluster` has the same for other systems.
 //!
-//! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` to
-//! try it, and with `-- --idle` for idle connections alone: it fails if a node wakes too often.
+//! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` to try
+//! it, and with `-- --idle` for idle connections alone: it fails if a node wakes more often than
+//! allowed.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -147,7 +148,7 @@ async fn echo(mut cx: Context<Letter>, node: Node) {
     }
 }
 
-/// Tells when it has received as many messages as it is told to expect.
+/// Reports when it has received as many messages as it was asked to expect.
 async fn sink(mut cx: Context<Letter>, node: Node) {
     let own = attach(&node, &cx);
     while let Some(letter) = cx.recv().await {
@@ -359,7 +360,7 @@ fn wake_ups(id: u32, time: Duration) -> Result<[f64; 2], Failed> {
     std::thread::sleep(time);
     let mut counts = [0; 2];
     for (thread, (count, is_watchdog)) in waits(id)? {
-        // A thread that has begun meanwhile has waited since then.
+        // A thread that has begun during the measurement has waited since then.
         let since = count.saturating_sub(before.get(&thread).map_or(0, |(count, _)| *count));
         // The main thread has slept here.
         if id != std::process::id() || thread != *id.to_string() {
@@ -393,7 +394,8 @@ async fn serve_idle() -> Result<(), Failed> {
         let node = builder(&format!("idle{number}@127.0.0.1"), false)?.start().await?;
         node.connect_at(SERVER, address.parse()?).await?;
         nodes.push(node);
-        // They do not begin at once, so that nothing but the nodes brings their questions together.
+        // They begin one after the other, so that nothing but the nodes brings their questions
+        // together.
         procession::sleep(Duration::from_millis(37)).await;
     }
     writeln!(std::io::stdout(), "connected")?;
@@ -414,7 +416,7 @@ fn idle_peers(scheduler: &Scheduler, peers: u32) -> Result<(), Failed> {
     writeln!(others.0.stdin.as_mut().ok_or("no input")?, "{address} {peers}")?;
     let out = others.0.stdout.take().ok_or("no output")?;
     BufReader::new(out).read_line(&mut String::new())?;
-    // Until the watchdog has slept once, and all of them ask together.
+    // Until the watchdog has slept once, and all connections ask together.
     wake_ups(std::process::id(), Duration::from_secs(6))?;
     let limit = if peers == 1 { WAKE_UPS_MAX } else { WAKE_UPS_OF_MANY_MAX * f64::from(peers) };
     let mut least = f64::INFINITY;

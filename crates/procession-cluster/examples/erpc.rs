@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The second argument is the file with the cookie. The process that `erpc` starts on the other
-//! node ends with what the function has returned, and its monitor tells that.
+//! node ends with what the function has returned, and its monitor reports that.
 
 use std::error::Error;
 use std::io::Write;

@@ -1,5 +1,6 @@
-//! Measures the cost of Lua processes: memory and time of 10 000 of them, of idle connections of
-//! HTTP, of messages between two, and of a new version of the program for all of them under load.
+//! Measures the cost of Lua processes: memory and time of 10 000 processes, of idle connections of
+//! HTTP, of messages between two processes, and of a new version of the program for all processes
+//! under load.
 //!
 //! `cargo run --release -p procession-lua --example measure`
 #![expect(clippy::print_stdout, reason = "the example prints its figures")]
@@ -129,7 +130,7 @@ fn upgrade(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
 }
 
 const CONNECTIONS: usize = 400;
-/// The bytes that arrive one by one, and the time between two of them.
+/// The bytes that arrive one by one, and the time between two bytes.
 const DRIPS: usize = 5400;
 const DRIP: Duration = Duration::from_micros(370);
 

@@ -2,8 +2,8 @@
 //!
 //! A process may give limits to a process that it starts. They count for that process and for all
 //! processes that it starts, directly or indirectly. Such a process begins a [`Subtree`], which may
-//! be inside of another one. Whatever a process uses is charged to its own subtree and to all
-//! around it, and is refused if one of them has no room.
+//! be inside of another subtree. Whatever a process uses is charged to its own subtree and to all
+//! subtrees around it, and is refused if any has no room.
 
 use std::sync::Arc;
 

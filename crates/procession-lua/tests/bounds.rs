@@ -293,7 +293,7 @@ fn a_function_that_must_end_ends_although_its_handlers_do_not() {
            fill()
          end
          pcall(deep, 30000)",
-        // Many of them, in many frames.
+        // Many errors, in many frames.
         "local function deep(n)
            local a <close>, b, c = endless
            local d <close> = endless

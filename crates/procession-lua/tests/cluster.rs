@@ -1,4 +1,4 @@
-//! Programs with nodes: two of them in one test, and a process in Rust.
+//! Programs with nodes: two programs in one test, and a process in Rust.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

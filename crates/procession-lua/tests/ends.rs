@@ -218,14 +218,14 @@ fn a_process_of_another_program_that_has_ended_is_as_one_that_never_was() {
         }
     };
     tries();
-    // So many that the owners of those that have ended are removed.
+    // So many that the owners of ended processes are removed.
     let many = "function short() end
                 function main() for _ = 1, 300 do process.spawn('short') end return 'done' end";
     assert_eq!(text(run(&scheduler, &load(many), &[])), "done");
     tries();
 }
 
-/// The children of a supervisor run before the last of them has started.
+/// The children of a supervisor run before the last child has started.
 #[test]
 fn a_child_uses_its_supervisor_while_that_starts() {
     // With one worker, a child runs before the next one starts.
@@ -391,7 +391,8 @@ fn a_kill_cannot_be_trapped_and_links_can_trap_that_it_was_one() {
     assert_eq!(text(run(&scheduler(), &program, &[])), Exit::Killed.to_string());
 }
 
-/// A guest sees the calls of the host that it receives, and could count on to those that others do.
+/// A guest sees the numbers of the calls that it receives, and could count on to the calls that
+/// others receive.
 #[test]
 fn a_call_of_the_host_is_answered_only_by_a_process_that_knows_it() {
     let scheduler = scheduler();

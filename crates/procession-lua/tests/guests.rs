@@ -175,7 +175,7 @@ fn a_cancel_ends_a_wait_and_allows_limited_waits_for_cleaning_up() {
     let child = program
         .spawn_with(SpawnOptions::new().on(&scheduler), "main", [])
         .expect("the program has main");
-    // A cancel that comes before the first wait ends that wait.
+    // A cancel that arrives before the first wait ends that wait.
     child.cancel();
     let both = Value::Table(vec![(1.into(), "cancelled".into()), (2.into(), false.into())]);
     assert_eq!(child.join(), Ok(both));
@@ -368,7 +368,7 @@ fn a_program_that_is_being_loaded_is_no_process_yet() {
     }
 }
 
-/// A store that answers a request once it is told to, and a server that asks the store.
+/// A store that answers a request on demand, and a server that asks the store.
 const SERVICE: &str = "
     function store()
       process.register('store')

@@ -1,5 +1,5 @@
-//! The floors of the crate: which rooms may import which, and that no two modules import each
-//! other, but a few.
+//! The floors of the crate: which rooms may import which, and that only a few modules import one
+//! another.
 //!
 //! The test reads the source of the crate.
 
@@ -14,7 +14,7 @@ use imports::{Graph, circles, forbidden, imports};
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
 /// The floors from the lowest to the highest, each with its rooms, and the rooms that each of these
-/// may import besides itself. A room imports only rooms of its own floor and of those below.
+/// may import besides itself. A room imports only rooms of its floor and of lower floors.
 const FLOORS: &[(&str, &[(&str, &str)])] = &[
     (
         "texts, sources, limits and accounts",
@@ -108,7 +108,7 @@ const FLOORS: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// The modules that import each other, each with the reason.
+/// The modules that import one another, each with the reason.
 const CIRCLES: &[(&[&str], &str)] = &[
     (&["http", "http::client", "http::server"], "both sides share the reader of messages"),
     (

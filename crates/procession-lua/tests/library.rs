@@ -276,7 +276,7 @@ fn a_client_that_has_sent_more_than_was_read_reads_the_answer() {
     let last = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let mut client = connected(&scheduler);
     client.write_all(last.as_bytes()).expect("it reads");
-    // Most of this comes while the answer is on its way.
+    // Most of this arrives while the answer is on its way.
     client.write_all(&vec![b'x'; 8 << 20]).expect("it reads what it does not want");
     let mut got = String::new();
     client.read_to_string(&mut got).expect("the connection ends in order");
@@ -290,7 +290,7 @@ fn a_client_that_has_sent_more_than_was_read_reads_the_answer() {
 }
 
 /// Sends bytes to a server of HTTP in Lua, which answers with the method, the path, the header
-/// `x-seen` and the body, and returns all that comes back.
+/// `x-seen` and the body, and returns the whole answer.
 fn talk(parts: &[&str]) -> String {
     let source = "
         function answer(request)

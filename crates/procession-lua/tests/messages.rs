@@ -63,7 +63,7 @@ fn items_of_all_kinds_are_received_in_their_order() {
     assert_eq!(run(&program), Ok(Value::Nil));
 }
 
-/// The sender no longer waits for the result, so nobody else would learn of it.
+/// The sender no longer waits for the result, so nobody else would learn of the refusal.
 #[test]
 fn a_message_for_later_that_finds_no_room_is_a_dead_letter() {
     let program = load(
@@ -90,7 +90,7 @@ fn a_message_for_later_that_finds_no_room_is_a_dead_letter() {
     assert_eq!(dead, [(DeadCause::Late, Some(Message::Plain("second".into())))]);
 }
 
-/// The answer and the end may come together. The end is that of the call then, and no message.
+/// The answer and the end may arrive together. The end then belongs to the call, and is no message.
 #[test]
 fn a_process_that_answers_and_ends_leaves_no_message() {
     let program = load(

@@ -148,7 +148,7 @@ fn a_module_that_cannot_be_read_is_an_error_before_anything_runs() {
     fs::remove_file(folder.0.join("../modules-outside.lua")).expect("it is there");
 }
 
-/// Some editors put the mark at the beginning of a file. Lua itself skips it, too.
+/// Some editors put the mark at the beginning of a file. Lua itself also skips it.
 #[test]
 fn a_byte_order_mark_belongs_to_no_program() {
     for head in

@@ -156,7 +156,7 @@ fn a_shutdown_keeps_its_deadline_beside_a_reader_that_never_reads() {
         .map(|name| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]));
     wait_for_suspended(&output, 3);
     let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(2)));
-    // On a busy machine, the last 100 ms may be too short to end all of them.
+    // On a busy machine, the last 100 ms may not suffice to end all processes.
     let count = unfinished.terminated.len() + unfinished.processes.len();
     assert_eq!(count, 3, "{unfinished:?}");
     assert!(scheduler.block_on(scheduler.shutdown(TIMEOUT)).is_empty());
@@ -212,7 +212,7 @@ fn full() -> (Output, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
     (output, permit, takes)
 }
 
-/// Returns the lines that the sink takes until the output ends, without those of [`full`].
+/// Returns the lines that the sink takes until the output ends, without the lines of [`full`].
 fn lines(takes: &mpsc::Receiver<Vec<u8>>) -> Vec<String> {
     let text = String::from_utf8(takes.iter().flatten().collect()).expect("the output is UTF-8");
     text.lines().filter(|line| !line.starts_with('-')).map(str::to_owned).collect()
@@ -346,7 +346,7 @@ fn a_host_that_exits_after_a_process_loses_nothing_of_it() {
         let scheduler = scheduler();
         let printer = spawn(&scheduler, &deployment.program(), "main", [(LINES as i64).into()]);
         if how == "upgraded" {
-            // One that begins later is upgraded as well, and is not counted.
+            // A process that begins later is upgraded as well, and is not counted.
             while deployment.version_of(printer.pid()).is_none() {
                 std::thread::yield_now();
             }

@@ -254,7 +254,7 @@ fn an_upgraded_process_keeps_its_permissions() {
             let asks = deployment.program().spawn("asks", [reader.clone()]).expect("it starts");
             asks.await
         };
-        // It has begun when it answers. A process that begins later is upgraded, too, and is not
+        // It has begun when it answers. A process that begins later is also upgraded, and is not
         // counted.
         assert_eq!(asks().await, Ok(Value::string("refused")));
         let new = load(&format!("{old} -- new")).permissions(Permissions::all());
@@ -544,7 +544,7 @@ fn files_of_proc_need_all_permissions() {
         let refused = result(&call, &below(path));
         assert!(refused.ends_with(needed), "{path}: {refused}");
     }
-    // One that is named is meant.
+    // A named file is meant.
     assert_eq!(result("#fs.read('/proc/self/environ', 0, 1)", &below("/proc/self/environ")), "1");
     assert_eq!(result(&format!("#{environ}"), &Permissions::all()), "1");
     // A child cannot name what its parent may not use.

@@ -294,7 +294,7 @@ fn a_slow_client_of_an_http_server_is_ended_by_its_limit() {
     let scheduler = scheduler();
     let address = run_on(&scheduler, &program(&source, folder.tls("server")), &[]);
     let mut slow = TcpStream::connect(&address).expect("it listens");
-    // A record of 256 bytes, of which nothing comes.
+    // A record of 256 bytes, of which none arrives.
     slow.write_all(b"\x16\x03\x01\x01\x00").expect("it listens");
     let mut answer = Vec::new();
     match slow.read_to_end(&mut answer) {

@@ -254,7 +254,7 @@ const WITHIN: &str = "
     local function within(f) tostring(setmetatable({}, { __tostring = f })) end
     local function spin() while true do end end ";
 
-/// The process goes on, and may close what has failed.
+/// The process continues, and may close what has failed.
 #[test]
 fn an_upgrade_that_fails_leaves_nothing_that_runs_without_end() {
     let body = "

@@ -814,7 +814,7 @@ fn supervisors_and_what_they_keep_count() {
     assert_eq!(text(run(&load(source))), "the host may hold 33554432 bytes for the process");
 }
 
-/// A limit of a process bounds what is copied out of it, as the one of its program does.
+/// A limit of a process bounds what is copied out of the process, as the limit of its program does.
 #[test]
 fn a_limit_of_memory_bounds_copies_json_and_files() {
     let file = std::env::temp_dir().join(format!("procession-large-{}", std::process::id()));
@@ -845,7 +845,7 @@ fn a_limit_of_memory_bounds_copies_json_and_files() {
     assert_eq!(refused.matches("cannot read").count(), 1, "{refused}");
 }
 
-/// A program that uses much memory when it is loaded is bounded by the limit of its process, too.
+/// A program that uses much memory when it is loaded is also bounded by the limit of its process.
 #[test]
 fn a_limit_of_memory_bounds_the_program_while_it_is_loaded() {
     let source = "
@@ -898,7 +898,7 @@ fn a_process_of_the_host_is_not_flooded() {
     let full = "the mailbox of the process is full";
     let (large, small) = (32, waiting - 32);
     assert_eq!(text(counts), format!("{large} {full}; {small} {full}"));
-    // The larger ones take 32 MiB, and count as the smaller ones here.
+    // The larger messages take 32 MiB, and count as the smaller messages here.
     assert!((7000..8300).contains(&waiting), "{waiting}");
 }
 
@@ -946,12 +946,13 @@ fn a_process_of_the_host_is_not_flooded_by_turns() {
     let main = load(source).spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
     let main = main.expect("the program has main");
     let counts = main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"));
-    // 559 times 60 000 bytes are 32 MiB. The small messages count as the large ones.
+    // 559 times 60 000 bytes are 32 MiB. The small messages count as the large messages.
     assert_eq!(text(counts), "559 559 280 559");
     drop(hosts);
 }
 
-/// The host waits for answers to its calls, so they have as much room again, as those of guests.
+/// The host waits for answers to its calls, so they have as much room again, as the answers of
+/// guests.
 #[test]
 fn an_answer_to_a_process_of_the_host_has_room_of_its_own() {
     use procession_lua::Message;
@@ -982,7 +983,7 @@ fn an_answer_to_a_process_of_the_host_has_room_of_its_own() {
     assert_eq!(text(counts.expect("it does not panic")), "32 false true");
 }
 
-/// Each process begins limits inside of those of the one before.
+/// Each process begins limits inside of the limits of its predecessor.
 #[test]
 fn limits_are_nested_up_to_a_bound_and_an_empty_table_is_none() {
     let chain = |limits: &str, count: u32| {
@@ -1040,7 +1041,7 @@ fn timers_of_processes_that_have_ended_still_count() {
         let scheduler =
             Scheduler::builder().worker_threads(2).build().expect("the system has threads");
         let main = run_on(&scheduler, &load(source));
-        // The timers of the host are served beside them.
+        // The timers of the host are still served.
         let sleeps = SpawnOptions::new().on(&scheduler).spawn(async {
             procession::sleep(Duration::from_millis(1)).await;
         });

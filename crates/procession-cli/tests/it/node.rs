@@ -135,7 +135,7 @@ fn nodes_call_each_other_and_tell_their_status() {
     assert!(text.starts_with("shop@127.0.0.1: "), "{text}");
     assert!(text.contains("till@127.0.0.1 "), "{text}");
 
-    // The same in the views of its own door: the process of each connection shows it.
+    // The same in the views of the node's door: the process of each connection shows it.
     let number = shop.child.id().to_string();
     let looked = |arguments: &str| {
         let mut command = procession(arguments);
@@ -168,7 +168,7 @@ fn nodes_call_each_other_and_tell_their_status() {
 
     shop.signal(Signal::INT);
     assert_eq!(shop.child.wait().expect("it is a child").code(), Some(0));
-    // Before that it has seen the one that asked for its status.
+    // Before that it has seen the node that asked for its status.
     let mut lines = std::iter::repeat_with(|| till.line());
     let down = lines.find(|line| !line.contains("status-")).expect("it has lines");
     assert!(down.starts_with("down shop@127.0.0.1: "), "{down}");
@@ -246,8 +246,8 @@ fn a_node_that_does_not_read_costs_a_queue_and_no_more() {
     assert!(down.starts_with("down till@127.0.0.1: "), "{down}");
 }
 
-/// Passes one connection on to a node, and what comes back a byte at a time. Returns its address,
-/// and the scheduler that does it until it is dropped.
+/// Passes one connection on to a node, and the answers a byte at a time. Returns its address, and
+/// the scheduler that does it until it is dropped.
 fn slow_way(to: SocketAddr) -> (SocketAddr, Scheduler) {
     let scheduler = Scheduler::builder().worker_threads(1).build().expect("it can be built");
     let address = scheduler.block_on(async move {
@@ -277,8 +277,8 @@ async fn pass(from: Arc<net::TcpStream>, to: Arc<net::TcpStream>) {
     {}
 }
 
-/// The same, a byte at a time, and at most 100 bytes in a millisecond. What a busy machine misses
-/// of them is made up for: a node gives up one for which its system takes nothing for the patience.
+/// The same, a byte at a time, and at most 100 bytes in a millisecond. A busy machine catches up
+/// later, because a node abandons a peer if the system takes no byte for the patience.
 async fn pass_slowly(from: &net::TcpStream, to: &net::TcpStream) {
     let (begun, mut passed) = (Instant::now(), 0);
     let mut byte = [0];
@@ -292,7 +292,7 @@ async fn pass_slowly(from: &net::TcpStream, to: &net::TcpStream) {
     }
 }
 
-/// A node that reads a byte at a time, for long: it costs a queue, and the others go on.
+/// A node that reads a byte at a time, for long: it costs a queue, and the other nodes continue.
 #[test]
 fn a_slow_node_costs_a_queue_and_holds_up_no_other() {
     let mut shop = Node::start("shop@127.0.0.1", &["--allow-net=127.0.0.1"], "floods");
@@ -307,7 +307,7 @@ fn a_slow_node_costs_a_queue_and_holds_up_no_other() {
     desk.expect("up shop@127.0.0.1");
     let begun = Instant::now();
     let (mut sent, mut rounds) = (0, 0);
-    // Twice as long as one that is silent is kept.
+    // Twice as long as a silent node is kept.
     while Instant::now() - begun < 2 * PATIENCE * 5 / 4 || rounds < 10 {
         rounds += 1;
         floods.write_all(b"go\n").expect("it reads");
@@ -356,14 +356,14 @@ fn garbage_and_silence_before_the_handshake_end_soon() {
     assert_eq!(waited, 0, "nothing is said to silent ones");
     let grown = shop.memory().saturating_sub(before);
     assert!(grown < 16 * 1024, "the program has grown by {grown} KiB");
-    // It goes on.
+    // It continues.
     let mut till = shop.start_peer("till@127.0.0.1", "call");
     till.expect("up shop@127.0.0.1");
     till.expect("reply two");
     shop.expect("up till@127.0.0.1");
 }
 
-/// Goal: what the processes of the node itself fail with is printed, as that of a program is.
+/// Goal: failures of the node's own processes are printed, as failures of a program are.
 #[test]
 fn a_refused_handshake_is_reported() {
     let mut shop = Node::start("shop@127.0.0.1", &[], "");
@@ -387,7 +387,7 @@ fn garble(shop: &Node) -> Vec<TcpStream> {
         drop(stream.write_all(&garbage));
         assert!(drain(&stream) < 64, "garbage was answered");
     }
-    // As many as may be in a handshake at a time, and others, which are closed at once.
+    // As many as may be in a handshake at a time, and others, which are closed immediately.
     let begun = Instant::now();
     let silent: Vec<_> =
         (0..100).map(|_| TcpStream::connect(shop.address).expect("it listens")).collect();
@@ -403,7 +403,7 @@ fn garble(shop: &Node) -> Vec<TcpStream> {
         stream.set_nonblocking(false).expect("it is a socket");
         closed
     };
-    // Which of them are in a handshake depends on when the last one before them was over.
+    // Which connections are in a handshake depends on the end of the previous handshake.
     while silent.iter().filter(is_closed).count() < silent.len() - 32 {
         std::thread::yield_now();
     }

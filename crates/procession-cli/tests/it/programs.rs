@@ -32,7 +32,7 @@ struct Server(Child, String);
 
 impl Server {
     fn start(name: &str) -> Self {
-        // What has begun may take its time at the end, too.
+        // What has begun may take its time, even at the end.
         Self::begin(program(&format!("--deadline 600 {name} 127.0.0.1:0")))
     }
 
@@ -284,8 +284,8 @@ fn answers_larger_than_the_memory_of_a_process_come_in_parts() {
     server.end();
 }
 
-/// The memory of the server beside a client that sends requests with long answers and reads none is
-/// that of some answers, and others are served.
+/// If a client sends requests with long answers and reads none, the server holds only some answers,
+/// and serves other clients.
 #[test]
 fn a_client_that_never_reads_costs_bounded_memory() {
     let body = "b".repeat(100_000);
@@ -368,8 +368,8 @@ fn a_request_that_has_begun_may_come_to_its_end_after_a_signal() {
     server.signal(Signal::TERM);
     // Idle connections are closed, so the signal has come.
     assert_eq!(idle.read(&mut [0]).expect("it closes in order"), 0);
-    // New clients are refused while the request is being completed. At the deadline, it would be
-    // too late for the request.
+    // New clients are refused while the request is being completed. The deadline would cut the
+    // request off.
     while TcpStream::connect(&server.1).is_ok() {}
     client.write_all(b"llo").expect("it reads");
     let mut answer = String::new();

@@ -107,7 +107,7 @@ fn one_look_is_json_for_programs_and_text_for_people() {
         assert_eq!((code, err.as_str()), (0, ""));
         let value: Value = serde_json::from_str(&out).expect("it is JSON");
         assert_eq!(value["about"]["name"], "bank");
-        // One that was late may have been replaced.
+        // A late worker may have been replaced.
         assert!(value["workers"]["workers"].as_array().is_some_and(|all| all.len() >= 2), "{out}");
         assert_eq!(value["view"]["rows"][0]["pid"], scene.teller.pid().to_string());
         assert!(value["view"]["window_ms"].as_u64().is_some_and(|window| window >= 1000), "{out}");
@@ -317,7 +317,7 @@ fn the_commands_of_the_guide_are_understood() {
     let folder = Folder::new();
     let guide = include_str!("../../../../docs/OPERATING.md");
     let mut count = 0;
-    // In the code of the text, or on a line of its own with a comment.
+    // In the code of the text, or on a separate line with a comment.
     let code = guide.split('`').filter(|code| !code.contains('\n'));
     let lines = guide.lines().map(|line| line.split('#').next().unwrap_or_default());
     for command in code.chain(lines).filter(|code| code.starts_with("procession ")) {
@@ -334,7 +334,7 @@ fn the_commands_of_the_guide_are_understood() {
     assert!(count >= 25, "{count} commands");
 }
 
-/// Reads a pseudo-terminal until a text comes.
+/// Reads a pseudo-terminal until a text arrives.
 fn await_text(chunks: &mpsc::Receiver<Vec<u8>>, seen: &mut String, text: &str) {
     while !seen.contains(text) {
         let chunk = chunks.recv_timeout(TIMEOUT);
@@ -348,7 +348,7 @@ fn size(columns: u16, rows: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// `procession top` on a terminal of its own.
+/// `procession top` on a separate terminal.
 struct Top {
     child: Child,
     terminal: File,

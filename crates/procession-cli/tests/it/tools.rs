@@ -23,7 +23,7 @@ impl Folder {
         folder
     }
 
-    /// Writes a file elsewhere and moves it, so that nobody reads a part of it.
+    /// Writes a file elsewhere and moves it, so that nobody reads a part of the file.
     fn write(&self, name: &str, source: &str) {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().expect("it is in the folder")).expect("it can be made");
@@ -200,7 +200,7 @@ fn watch_starts_the_program_again_when_its_file_changes() {
     folder.write("other.lua", "it is another file");
     folder.write("main.lua", &version(2));
     watched.says("version 2\n");
-    // A version that is not valid is reported. The program goes on.
+    // An invalid version is reported. The program continues.
     folder.write("main.lua", "function");
     watched.reports("cannot load main.lua");
     folder.write(

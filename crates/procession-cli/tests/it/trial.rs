@@ -1,4 +1,4 @@
-//! A short trial, with a client of the test beside its own clients.
+//! A short trial, with a client of the test in addition to its own clients.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Programs in Lua that would harm their host, each in a process of its own.
+//! Programs in Lua that would harm their host, each in a separate process.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -45,8 +45,8 @@ fn a_spawn_during_the_search_for_a_function_is_refused() {
 }
 
 /// Bodies of functions that never end by themselves, with an empty line between two. They keep Lua
-/// and the library in loops of C, in functions that C calls, and in work on megabytes at once. The
-/// example `endless` of `procession-lua` measures how long their ends take.
+/// and the library in loops of C, in functions that C calls, and in work on megabytes. The example
+/// `endless` of `procession-lua` measures how long their ends take.
 const ENDLESS_BODIES: &str = include_str!("../../../procession-lua/examples/endless.txt");
 
 /// Goal: a process can be ended wherever it computes. Method: each is killed once it computes.
@@ -180,7 +180,7 @@ fn the_other_processes_and_the_host_go_on() {
            assert(process.receive() == 1 << 20)
            print('held')
          end",
-        // Many processes flood one that does not receive.
+        // Many processes flood a process that does not receive.
         "function flood(to, main)
            local text = ('x'):rep(1 << 16)
            repeat local sent = process.send(to, text) until not sent

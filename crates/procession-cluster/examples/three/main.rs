@@ -4,8 +4,8 @@
 //! $ cargo run -p procession-cluster --example three
 //! ```
 //!
-//! Each node is a program of the system. The till starts the others, so that one command is enough.
-//! It needs `erl` and `epmd`. `output.txt` has what it prints.
+//! Each node is a program of the system. The till starts the other nodes, so that one command is
+//! enough. It needs `erl` and `epmd`. `output.txt` has what it prints.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -125,14 +125,14 @@ async fn till(mut cx: Context<Letter>, node: Node, stock: Program) -> Result<(),
     }
     say("sold out")?;
     let monitor = own.monitor(shelf);
-    // Its node connects to the one of the stock, too.
+    // Its node also connects to the node of the stock.
     own.call(ledger, Term::tuple([Term::atom("watch"), own.pid().into()]), LIMIT).await?;
     drop(stock);
     say("the program of the stock was killed")?;
     let (mut seen_here, mut seen_there) = (None, None);
     while seen_here.is_none() || seen_there.is_none() {
         match cx.recv().await {
-            // Those of earlier monitors are about a name that nobody had yet.
+            // Reports of earlier monitors are about a name that nobody had yet.
             Some(Letter::Down(down)) if down.monitor == monitor => seen_here = Some(down.exit),
             Some(Letter::Message { term, .. }) => seen_there = Some(term),
             Some(_) => {}

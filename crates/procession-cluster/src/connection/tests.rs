@@ -85,7 +85,7 @@ fn pid() -> NodePid {
     NodePid { node: Atom::known("b@127.0.0.1"), id: 9, serial: 0, creation: 7 }
 }
 
-/// The exit that a monitor of a process of the other node tells, once `spoil` has been called.
+/// The exit that a monitor of a process of the other node reports, once `spoil` has been called.
 fn told_after(
     patience: u64,
     flags: u64,
@@ -108,7 +108,7 @@ fn told_after(
     });
     monitored.recv().expect("it is connected");
     spoil(&mut stream);
-    // It stays open meanwhile.
+    // It stays open during the test.
     watcher.join().expect("it ends")
 }
 
@@ -194,7 +194,7 @@ fn answer(stream: &mut TcpStream, question: &[Term], reason: &Term) {
 fn a_node_that_answers_is_kept_although_it_never_ticks() {
     let (answered, answers) = std::sync::mpsc::channel();
     let told = told_after(1, flags::OWN, move |stream| {
-        // Each comes after a quarter of a second. Without them, five are the end.
+        // Each arrives after a quarter of a second. Without them, five are the end.
         for _ in 0..8 {
             answer_question(stream, &Term::atom("noproc"));
         }
@@ -237,11 +237,11 @@ fn the_end_tells_the_number_of_unconfirmed_messages() {
 #[test]
 fn a_node_that_breaks_the_protocol_is_given_up() {
     let frames: [&[u8]; 6] = [
-        // A frame that is too long, one without a version, and a fragment of nothing.
+        // A frame beyond the limit, a frame without a version, and a fragment of nothing.
         &[255, 255, 255, 255],
         &[0, 0, 0, 2, 1, 2],
         &[0, 0, 0, 18, 131, 70, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1],
-        // An operation that is none, one that is unknown, and one with a term too many.
+        // An operation that is none, an unknown operation, and an operation with an extra term.
         &[0, 0, 0, 4, 131, 68, 0, 106],
         &[0, 0, 0, 7, 131, 68, 0, 104, 1, 97, 99],
         &[0, 0, 0, 9, 131, 68, 0, 104, 1, 97, 7, 106, 106],
@@ -249,7 +249,7 @@ fn a_node_that_breaks_the_protocol_is_given_up() {
     for frame in frames {
         let told = told_after(60, flags::OWN, move |stream| {
             stream.write_all(frame).expect("it reads");
-            // It is closed at once, long before the patience ends.
+            // It is closed immediately, long before the patience ends.
             let mut rest = Vec::new();
             drop(stream.read_to_end(&mut rest));
         });
@@ -331,7 +331,7 @@ fn a_start_makes_only_the_relations_that_were_asked_for() {
 }
 
 /// Goal: a node that permits only what is granted checks each message where it arrives, whatever
-/// the other node knows. It drops and counts those without a grant, also to the latest receiver.
+/// the other node knows. It drops and counts messages without a grant, even to the latest receiver.
 #[test]
 fn messages_need_a_grant_where_they_arrive() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
@@ -374,8 +374,8 @@ fn messages_need_a_grant_where_they_arrive() {
     receiver.cancel();
 }
 
-/// Goal: a node learns what it may send behind the answer to its first question, and by a signal
-/// that an older one ignores: it is told of a monitor that it does not have.
+/// Goal: a node learns what it may send after the answer to its first question, by a signal that an
+/// older node ignores because it is about an unknown monitor.
 #[test]
 fn grants_are_told_behind_the_first_answer() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
@@ -418,7 +418,7 @@ fn many_changes_of_grants_keep_a_connection() {
     let question = [Term::from(19), pid().into(), Term::atom(PULSE), question.into()];
     write(&mut stream, &[&Term::tuple(question)]);
     read_operation(&mut stream, 28);
-    // The statements on all of them take some 50 MB.
+    // The statements on all connections take some 50 MB.
     let names = (0..250).map(|n| format!("{n:0200}"));
     let grants = names.fold(Grants::new(), |grants, name| grants.send(&name));
     for n in 0..1000 {
@@ -437,7 +437,7 @@ fn many_changes_of_grants_keep_a_connection() {
     while Reach::from_term(&read_reason(&mut stream, 28)) != last {}
 }
 
-/// Goal: the end of a process that has the name of the statements is told to those that monitor it.
+/// Goal: the end of a process that has the name of the statements is reported to its monitors.
 #[test]
 fn a_statement_has_a_reference_of_the_node_that_tells() {
     let (scheduler, node) = listening(60);
@@ -467,8 +467,8 @@ fn a_statement_has_a_reference_of_the_node_that_tells() {
     assert_eq!(watcher.join(), Ok(Exit::Shutdown));
 }
 
-/// Goal: a node without the grant to send exits does not learn which processes there are, and each
-/// try counts. One with the grant is told which there are not.
+/// Goal: a node without the grant to send exits does not learn which processes exist, and each try
+/// counts. A node with the grant learns which processes do not exist.
 #[test]
 fn links_and_exits_without_a_grant_tell_nothing() {
     let (scheduler, node) = listening(60);
@@ -517,8 +517,8 @@ fn a_link_that_is_there_is_not_refused() {
     assert!(told.to_string().contains("its own reason"), "{told}");
 }
 
-/// Goal: a link that a process makes while the other one unlinks is forgotten when the process has
-/// answered. Otherwise the other node could link to it without the grant.
+/// Goal: a link that a process makes while the other process unlinks is forgotten when the process
+/// has answered. Otherwise the other node could link to it without the grant.
 #[test]
 fn a_link_that_has_crossed_an_unlink_is_forgotten() {
     let (scheduler, node) = listening(60);
@@ -634,7 +634,7 @@ fn starts_without_an_answer_are_bounded() {
         while waiting() < STARTS_MAX {
             match start(true).await {
                 StartTermError::TimedOut => {}
-                // The queue is full. It is read meanwhile.
+                // The queue is full, and is read now.
                 StartTermError::Send(SendTermCause::Full) => procession::yield_now().await,
                 other => panic!("{other}"),
             }
@@ -715,7 +715,7 @@ fn silent_sockets_keep_no_node_out() {
         let mut all: Vec<_> = (0..40).map(|at| silent(&node, own(at))).collect();
         let mut stream = connect(&node, flags::OWN);
         until_done(&mut stream);
-        // They are accepted in turn, and the oldest ones have made room.
+        // They are accepted in turn, and the oldest connections have made room.
         for made_room in &mut all[..9] {
             assert!(!matches!(made_room.read(&mut [0]), Ok(1..)));
         }
@@ -812,7 +812,8 @@ fn answer_all(stream: &mut TcpStream, received: i64) {
     }
 }
 
-/// Goal: a node that has nothing more to send takes what the other one has, and confirms that.
+/// Goal: a node that has nothing more to send takes the messages of the other node, and confirms
+/// them.
 #[test]
 fn a_node_that_ends_reads_and_answers_until_the_other_node_ends() {
     let (scheduler, node) = listening(60);
@@ -843,7 +844,7 @@ fn a_node_that_ends_reads_and_answers_until_the_other_node_ends() {
     assert_eq!(node.status().lost, 0);
 }
 
-/// Goal: a node that is told of the end by the other one sends what it has accepted.
+/// Goal: a node that learns of the end from the other node sends what it has accepted.
 #[test]
 fn a_node_sends_what_it_has_when_the_other_node_ends() {
     let (scheduler, node) = listening(60);
@@ -909,7 +910,7 @@ fn a_call_with_too_many_levels_is_refused() {
         bytes.push(106);
         let length = (bytes.len() as u32).to_be_bytes();
         stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
-        // The node also tells what it permits.
+        // The node also sends the statement of what it permits.
         while !read_reason(&mut stream, 28).is_atom("system_limit") {}
     }
     assert_eq!(node.peers()[0].too_large, 2);
@@ -1005,7 +1006,7 @@ fn write_call(stream: &mut TcpStream, name: &str, (to, tag): (NodePid, Term), re
 }
 
 /// Goal: what a node answers without a grant goes to the node that asks, and to no other. Otherwise
-/// a node would send to third ones with the grants of this one.
+/// a node would send to third nodes with the grants of this node.
 #[test]
 fn a_node_is_answered_itself() {
     let (_scheduler, node) = listening(60);
@@ -1083,8 +1084,9 @@ fn until_closed(stream: &mut TcpStream) {
     assert!(matches!(closed, Ok(0)) || closed.as_ref().is_err_and(is_reset), "{closed:?}");
 }
 
-/// Goal: a connection that waits for the end of the one before it ends with its other side, and
-/// gives way to a newer one of the other node. Neither is told. What comes meanwhile is kept.
+/// Goal: a connection that waits for the end of its predecessor ends with its other side, and makes
+/// way for a newer connection of the other node. Neither is reported. What arrives during the wait
+/// is kept.
 #[test]
 fn a_connection_that_waits_looks_at_its_socket() {
     let scheduler = Scheduler::builder().worker_threads(3).build().expect("it can be built");
@@ -1142,9 +1144,9 @@ fn a_connection_that_waits_looks_at_its_socket() {
     assert_eq!(told, expected);
 }
 
-/// Goal: a connection is there once all was told of the end of the one before it. Otherwise what
-/// the old one tells would end relations of the new one on one side only, and messages would come
-/// before `NodeDown`.
+/// Goal: a connection is admitted once everybody has been notified of the end of its predecessor.
+/// Otherwise these notifications would end relations of the new connection on one side only, and
+/// messages would arrive before `NodeDown`.
 #[test]
 fn a_connection_waits_for_the_end_of_the_one_before() {
     let scheduler = Scheduler::builder().worker_threads(3).build().expect("it can be built");
@@ -1255,8 +1257,8 @@ fn a_connection_waits_for_what_is_refused() {
         assert!(!node.peers().iter().any(is_connected));
         drop(refusal);
         until_done(&mut b);
-        // The link was refused, or carried by the new connection. The end of this process is told
-        // if one of the two has linked by that.
+        // The link was refused, or carried by the new connection. The end of this process is
+        // reported if one of the two has linked by the new connection.
         let was_refused = tells.recv() == Ok("is refused");
         assert_eq!(was_refused.then(|| tells.recv()), was_refused.then_some(Ok("has linked")));
         linked.cancel();
@@ -1381,7 +1383,8 @@ fn only_processes_of_the_other_node_monitor() {
     assert_eq!(node.peers()[0].denied, 2);
 }
 
-/// Goal: a caller that gives up before the process of its call is known leaves no monitor of it.
+/// Goal: a caller that stops waiting before the process of its call is known leaves no monitor of
+/// that process.
 #[test]
 fn a_call_that_was_given_up_ends_its_monitor() {
     let (scheduler, node) = listening(60);
@@ -1453,8 +1456,8 @@ fn the_relations_of_a_node_are_bounded() {
     process.cancel();
 }
 
-/// Goal: what waits for an answer of another node learns of the end of the connection, and not of
-/// its own time limit.
+/// Goal: what waits for an answer of another node learns of the end of the connection before its
+/// time limit.
 #[test]
 fn what_waits_for_an_answer_learns_of_the_end() {
     let (scheduler, node) = listening(60);
@@ -1507,7 +1510,7 @@ fn an_unlink_without_an_answer_ends_with_its_connection() {
     read_reason(&mut stream, 24);
 }
 
-/// Reads operations until a process is monitored. The pulse asks by a monitor, too.
+/// Reads operations until a process is monitored. The pulse also asks by a monitor.
 fn read_monitor(stream: &mut TcpStream) -> Vec<Term> {
     loop {
         let items = read_operation(stream, 19);
@@ -1517,7 +1520,7 @@ fn read_monitor(stream: &mut TcpStream) -> Vec<Term> {
     }
 }
 
-/// Goal: a reply that comes too late is counted.
+/// Goal: a late reply is counted.
 #[test]
 fn a_reply_that_nobody_awaits_is_counted() {
     let (scheduler, node) = listening(60);
@@ -1533,7 +1536,7 @@ fn a_reply_that_nobody_awaits_is_counted() {
     assert_eq!(node.peers()[0].undelivered, 1);
 }
 
-/// Goal: the end of a process is told although there is no room for its reason.
+/// Goal: the end of a process is reported although there is no room for its reason.
 #[test]
 fn an_end_with_a_reason_that_is_too_large_is_told() {
     let exit = told_after(60, flags::OWN, |stream| {

@@ -101,7 +101,7 @@ fn a_node_that_is_too_old_is_named_so() {
     assert_eq!(right, Err(HandshakeError::Flags(1 << 34)));
 }
 
-/// A node that does not know the version of the other one introduces itself in the old way.
+/// A node that does not know the version of the other node introduces itself in the old way.
 #[test]
 fn the_older_introduction_is_understood() {
     let mut acceptor = Handshake::acceptor(node("b@here"), cookie("secret"), 2, 2);

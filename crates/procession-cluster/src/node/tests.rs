@@ -1,4 +1,4 @@
-//! The entries of other nodes, and what is told of them.
+//! The entries of other nodes, and what subscribers learn about these nodes.
 
 mod relations;
 
@@ -13,7 +13,7 @@ use crate::link::{Link, Order};
 use crate::term::{Atom, Term};
 use crate::{Cookie, Letter};
 
-/// This node in these tests. One of the others has a smaller name, and one a greater one.
+/// This node in these tests. One of the other nodes has a smaller name, and one has a greater name.
 fn own() -> Atom {
     Atom::known("m@127.0.0.1")
 }
@@ -75,7 +75,7 @@ fn an_attempt_that_was_accepted_is_waited_for() {
         let (status, accepted) = peers.decide(&own(), &smaller());
         assert_eq!(status, Status::Ok);
         assert_eq!(peers.dial(&smaller(), false), Dial::Wait);
-        // One that takes too long is not: it may be by anybody.
+        // An attempt beyond its time limit is not: it may be by anybody.
         let Dial::Begin(dialed) = peers.dial(&smaller(), true) else { panic!("it is impatient") };
         // Then it is given up, because this node has the greater name.
         let other = admit(&mut peers, &smaller(), (Side::Other, accepted), &orders);
@@ -115,8 +115,8 @@ fn an_older_attempt_replaces_no_connection() {
     });
 }
 
-/// Goal: a connection is there once all was told of the end of the one before it, and a newer one
-/// waits for that, too.
+/// Goal: a connection is admitted once everybody has been notified of the end of its predecessor,
+/// and a newer connection also waits for that.
 #[test]
 fn a_connection_waits_for_the_end_of_the_one_before() {
     run(async |orders| {
@@ -158,7 +158,7 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
         peers.ended(&first, "it ends".to_owned());
         waits(&mut peers);
         tell(&mut peers);
-        // Also if it comes first when all was told.
+        // Even if it arrives first when everybody has been notified.
         let unwanted = |peers: &mut Peers| {
             let older = admit(peers, &greater(), second, &orders);
             assert!(matches!(older, Admission::Unwanted(_)), "{older:?}");
@@ -168,7 +168,7 @@ fn a_connection_waits_for_the_end_of_the_one_before() {
         let third = made(admit(&mut peers, &greater(), third, &orders));
         peers.end(&greater(), number);
         unwanted(&mut peers);
-        // An attempt of this node waits, too.
+        // An attempt of this node also waits.
         peers.forget(&third);
         let own = (Side::Own, begin(&mut peers, &greater()));
         let admission = admit(&mut peers, &greater(), own, &orders);
@@ -208,8 +208,8 @@ fn no_attempt_begins_while_one_of_the_other_node_waits() {
     });
 }
 
-/// Goal: an attempt that has given way to a newer one never becomes the connection, also if the
-/// newer one ends before the older one learns that.
+/// Goal: an attempt that has made way for a newer attempt never becomes the connection, even if the
+/// newer attempt ends before the older attempt learns that.
 #[test]
 fn an_older_attempt_gives_way_for_good() {
     run(async |orders| {
@@ -234,7 +234,7 @@ fn an_older_attempt_gives_way_for_good() {
         let unwanted = admit(&mut peers, &greater(), older, &orders);
         assert!(matches!(unwanted, Admission::Unwanted(_)), "{unwanted:?}");
         peers.end(&greater(), older.1);
-        // The newer one comes when there is nothing to wait for any more.
+        // The newer attempt arrives when there is nothing to wait for any more.
         let (older, newer) = (attempt(&mut peers), attempt(&mut peers));
         let admission = admit(&mut peers, &greater(), older, &orders);
         assert!(matches!(admission, Admission::Waits(None)), "{admission:?}");
@@ -249,8 +249,9 @@ fn an_older_attempt_gives_way_for_good() {
     });
 }
 
-/// Goal: an attempt of this node that waits gives way to one that the other node has made since,
-/// and no other one takes the place of that. When it ends without a connection, others may try.
+/// Goal: a waiting attempt of this node makes way for a later attempt of the other node, and
+/// nothing takes the place of that attempt. When it ends without a connection, other attempts may
+/// be made.
 #[test]
 fn an_attempt_of_this_node_gives_way_to_one_that_waits() {
     run(async |orders| {
@@ -288,7 +289,8 @@ fn an_attempt_that_was_agreed_to_outlives_the_one_that_gave_way() {
     assert!(matches!(peers.dial(&greater(), false), Dial::Begin(_)));
 }
 
-/// Goal: a process that subscribes when a node is there already hears of it, and of its end.
+/// Goal: a process that subscribes when a node is already connected receives the connection, and
+/// its end.
 #[test]
 fn a_late_subscriber_is_told_what_is_connected() {
     run(async |orders| {
@@ -304,7 +306,7 @@ fn a_late_subscriber_is_told_what_is_connected() {
         let subscriber = start({
             let node = node.clone();
             |mut cx: Context<Letter>| async move {
-                // The second time it is told nothing.
+                // The second time it receives nothing.
                 for _ in 0..2 {
                     node.subscribe(&cx.address().map(|letter| letter));
                 }
@@ -340,8 +342,8 @@ fn a_subscriber_that_ends_is_forgotten() {
     });
 }
 
-/// Goal: of two nodes that connect to each other, one keeps the connection of the other, although
-/// its own attempt finds that one connected already.
+/// Goal: of two nodes that connect at the same time, one keeps the connection of the other node,
+/// although its own attempt finds that node connected already.
 #[test]
 fn an_attempt_does_not_replace_the_one_that_this_node_has_agreed_to() {
     run(async |orders| {
@@ -422,7 +424,7 @@ fn processes_that_nothing_leads_to_are_forgotten() {
     });
 }
 
-/// Goal: each process has a number of its own, however many processes the node has had.
+/// Goal: each process has another number, however many processes the node has had.
 #[test]
 fn a_number_is_never_used_again() {
     let nodes = async || {

@@ -97,7 +97,7 @@ fn a_full_queue_refuses_messages_and_takes_signals() {
     let before = queue.bytes();
     queue.signal(1, &to("x"), Some(&term));
     assert!(queue.bytes() > before && !queue.is_overrun());
-    // Nothing is left of it.
+    // Nothing of the message is left.
     queue.close();
     assert_eq!(queue.send(1, &to("x"), &term), Err(Unqueued::Closed));
     assert!(queue.bytes() == 0 && !queue.fill(&mut Vec::new(), 1));

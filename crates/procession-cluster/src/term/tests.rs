@@ -141,10 +141,10 @@ fn what_would_end_the_connection_is_not_written() {
     assert_eq!(written(&small), written(&Term::from(-5)));
 }
 
-/// The bytes are those of `term_to_binary` of OTP 25, without the version.
+/// The bytes are from `term_to_binary` of OTP 25, without the version.
 #[test]
 fn terms_of_the_beam_are_read() {
-    // A list of small integers comes as a string.
+    // A list of small integers arrives as a string.
     assert_eq!(read(b"k\0\x03abc"), Ok(Term::list([97.into(), 98.into(), 99.into()])));
     // Atoms of Latin-1, short and long.
     assert_eq!(read(b"s\x01\xe4"), Ok(Term::atom("ä")));
@@ -178,7 +178,7 @@ fn terms_print_as_erlang_prints_them() {
     );
 }
 
-/// Goal: what a term takes outside of its place in a list counts, too.
+/// Goal: what a term takes outside of its place in a list also counts.
 #[test]
 fn boxes_and_atoms_count_as_memory() {
     let known = [Atom::known("lists")];

@@ -336,8 +336,8 @@ async fn connect(node: &Node, beam: &str) {
     timeout(LIMIT, connects).await.expect("it is registered in time");
 }
 
-/// A node that is stopped by a signal is given up after its patience, and one that only ticks four
-/// times a minute is not: it answers when it is asked.
+/// A node that is stopped by a signal is given up after its patience, and a node that only ticks
+/// four times a minute is not: it answers when it is asked.
 #[test]
 fn a_node_of_the_beam_that_is_stopped_is_given_up() {
     if std::env::var_os("PROCESSION_ERL").is_none() {
@@ -369,7 +369,7 @@ fn a_node_of_the_beam_that_is_stopped_is_given_up() {
             assert!(why.contains("nothing was heard"), "{why}");
             let bounds = patience..patience * 5 / 4 + SLACK;
             assert!(bounds.contains(&passed), "it was given up after {passed:?}");
-            // It can be connected again, once it goes on.
+            // It can be connected again, once it continues.
             beam.signal("CONT");
             connect(&node, BEAM).await;
         });
@@ -377,7 +377,7 @@ fn a_node_of_the_beam_that_is_stopped_is_given_up() {
     });
 }
 
-/// Nodes with short names, as `iex --sname` gives them, find each other by the port mapper.
+/// Nodes with short names, such as the names of `iex --sname`, find one another by the port mapper.
 #[test]
 fn nodes_with_short_names_find_each_other() {
     if std::env::var_os("PROCESSION_ERL").is_none() {
@@ -390,7 +390,7 @@ fn nodes_with_short_names_find_each_other() {
     let running = Beam::start_by("-sname", &beam, "");
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
     scheduler.block_on(async {
-        // The host may have other addresses than that of the loopback.
+        // The host may have addresses beyond the loopback.
         let builder = builder(&own, None).accept_plain_text().register();
         let listens = builder.listen((Ipv4Addr::UNSPECIFIED, 0).into());
         let node = listens.start().await.expect("it starts");
@@ -408,7 +408,7 @@ fn nodes_with_short_names_find_each_other() {
         };
         timeout(LIMIT, calls).await.expect("it replies in time");
     });
-    // One that was not connected before finds this node.
+    // A node that was not connected before finds this node.
     let ask = format!(
         "pong = net_adm:ping('{own}'), hello = gen_server:call({{echo, '{own}'}}, hello), halt()."
     );
@@ -420,7 +420,7 @@ fn nodes_with_short_names_find_each_other() {
 }
 
 /// A node of the BEAM reaches what is granted to it. Its other messages are dropped and counted,
-/// and its other monitors are told so.
+/// and its other monitors report that.
 #[test]
 fn a_node_of_the_beam_needs_grants_to_send() {
     if std::env::var_os("PROCESSION_ERL").is_none() {

@@ -178,7 +178,7 @@ impl Script {
         (self.next().await == sum).to_string()
     }
 
-    /// Large messages in both directions, of several processes, beside small ones.
+    /// Large messages in both directions, of several processes, together with small messages.
     async fn large(&mut self) -> String {
         let calls = [1_u8, 2, 3].map(|number| {
             let (node, echo) = (self.node.clone(), self.echo());

@@ -15,7 +15,7 @@ enum Job {
     Note(String),
 }
 
-/// The request comes back from the echo of the BEAM.
+/// The echo of the BEAM returns the request.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Added(String, u32, u32);
 

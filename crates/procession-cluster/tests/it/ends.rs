@@ -9,8 +9,8 @@ use crate::{PATIENCE, connect, listens, run, seen_by, until};
 
 const MANY: usize = 1000;
 
-/// Starts a process that is told of the connections of a node, and counts the messages that come by
-/// the first of them.
+/// Starts a process that subscribes to the connections of a node, and counts the messages that
+/// arrive by the first connection.
 fn counter(node: &Node) -> Child<Letter, usize> {
     let of_node = node.clone();
     let counter = start(|mut cx: Context<Letter>| async move {
@@ -31,7 +31,7 @@ fn counter(node: &Node) -> Child<Letter, usize> {
     counter
 }
 
-/// Sends many messages, of which the system cannot take all at once.
+/// Sends more messages than the system can take at a time.
 fn send_many(from: &Node, to: &Node) {
     send(MANY, from, to);
 }
@@ -137,8 +137,8 @@ fn what_was_accepted_is_written_when_block_on_returns() {
     assert_eq!(counter.join().expect("it ends"), MANY);
 }
 
-/// Goal: two nodes that end at the same time do not wait for each other's answers, and the one that
-/// has less to send takes what the other one sends.
+/// Goal: two nodes that end at the same time do not wait for one another's answers, and the node
+/// that has less to send takes what the other node sends.
 #[test]
 fn two_nodes_stop_at_the_same_time() {
     run(async {
@@ -171,7 +171,7 @@ fn two_nodes_disconnect_at_the_same_time() {
             let [of_a, of_b] = [counter(&a), counter(&b)];
             send(10, &a, &b);
             send(300, &b, &a);
-            // One of them may have ended it already.
+            // One node may have ended it already.
             let _ = (a.disconnect("b@127.0.0.1"), b.disconnect("a@127.0.0.1"));
             assert_eq!(of_a.await.expect("it ends"), 300);
             assert_eq!(of_b.await.expect("it ends"), 10);
@@ -181,7 +181,8 @@ fn two_nodes_disconnect_at_the_same_time() {
     });
 }
 
-/// Goal: a node that stops also takes what the other one has accepted before it learns of the stop.
+/// Goal: a node that stops also takes what the other node has accepted before it learns of the
+/// stop.
 #[test]
 fn what_the_other_node_has_accepted_arrives_before_a_stop() {
     run(async {

@@ -10,8 +10,8 @@ use procession_cluster::{ConnectError, Node, PingError};
 
 use crate::{PATIENCE, cookie, listens, run};
 
-/// Answers a registration as EPMD does. It ends when the stream is dropped. Returns the port and
-/// the word, too.
+/// Answers a registration as EPMD does. It ends when the stream is dropped. Also returns the port
+/// and the word.
 fn registers(epmd: &TcpListener) -> (TcpStream, u16, String) {
     let (mut stream, _) = epmd.accept().expect("a node comes");
     stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
@@ -49,7 +49,7 @@ fn a_node_is_registered_again_when_epmd_ends() {
         let (mut stream, ..) = registration;
         node.stop();
         let read = blocking(|| stream.read(&mut [0]));
-        // A reset is an end, too: the node may not have read the answer by then.
+        // A reset is also an end: the node may not have read the answer by then.
         let is_closed = match &read {
             Ok(count) => *count == 0,
             Err(error) => error.kind() == ErrorKind::ConnectionReset,

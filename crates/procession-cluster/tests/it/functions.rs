@@ -136,7 +136,7 @@ fn a_value_that_cannot_be_sent_ends_the_call() {
     });
 }
 
-/// Goal: a value that is too long ends the call, and not the connection.
+/// Goal: a value beyond the limit ends the call, and not the connection.
 #[test]
 fn a_value_that_is_too_long_ends_the_call() {
     run(async {

@@ -21,7 +21,7 @@ async fn counts(mut cx: Context<Letter>) -> u32 {
     count
 }
 
-/// Starts a process that counts, and gives it a name. Returns its PID for other nodes, too.
+/// Starts a process that counts, and names it. Also returns its PID for other nodes.
 fn register(node: &Node, name: &str) -> (procession::Child<Letter, u32>, NodePid) {
     let process = start(counts);
     let member = node.attach(&process.address().map(|letter| letter));
@@ -57,7 +57,7 @@ fn denied(node: &Node) -> u64 {
     node.peers()[0].denied
 }
 
-/// Goal: a message without a grant comes back at once, in each way of sending. What is granted
+/// Goal: a message without a grant returns immediately, in each way of sending. What is granted
 /// arrives, and a change has an effect on nodes that are connected.
 #[test]
 fn a_send_without_a_grant_comes_back() {
@@ -101,7 +101,7 @@ fn a_send_without_a_grant_comes_back() {
         known(&a, &of_b("closed"), true).await;
         let call = async || a.call(of_b("closed"), Term::from(7), PATIENCE).await;
         let count = call().await.expect("it is granted");
-        // Without those that were sent before it was known.
+        // Without the messages that were sent before it was known.
         assert_eq!(count, Term::from(2));
         let before = denied(&b);
         call().await.expect("it is granted");
@@ -166,7 +166,7 @@ fn replies_need_no_grant() {
     });
 }
 
-/// Goal: a typed message that is not permitted comes back with its reply, which is as it was.
+/// Goal: a typed message that is not permitted returns with its reply intact.
 #[cfg(feature = "serde")]
 #[test]
 fn a_typed_message_without_a_grant_comes_back() {

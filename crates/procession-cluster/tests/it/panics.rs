@@ -1,8 +1,8 @@
 //! The panic of code that a node calls is printed, although the panic hook of the runtime leaves
 //! panics of processes to their reports.
 //!
-//! Method: each place panics once, with its name, in a child process of its own. The child prints
-//! the name exactly once. The table of the core is `reports::catches` of `procession`.
+//! Method: each place panics once, with its name, in a separate child process. The child prints the
+//! name exactly once. The table of the core is `reports::catches` of `procession`.
 
 use std::env;
 use std::process::Command;

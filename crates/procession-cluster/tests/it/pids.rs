@@ -86,7 +86,7 @@ fn monitors_and_links_name_the_process() {
                     (down.exit, exit.exit),
                     (Exit::failed("enough"), Exit::failed("enough"))
                 );
-                // And one that has ended.
+                // And an ended process.
                 let late = cx.monitor(there);
                 assert_eq!(cx.down(late).await.map(|down| down.exit), Some(Exit::NoProcess));
                 assert!(relations::link(there));
@@ -101,8 +101,8 @@ fn monitors_and_links_name_the_process() {
     });
 }
 
-/// Goal: a link ends with the incarnation that it leads to, also if the next one is connected
-/// before the end of the first is noticed.
+/// Goal: a link ends with the incarnation that it leads to, even if the next incarnation is
+/// connected before the end of the first is noticed.
 #[test]
 fn a_link_ends_when_another_incarnation_takes_the_place() {
     run(async {
@@ -193,7 +193,7 @@ fn the_end_of_a_connection_ends_links_and_monitors_once() {
                         other => panic!("{other:?} came"),
                     }
                     if told == [1, 1] {
-                        // Nothing comes behind.
+                        // Nothing follows.
                         let late = cx.monitor(there);
                         let down = cx.down(late).await.expect("it is not cancelled");
                         assert_eq!(down.exit, Exit::NoConnection);
@@ -210,7 +210,7 @@ fn the_end_of_a_connection_ends_links_and_monitors_once() {
     });
 }
 
-/// Goal: two processes that link and unlink each other at the same time are both linked at the end,
+/// Goal: if two processes link and unlink one another at the same time, both are linked at the end,
 /// or neither is.
 #[test]
 fn links_and_unlinks_of_both_sides_agree() {
@@ -243,7 +243,7 @@ fn links_and_unlinks_of_both_sides_agree() {
                         }
                         yield_now().await;
                     }
-                    // All signals of the other one come before its message.
+                    // All signals of the other process arrive before its message.
                     send(other, Term::atom("done")).expect("it is connected");
                     next(&mut cx).await;
                     settles.send(()).expect("the test waits for it");

@@ -49,7 +49,7 @@ fn a_monitor_tells_the_end_once() {
                     let mut downs = [down(&mut cx).await, down(&mut cx).await];
                     downs.sort_by_key(|down| down.monitor != by_pid);
                     assert_eq!(downs[1].monitor, by_name);
-                    // It has ended, so a new one is told so.
+                    // It has ended, so a new monitor reports that.
                     own.monitor(member.pid());
                     let late = down(&mut cx).await;
                     assert!(cx.try_recv().is_none());
@@ -93,7 +93,7 @@ fn the_end_of_the_connection_is_told_to_all() {
                     panic!("the end is told")
                 };
                 assert_eq!(node.as_str(), "b@127.0.0.1");
-                // Without a connection, a monitor is answered at once.
+                // Without a connection, a monitor is answered immediately.
                 own.monitor(member.pid());
                 assert_eq!(down(&mut cx).await.exit, Exit::NoConnection);
                 // The nodes can be connected again, and the PID is still the same process.
@@ -127,7 +127,7 @@ async fn futures_lite_or<T>(first: impl Future<Output = T>, second: impl Future<
 fn links_end_both_sides() {
     run(async {
         let (a, b) = pair().await;
-        // The one that links ends, and takes the other with it.
+        // The linking process ends, and takes the other process with it.
         let far = start(waits);
         let member = b.attach(&far.address().map(|letter| letter));
         let near = start({
@@ -166,7 +166,7 @@ fn links_end_both_sides() {
     });
 }
 
-/// Goal: the other side learns the reason of an end that follows a link at once.
+/// Goal: the other side learns the reason of an end that follows a link immediately.
 #[test]
 fn a_link_and_an_end_at_once_tell_the_reason() {
     run(async {
@@ -206,7 +206,7 @@ fn an_ended_process_gets_no_name() {
         // Its end is noticed by another process.
         until(|| {
             let refused = b.register("late", &member);
-            // The name is gone already if its end has been noticed meanwhile.
+            // The name is gone already if the end of the process has been noticed by now.
             assert!(!b.unregister("late") || refused.is_ok());
             refused == Err(RegisterError::NotAttached("late".to_owned()))
         })
@@ -216,7 +216,7 @@ fn an_ended_process_gets_no_name() {
         let member = b.attach(&process.address().map(|letter| letter));
         let refused = a.register("name", &member);
         assert_eq!(refused, Err(RegisterError::NotAttached("name".to_owned())));
-        // By these, nodes talk to each other.
+        // Nodes use these names among themselves.
         for name in ["$procession", "$procession_grants"] {
             let reserved = Err(RegisterError::Reserved(name.to_owned()));
             assert_eq!(b.register(name, &member), reserved);
@@ -320,7 +320,7 @@ fn a_recipient_that_panics_in_its_drop_harms_no_other() {
             let member = b.attach(&recipient);
             drop(recipient);
             // The first is dropped by the connection, which has it as its latest receiver. The
-            // other one is not known to it.
+            // connection does not know the other process.
             if number == 1 {
                 a.send(member.pid(), Term::from(number)).expect("it is connected");
             } else {

@@ -35,7 +35,7 @@ fn a_wrong_cookie_or_name_is_refused_with_the_reason() {
             let refused = a.connect_at(wrong, address).await.expect_err("it is no name");
             assert!(matches!(refused, ConnectError::Name(_)), "{refused}");
         }
-        // Nothing of it hinders the right one.
+        // None of this hinders the right cookie.
         a.connect_at("b@127.0.0.1", address).await.expect("it is right");
     });
 }
@@ -161,8 +161,8 @@ async fn ends(
     matches!(next(cx).await, Letter::Down(_))
 }
 
-/// Goal: a grant is to one node, has an effect at once, and ends when it is revoked. A PID that was
-/// known before permits nothing.
+/// Goal: a grant is to one node, has an effect immediately, and ends when it is revoked. A PID that
+/// was known before permits nothing.
 #[test]
 fn grants_are_checked_at_each_operation() {
     run(async {
@@ -254,7 +254,7 @@ fn a_cookie_is_created_once() {
     assert_ne!(Cookie::random().expect("there is chance"), cookie);
 }
 
-/// Goal: of nodes that create the file at the same time, none finds a part of it.
+/// Goal: if nodes create the file at the same time, none finds a part of the file.
 #[test]
 fn a_cookie_is_created_whole() {
     let folder = format!("{}/cookies", env!("CARGO_TARGET_TMPDIR"));
@@ -323,14 +323,14 @@ fn a_scheduler_without_room_refuses_a_connection() {
     });
 }
 
-/// A machine that drops what comes, as one that is down does.
+/// A machine that drops what arrives, like a machine that is down.
 #[test]
 fn reaching_a_machine_has_a_time_limit() {
     run(async {
         let silent =
             std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
         let address = silent.local_addr().expect("it is bound");
-        // The system makes one connection beside this, and then answers no more.
+        // The system makes one more connection, and then answers no more.
         rustix::net::listen(&silent, 0).expect("it is a socket");
         let first = TcpStream::connect(address).expect("it has room for one");
         let a = Node::builder("a@127.0.0.1").cookie(cookie());

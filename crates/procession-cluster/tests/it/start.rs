@@ -14,7 +14,7 @@ use crate::{PATIENCE, connect, cookie, listens, next, run, seen_by, until};
 
 const SHOP: &str = "shop@127.0.0.1";
 
-/// Starts a node that exports functions, and one that may start them.
+/// Starts a node that exports functions, and a node that may start them.
 async fn shop_and_till() -> (Node, Node) {
     let grants = Grants::new().spawn("shop", "worker").spawn("shop", "fails").exits();
     let shop = listens(SHOP).grant("till@127.0.0.1", grants).start().await.expect("it starts");
@@ -64,12 +64,13 @@ fn a_process_is_started_alone_linked_or_monitored() {
                 }
                 other => panic!("{other:?} came"),
             }
-            // The monitor is from the start on, so the reason is known of one that ends at once.
+            // The monitor is from the start on, so the reason of a process that ends immediately is
+            // known.
             let (_, monitor) =
                 till.spawn_monitor(SHOP, "shop", "fails", vec![], PATIENCE).await.expect("it may");
             let down = cx.down(monitor).await.expect("it is told");
             assert_eq!(down.exit, Exit::failed("at once"));
-            // A monitor that was ended tells nothing.
+            // A monitor that was ended reports nothing.
             let (process, monitor) = till
                 .spawn_monitor(SHOP, "shop", "worker", arguments(), PATIENCE)
                 .await
@@ -178,7 +179,7 @@ fn a_node_connects_to_what_is_found_and_again_when_that_is_lost() {
         let late = || Node::builder("late@127.0.0.1").cookie(cookie()).listen(port);
         let first = late().start().await.expect("it starts");
         is_connected(&seeks, "late@127.0.0.1").await;
-        // The one that was called is connected a little later.
+        // The called node is connected a little later.
         until(|| first.disconnect("seeks@127.0.0.1")).await;
         until(|| seeks.peers().first().is_some_and(|peer| peer.connection == 2)).await;
         first.stop();

@@ -1,5 +1,6 @@
-//! Nodes with certificates. Those in `tests/tls` are good until 2126: `node` is for `localhost` and
-//! `127.0.0.1`, `elsewhere` for another host, and `impostor` is by another authority.
+//! Nodes with certificates. The certificates in `tests/tls` are good until 2126: `node` is for
+//! `localhost` and `127.0.0.1`, `elsewhere` for another host, and `impostor` is by another
+//! authority.
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;

@@ -55,7 +55,7 @@ fn messages_arrive_in_order_with_their_sender() {
         let sender = sends.await.expect("it ends");
         let come = receives.await.expect("it ends");
         assert_ne!(sender.node, receiver.pid().node);
-        // The other node confirms all of them.
+        // The other node confirms all messages.
         until(|| sends_of.peers()[0].unconfirmed == Some(0)).await;
         let peer = &sends_of.peers()[0];
         assert_eq!(peer.sent, u64::from(MANY));
@@ -119,7 +119,7 @@ fn calls_have_requests_and_replies_of_rust_types() {
         assert_eq!(ask(&Job::Add(3, 4)).await.expect("it replies"), Ok(7));
         let failed = ask(&Job::Fail { why: "no".into() }).await;
         assert_eq!(failed.expect("it replies"), Err("no".to_owned()));
-        // The reply comes back if it is of another type.
+        // The reply returns if it is of another type.
         let wrong = a.call_as::<String>(&adder, &Job::Add(1, 1), PATIENCE).await;
         let Err(CallError::Reply(_, reply)) = wrong else { panic!("{wrong:?}") };
         assert_eq!(reply, Term::tuple([Term::atom("ok"), Term::from(2)]));
@@ -162,7 +162,7 @@ fn a_late_reply_is_dropped() {
             let cast = Term::tuple([Term::atom("$gen_cast"), Term::from(0)]);
             own.send(member.pid(), cast).expect("it is connected");
             server.await.expect("it ends");
-            // The reply has been sent. What comes behind it is all that comes.
+            // The reply has been sent. Nothing arrives but what follows it.
             let echo = start(echo);
             let there = member.node().attach(&echo.address().map(|letter| letter));
             own.call(there.pid(), Term::from(2), PATIENCE).await.expect("it replies");
@@ -205,8 +205,8 @@ fn small_messages_pass_large_ones_of_others() {
                 a.peers()[0].queued_bytes
             }
         });
-        // How much of it waits depends on the speed of the sockets. That it came back at all, with
-        // fragments of another message before and behind it, is what counts.
+        // How much of the message waits depends on the speed of the sockets. The test only checks
+        // that it returned, with fragments of another message around it.
         client.await.expect("it ends");
         server.cancel();
     });
@@ -218,7 +218,7 @@ fn small_messages_pass_large_ones_of_others() {
 fn a_name_is_followed_from_process_to_process() {
     run(async {
         let (a, b) = pair().await;
-        /// Tells its number to each caller.
+        /// Returns its number to each caller.
         fn numbered(number: i64) -> procession::Child<Letter, ()> {
             start(move |mut cx: Context<Letter>| async move {
                 while let Some(letter) = cx.recv().await {

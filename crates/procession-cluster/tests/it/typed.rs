@@ -202,7 +202,7 @@ fn a_refused_message_comes_back_with_its_reply() {
         address.send(Job::Trap(Trap(1))).expect("it is connected");
         a.send(Remote::named("works", "b@127.0.0.1"), Term::from(9)).expect("it is connected");
         until(|| b.peers()[0].undelivered == 3).await;
-        // The connection goes on.
+        // The connection continues.
         let sum = address.call(|reply| Job::Add(3, 4, reply), PATIENCE).await;
         assert_eq!(sum.expect("it replies"), 7);
     });
@@ -268,7 +268,7 @@ fn a_call_that_gets_no_reply_says_why() {
     run(async {
         let (a, b) = pair().await;
         let (worker, address) = worker(&a, &b);
-        // The nodes know each other's kind.
+        // Each node knows the kind of the other.
         until(|| b.peers()[0].unconfirmed.is_some()).await;
         let forgotten = address.call(Job::Forget, PATIENCE).await;
         assert!(matches!(forgotten, Err(CallError::NoReply)), "{forgotten:?}");

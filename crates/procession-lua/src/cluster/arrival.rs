@@ -23,7 +23,7 @@ impl Measure {
         let inner = match term {
             Term::List(_) | Term::Tuple(_) | Term::Map(_) if depth == DEPTH_MAX => return None,
             Term::List(items) | Term::Tuple(items) => {
-                // A copy also counts the keys. A tuple has none outside of a Lua state.
+                // A copy also counts the keys. A tuple has no keys outside of a Lua state.
                 let key = if matches!(term, Term::List(_)) { size_of::<Value>() } else { 0 };
                 let mut bytes = 0;
                 for item in items {

@@ -1,4 +1,4 @@
-//! The functions of programs against Lua's own: texts are too long for Lua's matcher to be used.
+//! The functions of programs against Lua's own: texts are longer than Lua's matcher is used for.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Dice {
     }
 }
 
-/// Returns a pattern with at most two repetitions: Lua would take too long for more.
+/// Returns a pattern with at most two repetitions: Lua would take minutes for more.
 fn pattern(dice: &mut Dice) -> String {
     let pieces = [
         "a", "b", ".", "%a", "%d", "%.", "[ab]", "[^a]", "[%a-]", "[a-b]", "(", ")", "()", "$",

@@ -57,7 +57,7 @@ fn entries(node: &Node) -> usize {
     links.into_iter().filter_map(count).sum()
 }
 
-/// Has a relation with a process until it is told to end it. Then it waits.
+/// Has a relation with a process until a message asks to end it. Then it waits.
 async fn relate(
     mut cx: Context<Letter>,
     node: Node,

@@ -47,7 +47,7 @@ struct Place {
     words: BTreeMap<String, Option<f64>>,
 }
 
-/// What an earlier release knows of it.
+/// What an earlier release knows of the type.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct EarlierJob {
     item: String,
