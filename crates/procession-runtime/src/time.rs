@@ -136,8 +136,9 @@ pub(crate) fn arm(
 /// On a thread that belongs to no scheduler, the time counts from the first poll, on the clock of
 /// the scheduler that polls.
 ///
-/// The wait is never shorter than `duration`. It is longer while the scheduler is busy, and by up
-/// to 200 us if timers of the scheduler fire every 20 us or more often.
+/// The wait is never shorter than `duration`. It is longer while the scheduler is busy. It is also
+/// up to 200 us longer if timers of the scheduler fire every 20 us or more often, because one
+/// wake-up then fires several of these timers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -182,7 +183,7 @@ pub(crate) fn sleep_on(shared: Arc<Shared>, deadline: u64) -> Sleep {
 /// scheduler has reached its limit of timers, the future waits until a timer is free, even beyond
 /// its deadline.
 ///
-/// The timer belongs to the scheduler of that poll, and its clock counts, even if another scheduler
+/// The timer belongs to the scheduler of that poll and follows its clock, even if another scheduler
 /// polls afterwards. The deadline is a moment on the clock of the scheduler that calls [`sleep`].
 /// So if one of two schedulers has a test clock, the first poll must be on the scheduler of the
 /// call. For example, `scheduler.spawn(async move { sleep(time).await })` calls and polls on
@@ -457,8 +458,8 @@ pub(crate) fn poll_within<'a, R>(
 
 /// Waits for `future`, but at most for `duration`.
 ///
-/// The future is polled before the time counts: a future that is complete immediately succeeds even
-/// with a duration of zero. It is polled once more when the time is over.
+/// The future is polled before the time counts, so a future that is complete immediately succeeds
+/// even with a duration of zero. It is polled once more when the time is over.
 ///
 /// # Errors
 /// [`Elapsed`] if the future was not complete in time. The future is dropped with the [`Timeout`].
@@ -502,7 +503,7 @@ impl<F: Future> Future for Timeout<F> {
 /// The policy of an interval for ticks that it missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// Skips them. Later ticks stay multiples of the period.
+    /// Skips them. Later ticks stay at multiples of the period.
     #[default]
     Skip,
     /// Makes up for them immediately, one after the other.
@@ -678,7 +679,7 @@ pub fn run_every<F: Fn() + Send + Sync + 'static>(
 const NOT_FIRED: &str =
     "the timer was refused, so it has not fired, and nobody else has its function";
 
-/// A timer set by [`run_after`] or [`run_every`]. Dropping it leaves the timer set.
+/// A timer set by [`run_after`] or [`run_every`]. If this value is dropped, the timer stays set.
 #[derive(Clone)]
 pub struct Timer {
     shared: Arc<Shared>,
@@ -694,7 +695,7 @@ impl Timer {
     }
 
     /// Removes the timer as [`cancel`](Self::cancel) does, and waits until its function does not
-    /// run any more. So what the function uses can be released afterwards. Returns `true` if the
+    /// run any more. Afterwards you can release what the function uses. Returns `true` if the
     /// removal prevented the next firing.
     ///
     /// When it returns, no thread runs the function, none will, and the function was dropped. If no
@@ -709,8 +710,8 @@ impl Timer {
     /// timer of the other function.
     ///
     /// # Cancellation
-    /// The first poll removes the timer. If the future is dropped after it, the timer stays
-    /// removed, and the function may still run.
+    /// The first poll removes the timer. If the future is dropped after its first poll, the timer
+    /// stays removed, and the function may still run.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -29,7 +29,7 @@ use crate::{Exit, Pid};
 /// let report = reports.recv()?;
 /// assert_eq!((report.label.as_deref(), &report.exit), (Some("audit"), &Exit::failed("no disk")));
 /// assert_eq!(report.to_string(), format!("{} \"audit\" failed: no disk", report.pid));
-/// // This one reaches the caller, who decides what to do about it.
+/// // This failure reaches the caller, which decides what to do about it.
 /// assert_eq!(audit().join()?, Err("no disk"));
 /// assert!(reports.try_recv().is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -16,9 +16,9 @@ use crate::scheduler::listener::BellListener;
 /// A token that asks its holders to stop.
 ///
 /// Clones are the same token. A [child](Self::child_token) is cancelled with its parent, and can be
-/// cancelled alone. Tokens are for parts of a program that are not one process: a request, a
-/// connection, a block of work in several processes or threads. To stop a process, cancel the
-/// process ([`OnCancel`](crate::OnCancel)).
+/// cancelled alone. Use tokens for parts of a program that are not exactly one process. For
+/// example, a request, a connection, or work that several processes or threads do. To stop a
+/// process, cancel the process ([`OnCancel`](crate::OnCancel)).
 ///
 /// ```
 /// use procession::spawn;
@@ -96,12 +96,12 @@ impl CancellationToken {
     /// Runs `future` until the token is cancelled. Returns its output, or `None` if the token is
     /// cancelled first.
     ///
-    /// The token is looked at before each poll of `future`. If it is cancelled already, `future` is
+    /// The token is checked before each poll of `future`. If it is cancelled already, `future` is
     /// not polled at all, even if it is ready.
     ///
     /// # Cancellation
     /// `future` is dropped, wherever it waits, if the token is cancelled first or if this future is
-    /// dropped. That is safe if it is safe to cancel `future`. The token stays as it is.
+    /// dropped. So `future` must allow a cancel wherever it waits. The token stays as it is.
     #[track_caller]
     pub fn run_until_cancelled<F: Future>(
         &self,

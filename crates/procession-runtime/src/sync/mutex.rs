@@ -23,7 +23,7 @@ use crate::time::{self, Elapsed};
 ///
 /// The guard may be held across an `.await`. If the value is plain data and every critical section
 /// is short, the [`Mutex`](std::sync::Mutex) of std is cheaper. Waiters get the lock in the order
-/// in which they came. A panic does not poison the lock.
+/// in which they began to wait. A panic does not poison the lock.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -82,7 +82,7 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Locks the mutex, and waits while it is locked.
     ///
-    /// A process that locks a mutex twice waits forever.
+    /// A process that locks a mutex twice waits forever, because it waits for itself.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked the mutex, and the next

@@ -18,8 +18,8 @@ use crate::scheduler::current;
 
 /// Notifies one waiter or all waiters. It carries no data.
 ///
-/// A notification of one waiter is not lost if none waits: it is stored as a *permit* for the next
-/// waiter. At most one permit is stored. A notification of all waiters is not stored.
+/// If nobody waits, a notification of one waiter is not lost: it is stored as a *permit* for the
+/// next waiter. At most one permit is stored. A notification of all waiters is not stored.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -38,10 +38,10 @@ use crate::scheduler::current;
 /// # Ok::<(), procession::Exit>(())
 /// ```
 ///
-/// To wait for a condition of other data, make the waiter first, then look at the condition. The
-/// waiter then gets each [`notify_waiters`](Self::notify_waiters) that follows the look, even
-/// before its first poll. If there are other waiters, and the waiter must also get the calls of
-/// [`notify_one`](Self::notify_one), [enable](Notified::enable) it before the look:
+/// To wait for a condition of other data, make the waiter first and check the condition second. The
+/// waiter then gets each later [`notify_waiters`](Self::notify_waiters), even before its first
+/// poll. If there are other waiters, and this waiter must also get the calls of
+/// [`notify_one`](Self::notify_one), [enable](Notified::enable) it before the check:
 ///
 /// ```
 /// use std::pin::pin;
@@ -100,7 +100,7 @@ impl Notify {
         wake(self.0.notify(Release::First));
     }
 
-    /// Notifies like [`notify_one`](Self::notify_one), but the waiter that came last.
+    /// Notifies like [`notify_one`](Self::notify_one), but chooses the most recent waiter.
     pub fn notify_last(&self) {
         crate::scheduler::budget::spend();
         wake(self.0.notify(Release::Last));

@@ -64,11 +64,11 @@ pub struct Sender<T> {
 ///
 /// # Errors
 /// Returns [`RecvError`] if the sender was dropped without a value, or if this end was closed
-/// before a value came.
+/// before a value was sent.
 ///
 /// # Cancellation
-/// The future may be polled by `&mut`: if the reference is dropped before the value came, nothing
-/// is lost. If the receiver itself is dropped, the channel is closed.
+/// The future may be polled by `&mut`. If that reference is dropped before the value was sent,
+/// nothing is lost. If the receiver itself is dropped, the channel is closed.
 ///
 /// # Panics
 /// Polling it again after it has returned a value or an error panics.
@@ -192,8 +192,8 @@ impl<T> Receiver<T> {
     /// Returns the value without waiting.
     ///
     /// # Errors
-    /// Returns [`TryRecvError::Empty`] if the value may still come, and [`TryRecvError::Closed`] if
-    /// it was received already or will not come.
+    /// Returns [`TryRecvError::Empty`] if a value may still be sent, and [`TryRecvError::Closed`]
+    /// if the value was received already or will never be sent.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         crate::scheduler::budget::spend();
         let core = self.core.as_ref().ok_or(TryRecvError::Closed)?;
@@ -292,7 +292,7 @@ impl<T> fmt::Debug for Receiver<T> {
     }
 }
 
-/// The error of a [`Receiver`]: no value will come.
+/// The error of a [`Receiver`]: no value will be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvError;
 

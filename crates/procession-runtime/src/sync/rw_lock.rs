@@ -22,8 +22,8 @@ const READERS_MAX: usize = usize::MAX >> 3;
 
 /// A value that many processes may read at the same time, or one process may write.
 ///
-/// Callers get the lock in the order in which they came. A reader therefore waits behind a writer
-/// that waits already, and writers do not starve.
+/// Callers get the lock in the order in which they asked for it. A reader therefore waits behind a
+/// writer that waits already, so writers do not starve.
 ///
 /// ```
 /// use procession::sync::RwLock;

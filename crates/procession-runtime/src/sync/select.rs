@@ -60,7 +60,7 @@ const ROUNDS: u32 = 8;
 /// # Ok::<(), procession::sync::channel::SendError<u32>>(())
 /// ```
 ///
-/// With [`or_else`](Self::or_else) the select does not wait:
+/// With [`or_else`](Self::or_else), the select does not wait:
 ///
 /// ```
 /// use procession::Select;
@@ -138,7 +138,7 @@ const ROUNDS: u32 = 8;
 /// # Ok::<(), procession::Exit>(())
 /// ```
 ///
-/// A select without arms waits forever. So does a select that is polled again after completion.
+/// A select without arms waits forever, and so does a select that is polled again after completion.
 ///
 /// # Cancellation
 /// If the select is dropped before it completes, it has acted on no arm, with one exception: since
@@ -222,9 +222,9 @@ impl<'a, R> Select<'a, R> {
     /// Adds an arm that waits for a future: the mailbox
     /// ([`Context::recv`](crate::Context::recv)), a handle, a lock, or a timer.
     ///
-    /// The future is dropped if another arm acts. Futures of the runtime are then as if they had
+    /// If another arm acts, the future is dropped. Futures of the runtime are then as if they had
     /// not been polled. The exceptions are futures with other rules under *Cancellation*, and
-    /// futures that own what they work on:
+    /// futures that own their data:
     ///
     /// | future | what is lost |
     /// |---|---|

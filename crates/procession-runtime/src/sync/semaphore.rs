@@ -86,11 +86,11 @@ impl Drop for Acquire<'_> {
     }
 }
 
-/// A counting semaphore: a number of permits that callers take and give back.
+/// A counting semaphore: a number of permits that callers take and return. For example, it limits
+/// how many requests run concurrently.
 ///
 /// Waiters get their permits in the order in which they began to wait. A waiter that wants many
-/// permits makes the waiters behind it wait, even if there are enough permits for the waiters
-/// behind it.
+/// permits delays the waiters behind it, even if there are enough permits for them.
 ///
 /// Each method takes the number of permits. So `acquire()` and `acquire_many(n)` of tokio are
 /// `acquire(1)` and `acquire(n)` here, and the same holds for the owned permits.
@@ -111,7 +111,7 @@ pub struct Semaphore(BatchSemaphore);
 
 impl Semaphore {
     /// Creates a semaphore with the given number of permits, at most `usize::MAX / 8`. A larger
-    /// number counts as that.
+    /// number counts as that maximum.
     pub fn new(permits: usize) -> Self {
         Self(BatchSemaphore::new(permits.min(PERMITS_MAX)))
     }

@@ -26,8 +26,9 @@
 //!
 //! The value is behind a reader-writer lock of the standard library. A [`Ref`] blocks the thread of
 //! a sender that changes the value, and a sender that changes the value blocks readers. So keep
-//! each `Ref` short, and do not change the value while this thread holds one, which waits forever.
-//! A `Ref` cannot be held across an `.await` in a process that moves between threads.
+//! each `Ref` short, and do not change the value while this thread holds a `Ref`, because the
+//! change would wait forever. A `Ref` cannot be held across an `.await` in a process that moves
+//! between threads.
 //!
 //! Do not hold two `Ref`s of one watch at a time on one thread either, because readers wait behind
 //! a sender that waits. To compare two values, copy the first value. This is a deadlock:
@@ -117,7 +118,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     /// If there is no receiver, returns [`SendError`] with the new value, and keeps the present
-    /// one. Use [`send_replace`](Self::send_replace) to set the value in any case.
+    /// value. Use [`send_replace`](Self::send_replace) to set the value in any case.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         if self.receiver_count() == 0 {
             return Err(SendError(value));
@@ -135,7 +136,7 @@ impl<T> Sender<T> {
     /// Changes the value in place, even if there is no receiver, and wakes all waiting receivers.
     ///
     /// # Blocking
-    /// `modify` runs under the lock of the value. It must not use this watch.
+    /// `modify` runs under the lock of the value, so it must not use this watch.
     ///
     /// # Panics
     /// Panics if `modify` panics. The value is then as `modify` left it, and no receiver is
@@ -316,8 +317,8 @@ impl<T> Receiver<T> {
         ChangeWait { watched, seen, place, is_pending: false }
     }
 
-    /// Waits until `wanted` returns `true` for the value, and marks that value as seen. Looks at
-    /// the present value first.
+    /// Waits until `wanted` returns `true` for the value, and marks that value as seen. The present
+    /// value is checked first.
     ///
     /// ```
     /// use procession::sync::watch;

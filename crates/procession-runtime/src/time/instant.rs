@@ -53,8 +53,8 @@ impl Instant {
     }
 
     /// Returns the moment of std's clock that is the same, or `None` if std's type cannot represent
-    /// it, or the scheduler of this thread has no real clock. A test clock moves apart from std's,
-    /// so no moment of one is a moment of the other.
+    /// it, or the scheduler of this thread has no real clock. A test clock moves independently of
+    /// std's clock, so their moments cannot be compared.
     ///
     /// The two clocks are the same clock of the system. They are compared once in a program, so
     /// the result is off by the time between two readings, usually less than 1 us, and always by

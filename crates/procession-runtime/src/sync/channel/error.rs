@@ -31,7 +31,7 @@ pub enum SendTimeoutError<T> {
 pub enum TryRecvError {
     /// The channel is empty.
     Empty,
-    /// The channel is empty and closed, so no message will come.
+    /// The channel is empty and closed, so no more messages will arrive.
     Closed,
 }
 

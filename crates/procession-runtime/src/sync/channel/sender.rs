@@ -120,9 +120,9 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Waits for room for one message, and reserves it. The message is then sent with
-    /// [`Permit::send`], which cannot fail. So it need not exist, or be taken from elsewhere,
-    /// before there is room for it.
+    /// Waits for room for one message, and reserves it. Then send the message with
+    /// [`Permit::send`], which cannot fail. So you need not make the message, or take it from
+    /// elsewhere, before there is room for it.
     ///
     /// Other senders find the channel full while a permit is kept. In a rendezvous there is no room
     /// to reserve, so this waits until the channel is closed.
@@ -167,8 +167,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Reserves room like [`reserve`](Self::reserve). The permit has this sender, and returns it
-    /// when its message is sent, so it can be moved into another process.
+    /// Reserves room like [`reserve`](Self::reserve). The permit owns this sender, so it can be
+    /// moved into another process. It returns the sender when its message is sent.
     ///
     /// ```
     /// use procession::sync::channel;
