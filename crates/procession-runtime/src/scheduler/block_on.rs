@@ -51,9 +51,9 @@ fn is_here(shared: &Arc<Shared>) -> bool {
 
 /// Polls `future` until it is complete.
 ///
-/// In a coroutine, the coroutine is suspended meanwhile. Otherwise the thread waits, which in a
-/// process is a blocking section. If callers drive the scheduler, the thread works for it as soon
-/// as the callers' seat is free.
+/// A coroutine that calls this is suspended until the future completes. Otherwise the thread waits,
+/// which in a process is a blocking section. If callers drive the scheduler, the thread works for
+/// it as soon as the callers' seat is free.
 ///
 /// # Errors
 /// The future, if no thread would be left to run what the future waits for.
@@ -131,8 +131,8 @@ fn block_in_section(
     poll: &mut dyn FnMut(&mut TaskContext<'_>) -> bool,
 ) {
     let waker = Waker::from(Arc::clone(root));
-    // The future belongs to what runs here, perhaps a coroutine. The processes and timers that this
-    // thread runs meanwhile do not.
+    // The future belongs to the code that runs here, perhaps a coroutine. The processes and timers
+    // that this thread runs during the wait do not.
     let running = SavedStep::now();
     let _aside = SetAside::all();
     let mut poll = || {

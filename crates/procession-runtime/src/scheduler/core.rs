@@ -51,11 +51,11 @@ pub(crate) struct WorkerRings {
     /// The number of processes that were taken out of the continued ring.
     pub(crate) rounds_taken: Cell<u32>,
     /// Woken processes bound to this worker that it queued itself, each with its place in the chain
-    /// of wake-ups (`StepTurn::chain`). Those that other threads queue come through the worker's
-    /// seat.
+    /// of wake-ups (`StepTurn::chain`). Bound processes that other threads queue arrive through the
+    /// worker's seat.
     pub(crate) bound: RefCell<VecDeque<(Ready, u32)>>,
-    /// Continued processes bound to this worker, each with the value of `rounds_taken` at which its
-    /// turn comes.
+    /// Continued processes bound to this worker, each with the value of `rounds_taken` at which it
+    /// is its turn.
     pub(crate) bound_continued: RefCell<VecDeque<(Ready, u32)>>,
 }
 
@@ -155,7 +155,7 @@ impl FreeStacks {
         }
     }
 
-    /// Gives all of them up: workers in other seats may need them.
+    /// Drops all cached stacks, because workers in other seats may need them.
     pub(crate) fn give_up(&self) {
         drop(self.0.take());
     }

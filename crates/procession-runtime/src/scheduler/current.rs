@@ -41,7 +41,7 @@ pub(crate) enum Current {
     /// The thread is a worker.
     Seat(Rc<LocalWorker>),
     /// The thread is a worker, and the user has entered schedulers on it since it is one
-    /// (`entries`). This is a variant of its own so that other workers need not look for entries.
+    /// (`entries`). This is a separate variant, so that other workers need not look for entries.
     SeatWithEntries(Rc<LocalWorker>),
     /// The thread is in `block_on`, or works for the scheduler without being one of its workers.
     Outside {
@@ -66,7 +66,7 @@ impl Current {
 
 thread_local! {
     /// The scheduler of this thread. It has no destructor, so that it can be used while the other
-    /// locals of the thread are destroyed: one of them may own a scheduler, or block on a future.
+    /// locals of the thread are destroyed: such a local may own a scheduler, or block on a future.
     /// `Entered` empties it before the thread ends.
     static CURRENT: RefCell<ManuallyDrop<Option<Current>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
@@ -237,7 +237,7 @@ fn put(here: Option<Current>) -> Option<Current> {
 /// permit.
 ///
 /// A coroutine is not suspended in a section. Otherwise the worker would run other processes
-/// without a permit, and the section would end in the middle of them.
+/// without a permit, and the section would end while they run.
 #[must_use]
 pub(crate) struct Section(
     Option<Rc<LocalWorker>>,
@@ -386,7 +386,7 @@ pub(crate) fn count(shared: &Shared, which: impl Fn(&Stats) -> &Count, more: u64
 }
 
 /// Wakes the process in `slot` without a read-modify-write, if its step runs on this thread: the
-/// process goes on after the step. Returns `false` otherwise.
+/// process then continues after the step. Returns `false` otherwise.
 #[inline]
 pub(crate) fn yield_if_current(slot: &Slot) -> bool {
     with_local(|local| {
@@ -395,9 +395,9 @@ pub(crate) fn yield_if_current(slot: &Slot) -> bool {
     })
 }
 
-/// Keeps a free slot for this worker's next spawn. If the worker has enough of them, half go back
-/// to the table. Returns `false` if this thread is not a worker of the slot's scheduler, or its
-/// free slots are in use.
+/// Keeps a free slot for this worker's next spawn. If the worker has enough free slots, half are
+/// returned to the table. Returns `false` if this thread is not a worker of the slot's scheduler,
+/// or its free slots are in use.
 pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
     with_local(|local| {
         // SAFETY: [type-stable]
@@ -471,7 +471,7 @@ fn with_current(with: impl FnOnce(&Slot)) {
 pub(crate) fn note_waiting(waiting: Waiting) {
     with_current(|slot| {
         if slot.waiting.get() == Waiting::default() {
-            // That of an earlier step.
+            // The place belongs to an earlier step.
             slot.waited_at.forget();
         }
         slot.waiting.note(waiting);
@@ -496,8 +496,8 @@ pub(crate) fn note_waiting_for(waiting: Waiting, target: WaitTarget) {
     });
 }
 
-/// Returns a process as one that the running process waits for: unknown, if it belongs to another
-/// scheduler.
+/// Returns a process as the process that the running process waits for. It is unknown if it belongs
+/// to another scheduler.
 pub(crate) fn target_of(slot: &Slot) -> WaitTarget {
     let is_near = scheduler_of_process() == Some(slot.shared().id());
     if is_near { known(slot) } else { WaitTarget::UNKNOWN }
@@ -612,9 +612,9 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // are prefetched.
         //
         // A process that is woken by another process runs next and is most often in a cache.
-        // Rejected: to prefetch these, too (`step` and `skynet` took 4 % more), and to prefetch
-        // only those that are displaced from the LIFO slot (`population_1k` took 3.4 times as long,
-        // since half of them run on the other processor).
+        // Rejected: to prefetch these processes as well (`step` and `skynet` took 4 % more), and to
+        // prefetch only processes that are displaced from the LIFO slot (`population_1k` took 3.4
+        // times as long, because half of these processes run on the other processor).
         (None, Some(local)) => {
             local.log.ready(WordKind::Rouse, slot);
             ready.prefetch();

@@ -21,8 +21,8 @@ impl Drop for Owner {
         shared.parts.last_handle_dropped();
         shared.terminate_all(None);
         if shared.callers.drive && !shared.lifetime.has_ended() {
-            // There may be no thread to end the processes. If one of them drops the handle and the
-            // callers' seat is taken, the thread that sits there ends them.
+            // There may be no thread to end the processes. If a process drops the handle and the
+            // callers' seat is taken, the thread that sits there ends the processes.
             block_on::drain(shared);
         }
         if let Some(companion) = &shared.parts.companion {
@@ -102,7 +102,7 @@ impl Scheduler {
     ///
     /// On a plain thread, it then waits for [writes](crate::fs#at-the-end) that the scheduler
     /// accepted during the call, for at most 10 s of the scheduler's clock. These may be writes of
-    /// any process, because the call does not know which of them its caller relies on.
+    /// any process, because the call does not know on which writes its caller relies.
     ///
     /// # Blocking
     /// The thread is parked while the future waits. In a process this is a blocking section (see
@@ -115,13 +115,13 @@ impl Scheduler {
         block_on::block_on(self.shared(), future)
     }
 
-    /// Runs `future` on this thread like [`block_on`](Self::block_on), unless too many processes
-    /// are blocked already.
+    /// Runs `future` on this thread like [`block_on`](Self::block_on), unless no thread would be
+    /// left to run other processes.
     ///
     /// # Errors
     /// [`BlockOnError`], which holds the future, if the caller is a process and no thread would be
     /// left to run what the future waits for. The future has not been polled. This is the case if
-    /// all threads that the process's scheduler may have, or that the system gives it, are in
+    /// all threads that the process's scheduler may have, or that the system allows it, are in
     /// blocking sections, and
     /// - `self` is that scheduler, or
     /// - `self` is another scheduler without a thread left: all of its threads wait, in `block_on`,
@@ -131,13 +131,13 @@ impl Scheduler {
         block_on::try_block_on(self.shared(), future)
     }
 
-    /// Returns how many workers may run at once.
+    /// Returns how many workers may run concurrently.
     pub fn worker_threads(&self) -> usize {
         self.shared().width()
     }
 
-    /// Changes how many workers may run at once. If there are more, the excess workers stop after
-    /// their current steps, and the others take over their queues.
+    /// Changes how many workers may run concurrently. If more workers run, the excess workers stop
+    /// after their current steps, and the remaining workers take over their queues.
     ///
     /// Processes can be bound to any worker that the scheduler was built with, even if its width is
     /// now smaller. These workers then take turns.
@@ -158,25 +158,25 @@ impl Scheduler {
     /// every process that was ever spawned has ended. The scheduler stays open, and the next
     /// process may be spawned right after that moment.
     ///
-    /// Every process counts, including one that waits forever. For example, the mailbox of a thread
+    /// Every process counts, even if it waits forever. For example, the mailbox of a thread
     /// ([`attach`](Self::attach)) is a process until it is dropped, and a supervisor is a process
-    /// until it is stopped. The runtime keeps no processes of its own here, with one exception: the
+    /// until it is stopped. The runtime itself keeps no processes here, with one exception: the
     /// idle workers of a [pool of coroutines](crate::pool::CoPool) are processes, which end after
     /// their [`keep_alive`](crate::pool::Builder::keep_alive). The [door](crate#features) has its
     /// own scheduler, and idle workers of other pools are no processes.
     ///
     /// It does not wait for a [`block_on`](Self::block_on) future, a timer, or a job of a pool of
-    /// threads, because none of them is a process.
+    /// threads, because they are no processes.
     ///
     /// To limit the time, use [`timeout`](crate::timeout). To end the processes as well, use
     /// [`shutdown`](Self::shutdown).
     ///
     /// # Errors
     /// [`InsideError`](crate::scheduler::InsideError), without a wait, if the caller is a process
-    /// of this scheduler, or a [job that works for one](crate::current_pid()), because it would
-    /// wait for itself. Not found is a process that waits here through others, for example one that
-    /// joins a process of another scheduler which waits here, or one that calls this in a future of
-    /// its own `block_on`.
+    /// of this scheduler, or a [job that works for such a process](crate::current_pid()), because
+    /// it would wait for itself. Indirect waits are not found. For example, a process joins a
+    /// process of another scheduler which waits here, or a process calls this in a future of a
+    /// separate `block_on`.
     ///
     /// # Cancellation
     /// If the future is dropped, the wait ends without an effect.

@@ -23,8 +23,8 @@ pub(crate) enum Parked {
 /// second.
 const LONG_REST: u64 = 10_000_000;
 
-/// The number of times that a worker finds something after a long rest without waking the next one
-/// at once. A question to another node and its answer are two.
+/// The number of times that a worker finds something after a long rest without immediately waking
+/// the next worker. A question to another node and its answer are two finds.
 const FINDS_AFTER_REST: u32 = 4;
 
 /// The number of looks that a worker which has run a process bound to it takes for another before
@@ -112,8 +112,8 @@ impl LocalWorker {
             if due {
                 shared.world.point();
             }
-            // A timer is due, but this worker has no permit. The workers that are awake come to it,
-            // and when one of them parks it becomes the driver, since this one does not.
+            // A timer is due, but this worker has no permit. The workers that are awake will fire
+            // it, and when one parks, it becomes the driver, because this worker does not.
             if due && shared.clock.driver.resign(self.seat) {
                 continue;
             }
@@ -151,7 +151,7 @@ impl LocalWorker {
                     shared.clock.driver.leave(self.seat);
                     return Parked::Retired;
                 }
-                // It is the last thread beside those that block.
+                // It is the last thread that does not block.
                 retire_at = stay.retire_at(shared, self.seat).max(now.saturating_add(RETIRE_AGAIN));
             }
             if now >= look_again {
@@ -177,7 +177,7 @@ impl LocalWorker {
         Parked::Woken
     }
 
-    /// Runs the tasks of a paused runtime beside the scheduler, which has no thread of its own.
+    /// Runs the tasks of the paused runtime of the scheduler, because that runtime has no threads.
     /// Returns `true` if there may be something to run afterwards.
     pub(crate) fn drive_companion(&self, stay: &Stay<'_>) -> bool {
         let shared = &*self.shared;
@@ -279,9 +279,9 @@ impl LocalWorker {
         searches
     }
 
-    /// Polls, and delivers what there was. If this worker has a permit, it is no longer parked
-    /// then, and this returns `true`. In any case it gives up the driver role, so that a worker
-    /// that is woken can take it.
+    /// Polls, and delivers the events. If this worker has a permit, this ends its parking and
+    /// returns `true`. In any case the worker leaves the driver role, so that a woken worker can
+    /// take it.
     fn poll_while_parked(&self, poll: impl FnOnce(&mut Batch)) -> bool {
         let mut batch = self.batch.take();
         poll(&mut batch);
@@ -299,7 +299,7 @@ impl LocalWorker {
             // which look into the global queue.
             self.queues.close_woken();
         }
-        // If it searches, it runs one of them itself.
+        // If it searches, it runs one delivered process itself.
         self.deliver(batch, usize::from(searches));
         if !searches {
             self.queues.announce_all();

@@ -176,7 +176,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
         // SAFETY: [running] the handle is gone, so the body is the caller's until the end.
         drop_guarded(unsafe { slot.with_body(Option::take) });
         if slot.seal() {
-            // SAFETY: just sealed, and nothing is left of it.
+            // SAFETY: just sealed, and nothing of the process is left.
             unsafe { crate::process::life::free_sealed(ready) };
             counter.add(|stats| &stats.ended, 1);
             return;

@@ -1,4 +1,4 @@
-//! The run queues of a worker, and who is woken for what is queued in them.
+//! The run queues of a worker, and the wake-ups of other workers for queued processes.
 //!
 //! `worker.rs` describes the classes of processes, and the order in which a worker looks for them.
 //! Here are the queues themselves, and what others must be told of: `order.rs` takes processes out,
@@ -32,14 +32,14 @@ pub(crate) struct RunQueues {
     bound_turns: BoundTurns,
     /// Set if a ring has received something for which no worker was woken.
     unannounced: Cell<bool>,
-    /// The time of this worker's last comparison of its rings with those of others.
+    /// The time at which this worker has last compared its rings with the rings of other workers.
     balanced_at: Cell<u64>,
 }
 
 /// The way in which the process that runs, or runs next, was found.
 pub(crate) struct StepTurn {
     /// The length of the chain of wake-ups that led to the step: 0 unless a step of this worker
-    /// woke the process and it ran next, otherwise one more than that of the waking step.
+    /// woke the process and it ran next, otherwise one more than the length of the waking step.
     pub(crate) chain: Cell<u32>,
     /// Set if the process came from the LIFO slot and continues with the budget of its waker.
     pub(crate) inherits: Cell<bool>,
@@ -130,8 +130,9 @@ impl RunQueues {
         self.unannounced.set(true);
     }
 
-    /// Queues processes that the running step has woken and that are bound to no worker. Their
-    /// order is that of [`set_next`](Self::set_next) for each of them, but a worker is woken once.
+    /// Queues processes that the running step has woken and that are bound to no worker. They have
+    /// the same order as if [`set_next`](Self::set_next) were called for each process, but a worker
+    /// is woken once.
     pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
         let is_revoked = self.shared.idle.is_revoked(self.seat);
         if !is_revoked
@@ -192,10 +193,10 @@ impl RunQueues {
         self.unannounced.set(false);
     }
 
-    /// Returns `true` if a new coroutine should rather begin elsewhere: this worker has coroutines
-    /// to continue, which cannot leave it. If it began new ones before those, newest first, and a
-    /// thief had the oldest, then a program that splits its work by spawning coroutines would give
-    /// nearly all of it to one of the two.
+    /// Returns `true` if a new coroutine should rather begin elsewhere, because this worker has
+    /// coroutines to continue, which cannot leave it. Suppose it began new coroutines first, newest
+    /// first, and a thief had the oldest. Then a program that splits its work by spawning
+    /// coroutines would leave nearly all the work to one of the two workers.
     pub(crate) fn puts_coroutines_off(&self) -> bool {
         self.shared.seats.first() > 1
             && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())

@@ -94,7 +94,7 @@ impl Seat {
 pub(crate) struct SeatTable {
     /// The first seats, as many as the scheduler was built wide. Processes may be bound to these.
     first: Box<[Seat]>,
-    /// The extra seats, for threads that take over from blocked ones. Made when first used.
+    /// The extra seats, for threads that take over from blocked threads. Made when first used.
     extra: Box<[OnceLock<Box<Seat>>]>,
     /// The maximum number of pending timers of each seat.
     timers_max: u32,

@@ -10,7 +10,8 @@ use crate::scheduler::poller::Batch;
 use crate::time::action::Action;
 
 /// The maximum number of services in a row that do not read the clock, if seats without permits may
-/// depend on it. Each comes at most 250 us after the one before it, as far as the worker knows.
+/// depend on it. Each service follows the previous service after at most 250 us, as far as the
+/// worker knows.
 const TIMELESS: u32 = 4;
 
 /// The time in nanoseconds for which a service with slow steps continues while timers or
@@ -55,7 +56,7 @@ impl LocalWorker {
         if let Some(now) = now {
             self.log.clock(now);
         }
-        // Processes in these queues are older than those that come now.
+        // Processes in these queues are older than processes that are queued now.
         self.queues.serve_global(look.dispatches as usize);
         self.queues.serve_overflow(look.dispatches as usize);
         let (mut has_more, until) = (true, now.map_or(0, |now| now.saturating_add(SERVE_FOR)));
@@ -65,7 +66,7 @@ impl LocalWorker {
                 has_more |= self.fire_due_of_others();
             }
             has_more |= self.poll();
-            // Only while steps are slow: otherwise the next service comes soon enough.
+            // Only while steps are slow, because otherwise the next service follows soon enough.
             has_more &= self.queues.rings.pace.is_slow() && self.shared.world.now() < until;
         }
         self.queues.settle_turns(now);
@@ -90,27 +91,27 @@ impl LocalWorker {
         found
     }
 
-    /// Queues these processes where others can take them. Each, except for `own` of them, is worth
-    /// waking a worker.
+    /// Queues these processes where other workers can take them. A worker is worth waking for each
+    /// process, except for `own` processes.
     pub(crate) fn deliver(&self, batch: &mut Batch, own: usize) {
         self.log.plain(WordKind::Descriptors, batch.events.len() as u32);
         let woken = self.shared.deliver(batch);
-        // This worker has announced some of them already, and threads that are no workers wake
+        // This worker has announced some processes already, and threads that are no workers wake
         // themselves. At worst a few workers look and find nothing.
         self.shared.announce_many(woken.saturating_sub(own));
     }
 
-    /// Fires timers that are due here and among those of threads that are no workers. Returns
-    /// `true` if any were due.
+    /// Fires due timers of this worker and of threads that are no workers. Returns `true` if any
+    /// were due.
     pub(crate) fn fire_due(&self) -> bool {
         let shared = &*self.shared;
         let own = self.fire(&shared.seat(self.seat).timers);
         self.fire(&shared.clock.outside) || own
     }
 
-    /// Fires due timers of other workers. If steps are slow here, fires those of all workers, since
-    /// their steps will be slow, too. Otherwise fires those of workers without a permit, and timers
-    /// that have been due for longer than the interval between two services.
+    /// Fires due timers of other workers. If steps are slow here, fires the timers of all workers,
+    /// because their steps are probably slow as well. Otherwise fires the timers of workers without
+    /// a permit, and timers that have been due for longer than the interval between two services.
     fn fire_due_of_others(&self) -> bool {
         let shared = &*self.shared;
         let now = shared.world.now();

@@ -66,7 +66,7 @@ struct Timekeeper(Arc<Alarm>);
 
 impl Timekeeper {
     /// # Errors
-    /// Returns the error of a system that gives no thread.
+    /// Returns the system's error if it refuses the thread.
     fn start(shared: &Arc<Shared>, settled: &SettledWrites, deadline: u64) -> io::Result<Self> {
         let alarm = Arc::new(Alarm::new(false));
         alarm.set(deadline);
@@ -88,8 +88,8 @@ impl Drop for Timekeeper {
 }
 
 /// The time of a `block_on`. When it is dropped, it waits for writes that the scheduler accepted
-/// meanwhile, and for reports. So what follows the `block_on` finds the data in its file, and a
-/// program that ends with a panic says why.
+/// during the call, and for reports. So the code after the `block_on` finds the data in its file,
+/// and a program that ends with a panic says why.
 ///
 /// It does nothing on a thread that belongs to a scheduler, which does not end the program.
 pub(crate) struct SettledOutput<'a> {
@@ -124,7 +124,7 @@ impl SettledOutput<'_> {
         if current::here().is_some() {
             return;
         }
-        // A panic goes on without a wait: if it ends the program, the program's end waits.
+        // A panic continues without a wait. If it ends the program, the program's end waits.
         if !thread::panicking() && self.has_accepted() {
             let mut settled = SettledWrites::of(self.shared.id(), self.before);
             // Nothing to wait for is no reason to drive the scheduler.

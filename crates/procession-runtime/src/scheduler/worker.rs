@@ -5,8 +5,8 @@
 //! A ready process belongs to one of two classes. It is *woken* if a timer, a descriptor, a message
 //! or a thread that is no worker made it ready. It is *continued* if it was ready all the time: it
 //! yielded, spent its budget, or was stolen. Woken processes wait in the *woken ring* of the
-//! worker, continued ones in its *continued ring*, both first in, first out. New processes go to
-//! the newest end of the deque.
+//! worker, continued processes in its *continued ring*, both first in, first out. New processes go
+//! to the newest end of the deque.
 //!
 //! For each dispatch a worker looks, in this order, at
 //! 1. its LIFO slot (`next`), at most three times in a row while other local work waits, once in a
@@ -30,41 +30,41 @@
 //!
 //! A worker that finds nothing parks (`scheduler/idle.rs`). If it has run a process that is bound
 //! to it, it first looks for some microseconds for another, or for the same again: two coroutines
-//! of different workers that answer each other need 0.5 us for each message this way, and 25 us
+//! of different workers that exchange messages need 0.5 us for each message this way, and 25 us
 //! otherwise (`co_apart`).
 //!
-//! A *service* refills both rings, fires due timers and polls descriptors. It comes after 61
+//! A *service* refills both rings, fires due timers and polls descriptors. It happens after 61
 //! dispatches at the latest, and at the first step boundary that is more than 1 ms after the last
 //! service.
 //! - The woken ring gets as many processes of the global queue as will have turns before the next
-//!   service, if that takes as long as the last: one for every two dispatches, less those in the
-//!   ring, and at least one for every four.
+//!   service, if that takes as long as the last: one for every two dispatches, less the processes
+//!   in the ring, and at least one for every four.
 //! - If the continued ring itself has overflowed, it gets one process of the overflow queue for
 //!   every dispatch. Otherwise only deques have overflowed: it gets one process, and 17 in every
 //!   fourth service, or in every service if steps are slow.
-//! - A service that knows the time also fires the timers of seats without a permit, and those that
-//!   their own workers have not fired for 750 us. If its steps are slow (61 of them take more than
-//!   750 us), a worker fires the due timers of all others, and goes on until nothing is left or 100
-//!   us have passed. While some seat has no permit, one of four services reads the clock for this,
+//! - A service that knows the time also fires the timers of seats without a permit, and timers that
+//!   their own workers have not fired for 750 us. If its steps are slow (61 steps take more than
+//!   750 us), a worker fires the due timers of all other workers, until nothing is left or 100 us
+//!   have passed. While some seat has no permit, one of four services reads the clock for this,
 //!   even if steps are short.
 //!
 //! A process that has used up its turns in the LIFO slot, and is woken by such a turn again, goes
-//! to the tail of the continued ring: two processes that wake each other have four turns in a
-//! round. A process that another displaces from the slot goes to the tail of the woken ring. No
-//! process that ran returns to the deque.
+//! to the tail of the continued ring: for example, two processes that wake one another have four
+//! turns in a round. A process that another displaces from the slot goes to the tail of the woken
+//! ring. No process that ran returns to the deque.
 //!
 //! # Balance
 //!
 //! Idle workers steal. A busy worker also steals, once in a millisecond at most, if it has at least
 //! two ready processes fewer than another worker, the one in the other's step included. It takes
 //! half of the difference, at most 16, from the other's continued ring. So n equal processes on w
-//! workers get equal shares if n is a multiple of w. Otherwise those of one worker get up to
-//! `ceil(n / w) / floor(n / w)` times what those of another get.
+//! workers get equal shares if n is a multiple of w. Otherwise the processes of one worker get up
+//! to `ceil(n / w) / floor(n / w)` times as much as the processes of another.
 //!
 //! The queues of a seat without a permit may hold processes. There are several ways to get there: a
 //! step lasts long and the watchdog took the permit; the thread is in a blocking section, or found
 //! no permit after one and parked, or was woken and is late; or there is no thread, because it has
-//! retired or was that of a caller of `block_on`. The workers that have permits take over all of
+//! retired or was the thread of a caller of `block_on`. The workers that have permits take over all
 //! these processes, at the first service that is a millisecond after the last time and knows the
 //! time.
 //!
@@ -73,23 +73,24 @@
 //! Assume that steps last t, that w workers have permits, and that nothing else runs on their
 //! processors.
 //! - A woken process waits for at most 2 t + 1 ms, plus 2 t for each woken process before it on the
-//!   worker that runs it; those of the global queue are spread over all w workers. Each worker
-//!   looks at its own timers, those of threads that are no workers, those of seats without a
-//!   permit, descriptors, and the global queue. Other workers notice the timers of a worker that is
-//!   in a step 750 us later, or immediately if their own steps are slow, too.
+//!   worker that runs it. Processes of the global queue are spread over all w workers. Each worker
+//!   looks at its own timers, the timers of threads that are no workers, the timers of seats
+//!   without a permit, descriptors, and the global queue. Other workers notice the timers of a
+//!   worker that is in a step 750 us later, or immediately if their own steps are slow as well.
 //! - Woken processes have every other turn from then on. A turn that wakes another process may be
 //!   followed by one from the LIFO slot, or by three while steps are short. If each turn does so,
 //!   later processes wait for two or four times as long.
-//! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. Woken
-//!   processes that are always there take every other turn, which doubles the wait. If new
-//!   processes never cease either, the wait is four times as long, since these have every other
-//!   turn of those that are left.
-//! - In dispatches, not counting those from the LIFO slot: a service comes after at most 61. Then a
-//!   process with k others before it in its ring runs within 2 (k + 1) dispatches of this worker if
-//!   it is woken, and within 4 (k + 1) if it continues. The oldest process of the deque runs within
-//!   4 dispatches after a service, so with k older ones within 61 (k + 1) + 4.
-//! - A process in the global queue, with k before it, comes into a ring within 4 (k + 1) dispatches
-//!   of the w workers together and one service, if there is room. There is no room while 256 woken
+//! - A continued process waits for at most k t / w + 2 t + 1 ms, if k others continue. If woken
+//!   processes are always there, they take every other turn, which doubles the wait. If new
+//!   processes never cease either, the wait is four times as long, because new processes take every
+//!   other turn that is left.
+//! - In dispatches, not counting dispatches from the LIFO slot: a service happens after at most 61.
+//!   Then a process with k others before it in its ring runs within 2 (k + 1) dispatches of this
+//!   worker if it is woken, and within 4 (k + 1) if it continues. The oldest process of the deque
+//!   runs within 4 dispatches after a service, so a process with k older processes runs within 61
+//!   (k + 1) + 4.
+//! - A process in the global queue, with k before it, enters a ring within 4 (k + 1) dispatches of
+//!   the w workers together and one service, if there is room. There is no room while 256 woken
 //!   processes are in the ring before it.
 //! - The rings hold 1024 (continued) and 256 (woken) processes, the deque 256. Processes for which
 //!   a ring has no room keep their place in the order. The oldest half of a full deque continues:
@@ -106,8 +107,8 @@
 //! worker that is about to park and sees the slot full looks again after 100 us, then at growing
 //! intervals up to 10 ms. A worker that had parked before the slot was filled does not look, since
 //! setting the slot wakes no worker. Then the watchdog (`watchdog.rs`) wakes one, after 7.5 ms at
-//! most. It also replaces workers whose steps last for more than 10 ms, if no other worker can do
-//! so.
+//! most. It also replaces workers with steps that last for more than 10 ms, if no other worker can
+//! do so.
 //!
 //! # Rejected
 //! - Dispatch counts alone: with two steps of 9 ms on two workers, a tick of 1 ms came 534 ms late
@@ -119,11 +120,11 @@
 //!   a bound of 61).
 //! - A continued ring of 256, which 1000 yielding processes overflow: each of their turns would
 //!   take the lock of the overflow queue.
-//! - One queue behind all rings and deques: a message from outside waited for 8306 dispatches
-//!   beside 1100 processes that yield.
-//! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU beside
-//!   a worker that handles all work alone (`timers_fire`: 10 % more CPU time in all), and with naps
-//!   they gain nothing.
+//! - One queue behind all rings and deques: a message from outside waited for 8306 dispatches among
+//!   1100 processes that yield.
+//! - Twelve more rounds of a search, in which the thread yields: they took up to a whole CPU next
+//!   to a worker that handles all work alone (`timers_fire`: 10 % more CPU time in all), and with
+//!   naps they gain nothing.
 //! - To wake the next worker whenever the last searcher finds work: a process that waits for a
 //!   descriptor and then answers had a second worker woken each time (round trips between two
 //!   nodes, four wake-ups each: 37 us, and 17 without them).
@@ -212,8 +213,8 @@ impl LocalWorker {
             match self.queues.pop_bound() {
                 Some(ready) if ready.slot().bound.has_begun_on(self.seat) => return Some(ready),
                 Some(ready) => passed_over.push(ready),
-                // All of them are ready. If one is not queued, another thread has just woken it,
-                // and is about to queue it.
+                // All these coroutines are ready. If a coroutine is not queued, another thread has
+                // just woken it, and is about to queue it.
                 None => yield_thread(),
             }
         }
@@ -240,7 +241,7 @@ impl LocalWorker {
         regained
     }
 
-    /// Gives the worker's permit to another, because the thread is about to block.
+    /// Hands the worker's permit to another worker, because the thread is about to block.
     pub(crate) fn enter_section(&self) {
         if self.sections.replace(self.sections.get() + 1) > 0 {
             return;
@@ -291,8 +292,8 @@ impl LocalWorker {
         }
     }
 
-    /// Wakes the next worker for a timer of this one, if it has woken none when it left the search
-    /// and the time comes soon: its step may last longer.
+    /// Wakes the next worker for a timer of this worker, if this worker has woken none when it left
+    /// the search and the timer is due soon, because the step may last longer.
     pub(crate) fn wake_next_for(&self, deadline: u64) {
         if self.search.owes_next.get() && is_soon(&self.shared, deadline) {
             self.search.owes_next.set(false);

@@ -109,8 +109,8 @@ impl RunQueues {
         Some(ready)
     }
 
-    /// Takes the oldest continued process, or a bound one if all processes that were ahead of it
-    /// have had their turns.
+    /// Takes the oldest continued process, or a bound process if all processes that were ahead of
+    /// the bound process have had their turns.
     #[inline(never)]
     fn pop_continued_or_bound(&self) -> Option<Ready> {
         let rings = &self.rings;

@@ -1,5 +1,5 @@
-//! The processes that a service brings into the queues of a worker: those of the shared queues, and
-//! those of other workers.
+//! The processes that a service brings into the queues of a worker, from the shared queues and from
+//! other workers.
 
 use procession_protocols::scheduler::pace::SERVE_EVERY;
 use procession_protocols::scheduler::seat_id::SeatId;
@@ -11,8 +11,9 @@ use crate::scheduler::lane::Lane;
 use crate::scheduler::run_queues::RunQueues;
 
 /// One in `SHARE_EVERY` services with short steps takes a share of what has overflowed deques. The
-/// others take one process. Such processes are the roots of whole trees of processes, each of which
-/// makes a deque overflow again. With a share at every service, `skynet` takes a third longer.
+/// other services take one process. Such processes are the roots of whole trees of processes, each
+/// of which makes a deque overflow again. With a share at every service, `skynet` takes a third
+/// longer.
 const SHARE_EVERY: u32 = 4;
 
 /// The number of processes in such a share.
@@ -29,8 +30,8 @@ const BALANCE_MAX: usize = 16;
 const BALANCE_WITH: usize = 4;
 
 impl RunQueues {
-    /// Compares the rings with those of other workers, if it is time to, and decides which turns
-    /// are owed until the next service. `now` is the time, if the service knows it.
+    /// Compares the rings with the rings of other workers, if it is time to, and decides which
+    /// turns are owed until the next service. `now` is the time, if the service knows it.
     pub(crate) fn settle_turns(&self, now: Option<u64>) {
         let rings = &self.rings;
         let compares =
@@ -42,7 +43,7 @@ impl RunQueues {
         }
         let bound = rings.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
         let continued = rings.continued.len() + rings.bound_continued.borrow().len();
-        // While steps are slow, the whole deque is owed a turn; otherwise one process of it.
+        // While steps are slow, the whole deque is owed a turn; otherwise one process of the deque.
         let spawned = rings.deque.len().min(if rings.pace.is_slow() { usize::MAX } else { 1 });
         let woken = rings.woken.len() + bound;
         if spawned == 0 && (woken == 0 || continued == 0) {
@@ -57,8 +58,8 @@ impl RunQueues {
     }
 
     /// Refills the woken ring from the global queue, for as many dispatches as there were since the
-    /// last service. Woken processes have half of these turns. Half of those belong to the global
-    /// queue, however many processes are woken here.
+    /// last service. Woken processes have half of these turns. Half of the woken turns belong to
+    /// the global queue, however many processes are woken here.
     pub(crate) fn serve_global(&self, dispatches: usize) {
         let shared = &*self.shared;
         if shared.queues.global.is_empty() {
@@ -72,8 +73,9 @@ impl RunQueues {
     }
 
     /// Refills the continued ring from the overflow queue. If the ring has overflowed, by as many
-    /// processes as have continued since the last service, since all of them are in the queue now.
-    /// Otherwise the queue holds what has overflowed deques, and gets a share now and then.
+    /// processes as have continued since the last service, because all these processes are in the
+    /// queue now. Otherwise the queue holds what has overflowed deques, and gets a share now and
+    /// then.
     pub(crate) fn serve_overflow(&self, dispatches: usize) {
         let (rings, shared) = (&self.rings, &*self.shared);
         if shared.queues.overflow.is_empty() {
@@ -162,7 +164,8 @@ impl RunQueues {
 }
 
 /// Returns the number of processes that a worker between two steps with `own` ready processes takes
-/// over from a worker with `queued` ones and perhaps another in its step: half of the difference.
+/// over from a worker with `queued` ready processes, and perhaps another process in its step: half
+/// of the difference.
 fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
     ((queued + usize::from(in_step)).saturating_sub(own) / 2).min(BALANCE_MAX)
 }
@@ -171,9 +174,9 @@ fn surplus(own: usize, queued: usize, in_step: bool) -> usize {
 mod tests {
     use super::{BALANCE_MAX, surplus};
 
-    /// Simulates two workers with this many processes, all of which they run in turn. Each compares
-    /// at a boundary of its own, while the other is in a step. Returns the final number at each,
-    /// and the number of moves.
+    /// Simulates two workers with this many processes, all of which they run in turn. Each worker
+    /// compares at its own step boundaries, while the other is in a step. Returns the final number
+    /// at each, and the number of moves.
     fn balanced(mut processes: [usize; 2]) -> ([usize; 2], usize) {
         let mut moved = 0;
         for round in 0..200 {
