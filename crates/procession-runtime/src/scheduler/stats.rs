@@ -45,6 +45,8 @@ pub(crate) struct Stats {
     pub(crate) killed: Count,
     /// Processes that were shut down.
     pub(crate) stopped: Count,
+    /// Processes that lost their connections.
+    pub(crate) disconnected: Count,
     /// Processes that ended with any other exit that is not normal.
     pub(crate) failed: Count,
     pub(crate) sent: Count,
@@ -64,10 +66,11 @@ impl Stats {
     /// counters may call this.
     pub(crate) fn count_exit(&self, exit: &Exit) {
         match exit {
-            Exit::Normal | Exit::Disconnected(_) => {}
+            Exit::Normal => {}
             Exit::Shutdown => self.stopped.add(1),
             Exit::Panicked(_) => self.panics.add(1),
             Exit::Killed => self.killed.add(1),
+            Exit::Disconnected(_) => self.disconnected.add(1),
             _ => self.failed.add(1),
         }
     }

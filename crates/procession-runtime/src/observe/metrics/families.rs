@@ -73,13 +73,14 @@ pub(crate) const FAMILIES: &[Family] = families! {
     };
     "procession_processes_ended" Counter "Processes ended, by their exits." |r, s| {
         let ends = &r.ends;
-        let others = ends.shutdown + ends.panicked + ends.killed + ends.failed;
-        let normal = r.snapshot.ended.saturating_sub(others);
+        let others = [ends.shutdown, ends.panicked, ends.killed, ends.disconnected, ends.failed];
+        let normal = r.snapshot.ended.saturating_sub(others.iter().sum());
         s.by("reason", &[
             ("normal", r.floors.raise("normal", normal)),
             ("shutdown", r.floors.raise("shutdown", ends.shutdown)),
             ("panicked", r.floors.raise("panicked", ends.panicked)),
             ("killed", r.floors.raise("killed", ends.killed)),
+            ("disconnected", r.floors.raise("disconnected", ends.disconnected)),
             ("failed", r.floors.raise("failed", ends.failed)),
         ]);
     };

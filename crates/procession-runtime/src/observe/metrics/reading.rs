@@ -123,6 +123,7 @@ pub(super) struct EndTotals {
     pub(super) shutdown: u64,
     pub(super) panicked: u64,
     pub(super) killed: u64,
+    pub(super) disconnected: u64,
     pub(super) failed: u64,
 }
 
@@ -179,6 +180,7 @@ impl MetricsReader {
             shutdown: shared.totals(|stats| &stats.stopped),
             panicked: shared.totals(|stats| &stats.panics),
             killed: shared.totals(|stats| &stats.killed),
+            disconnected: shared.totals(|stats| &stats.disconnected),
             failed: shared.totals(|stats| &stats.failed),
         };
         let now = shared.world.now();
