@@ -1,12 +1,16 @@
 //! Clients that go away, that have closed their half, and that have not read the answer yet.
 #![expect(clippy::disallowed_methods, reason = "clients are threads of the test")]
 
+use std::future::poll_fn;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream as StdStream};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::Pin;
 use std::time::Duration;
 
+use hyper::body::Body;
 use procession::http::{RequestBody, Server};
-use procession::net::{TcpListener, TcpStream};
+use procession::net::{TcpListener, TcpStream, UnixStream};
 use procession::time::Instant;
 use procession::{JoinHandle, Scheduler, sleep};
 use rustls::{ClientConnection, StreamOwned};
@@ -273,6 +277,49 @@ fn a_half_closed_client_has_a_limit() {
         assert!(length > 1 << 20, "{length} bytes");
         assert!(served.await.expect("it does not panic"));
     });
+}
+
+/// Goal: a half-closed client is answered as long as the service goes on with its body, however
+/// slowly. Method: the client has sent everything before the server looks, so that no process waits
+/// for the socket and the test clock moves. Behind so many bytes, only the system knows of the end.
+#[test]
+fn a_half_closed_client_is_answered_while_its_body_is_read_slowly() {
+    /// More than the server reads ahead, and less than the socket holds.
+    const BODY: usize = 96 * 1024;
+    let reads_slowly = service(|request: hyper::Request<RequestBody>| async move {
+        let pause = if request.uri().path() == "/stops" { SECOND * 20 } else { SECOND * 4 };
+        let (mut body, mut length) = (request.into_body(), 0);
+        loop {
+            sleep(pause).await;
+            let Some(frame) = poll_fn(|task| Pin::new(&mut body).poll_frame(task)).await else {
+                return format!("{length} bytes.");
+            };
+            length += frame.expect("the body is whole").into_data().map_or(0, |data| data.len());
+        }
+    });
+    for (path, is_answered) in [("/", true), ("/stops", false)] {
+        let (mut client, stream) = StdUnixStream::pair().expect("there are enough descriptors");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: me\r\ncontent-length: {BODY}\r\n\r\n");
+        client.write_all(&[head.as_bytes(), &[b'b'; BODY]].concat()).expect("there is room");
+        client.shutdown(Shutdown::Write).expect("it is connected");
+        client.set_read_timeout(Some(TIMEOUT)).expect("it is valid");
+        let answers = reads_slowly.clone();
+        let (is_served, lasted) = driven().block_on(async move {
+            let stream = UnixStream::try_from(stream).expect("there are enough descriptors");
+            let start = Instant::now();
+            let served = async { Server::new().serve_connection(stream, answers).await.is_ok() };
+            let is_served = spawn_server(served).await.expect("it does not panic");
+            (is_served, Instant::now() - start)
+        });
+        assert_eq!(is_served, is_answered, "{path}");
+        let mut answer = String::new();
+        // Ignored: a connection that is closed behind unread bytes is reset.
+        let _ = client.read_to_string(&mut answer);
+        assert_eq!(answer.ends_with(&format!("\r\n{BODY} bytes.")), is_answered, "{answer}");
+        // The limit is five seconds. It begins with a look, of which there is one each second.
+        let lasts = if is_answered { SECOND * 10..SECOND * 3600 } else { SECOND * 5..SECOND * 8 };
+        assert!(lasts.contains(&lasted), "{path}: {lasted:?}");
+    }
 }
 
 #[test]

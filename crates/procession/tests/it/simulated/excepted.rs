@@ -151,6 +151,7 @@ const EXCEPTED: &[Tests] = &[
             "http::drain::a_request_in_the_socket_is_answered",
             "http::drain::no_request_is_lost_by_a_sigterm_under_load",
             "http::gone::a_client_that_leaves_behind_a_large_body_drops_the_handler",
+            "http::gone::a_half_closed_client_is_answered_while_its_body_is_read_slowly",
             "http::gone::a_refusal_arrives_though_more_was_sent",
             "http::gone::a_request_names_its_host_once",
             "http::gone::an_answer_to_a_body_that_nobody_reads_arrives_whole",
