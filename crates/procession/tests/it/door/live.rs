@@ -17,7 +17,7 @@ use crate::home::others_may_run;
 use crate::scene::TIMEOUT;
 
 /// A connection that follows.
-struct Events(BufReader<UnixStream>);
+pub(super) struct Events(BufReader<UnixStream>);
 
 impl Events {
     /// Asks for events. Returns the status and the connection.
@@ -38,7 +38,7 @@ impl Events {
     }
 
     /// Skips the head, which has to say that events follow.
-    fn begin(scene: &Scene, parameters: &str) -> Self {
+    pub(super) fn begin(scene: &Scene, parameters: &str) -> Self {
         let (status, mut events) = Self::ask(scene, parameters);
         assert_eq!(status, 200);
         let mut head = String::new();
@@ -53,7 +53,7 @@ impl Events {
         events
     }
 
-    fn next(&mut self) -> Value {
+    pub(super) fn next(&mut self) -> Value {
         let line = self.line();
         let data = line.strip_prefix("data: ").unwrap_or_else(|| panic!("no event: {line:?}"));
         assert_eq!(self.line(), "\n", "an empty line ends an event");

@@ -200,8 +200,13 @@ fn write_to_a_fifo(scheduler: &Scheduler, path: &Path) {
         tells.send(()).expect("the test listens");
     });
     soon(&told);
-    // A join would wait for the write.
-    while !writer.is_finished() {
+    // A join would wait for the write. A process counts as ended a little later than its handle
+    // says, and a short shutdown must not find it.
+    let has_ended = || {
+        let snapshot = scheduler.snapshot();
+        writer.is_finished() && snapshot.spawned == snapshot.ended
+    };
+    while !has_ended() {
         thread::yield_now();
     }
 }

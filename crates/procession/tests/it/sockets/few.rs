@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use procession::net::{
     Readiness, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
@@ -17,7 +17,7 @@ use procession::{Scheduler, sleep, spawn};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{HERE, LONG, connected, echo, echo_server, says_back};
-use crate::scene::{driven, gone, threaded};
+use crate::scene::{driven, gone, unwatched};
 
 /// The environment variable that makes this program the child process of a test.
 const CHILD: &str = "PROCESSION_TEST_FEW_DESCRIPTORS";
@@ -27,7 +27,8 @@ const FEW: u64 = 64;
 fn with_few_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum: Some(FEW) })
         .expect("it is less than before");
-    let scheduler = threaded(2);
+    // A watchdog would open a file for each worker, and take descriptors that these tests count.
+    let scheduler = unwatched(2);
     // A refused registration does no harm to the scheduler.
     let (_here, there) = std::os::unix::net::UnixStream::pair().expect("a few are left");
     let mut held = Vec::new();
@@ -201,6 +202,8 @@ fn a_listener_outlives_the_want_of_descriptors() {
     if env::var_os(CHILD).is_some() {
         return with_few_descriptors();
     }
+    #[expect(clippy::disallowed_methods, reason = "another program does not see the test clock")]
+    let start = Instant::now();
     let mut child = Command::new(env::current_exe().expect("it runs"))
         .args([
             "--exact",
@@ -234,7 +237,9 @@ fn a_listener_outlives_the_want_of_descriptors() {
     }
     drop(child.stdin.take());
     let put_off: u64 = next().parse().expect("it says how often");
-    // Once for each that left, and fifty times a second besides.
-    assert!((1..=1500 + 2 * FEW).contains(&put_off), "{put_off} accepts were put off");
+    // Once for each socket that was closed, and fifty times a second besides.
+    let passed = u64::try_from(start.elapsed().as_millis()).expect("it is short");
+    let most = 100 + 2 * FEW + passed / 20;
+    assert!((1..=most).contains(&put_off), "{put_off} accepts were put off in {passed} ms");
     assert!(child.wait().expect("it ends").success());
 }
