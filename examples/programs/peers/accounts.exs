@@ -32,6 +32,8 @@ defmodule Accounts.Account do
   @moduledoc "An account. It closes when nobody has used it for a minute."
   use GenServer, restart: :transient
 
+  defstruct [:name, :balance, visits: 0]
+
   @idle 60_000
 
   def start_link(name), do: GenServer.start_link(__MODULE__, name, name: via(name))
@@ -61,36 +63,38 @@ defmodule Accounts.Account do
   defp cast(name, request), do: GenServer.cast(via(name), request)
 
   @impl true
-  def init(name), do: {:ok, {name, Accounts.Ledger.balance(name), 0}, @idle}
-
-  @impl true
-  def handle_call(:show, _from, {_, balance, visits} = state) do
-    {:reply, {:ok, "#{balance} #{visits}"}, state, @idle}
-  end
-
-  def handle_call({:deposit, amount}, _from, state), do: change(amount, state)
-
-  def handle_call({:withdraw, amount}, _from, {_, balance, _} = state) when amount > balance do
-    {:reply, {:error, "the balance is #{balance}"}, state, @idle}
-  end
-
-  def handle_call({:withdraw, amount}, _from, state), do: change(-amount, state)
-
-  defp change(amount, {name, balance, visits}) do
-    balance = balance + amount
-    :ok = Accounts.Ledger.put(name, balance)
-    {:reply, {:ok, "#{balance}"}, {name, balance, visits}, @idle}
+  def init(name) do
+    {:ok, %__MODULE__{name: name, balance: Accounts.Ledger.balance(name)}, @idle}
   end
 
   @impl true
-  def handle_cast(:visit, {name, balance, visits}) do
-    {:noreply, {name, balance, visits + 1}, @idle}
+  def handle_call(:show, _from, account) do
+    {:reply, {:ok, "#{account.balance} #{account.visits}"}, account, @idle}
   end
 
-  def handle_cast(:crash, {name, _, _}), do: raise("#{name} was told to crash")
+  def handle_call({:deposit, amount}, _from, account), do: change(account, amount)
+
+  def handle_call({:withdraw, amount}, _from, account) when amount > account.balance do
+    {:reply, {:error, "the balance is #{account.balance}"}, account, @idle}
+  end
+
+  def handle_call({:withdraw, amount}, _from, account), do: change(account, -amount)
+
+  defp change(account, amount) do
+    account = %{account | balance: account.balance + amount}
+    :ok = Accounts.Ledger.put(account.name, account.balance)
+    {:reply, {:ok, "#{account.balance}"}, account, @idle}
+  end
 
   @impl true
-  def handle_info(:timeout, state), do: {:stop, :normal, state}
+  def handle_cast(:visit, account) do
+    {:noreply, %{account | visits: account.visits + 1}, @idle}
+  end
+
+  def handle_cast(:crash, account), do: raise("#{account.name} was told to crash")
+
+  @impl true
+  def handle_info(:timeout, account), do: {:stop, :normal, account}
 end
 
 defmodule Accounts.Server do

@@ -1,7 +1,7 @@
 //! The chat for tokio.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::error::Error;
 use std::process::ExitCode;
@@ -15,8 +15,7 @@ use axum::response::Response;
 use axum::routing::any;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,15 +27,14 @@ const DRAIN: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 struct Chat {
     mailbox: usize,
-    rooms: Arc<Mutex<HashMap<String, HashMap<String, Member>>>>,
+    rooms: Arc<Mutex<HashMap<String, Room>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-#[derive(Clone)]
-struct Member {
+struct Room {
+    names: HashSet<String>,
     lines: Sender<Utf8Bytes>,
-    cut_off: CancellationToken,
 }
 
 #[tokio::main]
@@ -78,42 +76,41 @@ async fn enter(
 
 impl Chat {
     async fn serve(&self, socket: WebSocket, room: String, name: String) {
-        let Some((lines, cut_off)) = self.join(&room, &name) else {
+        let Some(lines) = self.join(&room, &name) else {
             return close(socket, close_code::POLICY, "the name is taken").await;
         };
         self.say(&room, format!("{name} joined"));
-        cut_off.run_until_cancelled(self.talk(socket, lines, &room, &name)).await;
+        self.talk(socket, lines, &room, &name).await;
         self.leave(&room, &name);
         if !self.stop.is_cancelled() {
             self.say(&room, format!("{name} left"));
         }
     }
 
-    fn join(&self, room: &str, name: &str) -> Option<(Receiver<Utf8Bytes>, CancellationToken)> {
+    fn join(&self, room: &str, name: &str) -> Option<Receiver<Utf8Bytes>> {
         let mut rooms = self.rooms.lock().expect("no holder panics");
-        let members = rooms.entry(room.to_owned()).or_default();
-        let Entry::Vacant(place) = members.entry(name.to_owned()) else { return None };
-        let (sender, lines) = mpsc::channel(self.mailbox);
-        let member = place.insert(Member { lines: sender, cut_off: CancellationToken::new() });
-        Some((lines, member.cut_off.clone()))
+        let room = rooms.entry(room.to_owned()).or_insert_with(|| {
+            let (names, lines) = (HashSet::new(), Sender::new(self.mailbox));
+            Room { names, lines }
+        });
+        room.names.insert(name.to_owned()).then(|| room.lines.subscribe())
     }
 
     fn leave(&self, room: &str, name: &str) {
         let mut rooms = self.rooms.lock().expect("no holder panics");
-        if let Entry::Occupied(mut members) = rooms.entry(room.to_owned()) {
-            members.get_mut().remove(name);
-            if members.get().is_empty() {
-                members.remove();
+        if let Entry::Occupied(mut entry) = rooms.entry(room.to_owned()) {
+            entry.get_mut().names.remove(name);
+            if entry.get().names.is_empty() {
+                entry.remove();
             }
         }
     }
 
     fn say(&self, room: &str, line: String) {
-        let (rooms, line) = (self.rooms.lock().expect("no holder panics"), Utf8Bytes::from(line));
-        for member in rooms.get(room).into_iter().flat_map(HashMap::values) {
-            if let Err(TrySendError::Full(_)) = member.lines.try_send(line.clone()) {
-                member.cut_off.cancel();
-            }
+        let rooms = self.rooms.lock().expect("no holder panics");
+        if let Some(room) = rooms.get(room) {
+            // Ignored: nobody is left in the room.
+            let _ = room.lines.send(line.into());
         }
     }
 
@@ -128,7 +125,9 @@ impl Chat {
             tokio::select! {
                 // The lines first, so that all of them are sent before the end.
                 biased;
-                Some(line) = lines.recv() => {
+                line = lines.recv() => {
+                    // Fails for a client that is too many lines behind.
+                    let Ok(line) = line else { return };
                     let sent = timeout(PATIENCE, socket.send(Message::Text(line))).await;
                     let Ok(Ok(())) = sent else { return };
                 }

@@ -56,8 +56,10 @@ func fetchAll(ctx, stop context.Context, site string, total int, pages chan<- pa
 	defer close(pages)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(fetchers)
-	for n := 0; n < total && stop.Err() == nil && ctx.Err() == nil; n++ {
-		n := n
+	for n := range total {
+		if stop.Err() != nil || ctx.Err() != nil {
+			break
+		}
 		group.Go(func() error {
 			text, err := fetch(ctx, fmt.Sprintf("%s/%d", site, n))
 			if err != nil {
@@ -77,14 +79,12 @@ func fetchAll(ctx, stop context.Context, site string, total int, pages chan<- pa
 func countAll(pages <-chan page, counts chan<- count) {
 	defer close(counts)
 	var group sync.WaitGroup
-	for i := 0; i < counters; i++ {
-		group.Add(1)
-		go func() {
-			defer group.Done()
+	for range counters {
+		group.Go(func() {
 			for page := range pages {
 				counts <- count{page.number, len(strings.Fields(page.text))}
 			}
-		}()
+		})
 	}
 	group.Wait()
 }

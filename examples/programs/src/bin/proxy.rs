@@ -40,10 +40,11 @@ async fn proxy(upstream: String, limit: usize, idle: Duration) -> io::Result<()>
         let upstream = upstream.clone();
         // Asked, and not dropped, so that a connection outlives the signal.
         let options = SpawnOptions::new().label(peer.to_string()).on_cancel(OnCancel::Ask);
-        drop(options.spawn_fallible(async move {
+        let connection = options.spawn_fallible(async move {
             let _permit = permit;
             relay(client, upstream, idle).await
-        }));
+        });
+        connection.detach();
     }
 }
 
