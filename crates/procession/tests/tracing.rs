@@ -20,7 +20,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Metadata, Subscriber, info, info_span};
+use tracing::{Level, Metadata, Subscriber, info, info_span};
 use tracing_core::span::Current;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -68,8 +68,9 @@ thread_local! {
     static INSIDE: RefCell<Vec<(Id, &'static Metadata<'static>)>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A subscriber, and the level up to which it takes spans and events.
 #[derive(Clone, Default)]
-struct Recorder(Arc<(Mutex<Log>, AtomicU64)>);
+struct Recorder(Arc<(Mutex<Log>, AtomicU64)>, Option<Level>);
 
 impl Recorder {
     /// The recorder of all threads.
@@ -121,8 +122,8 @@ impl Recorder {
 }
 
 impl Subscriber for Recorder {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.1.is_none_or(|most| *metadata.level() <= most)
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
@@ -264,6 +265,38 @@ fn the_span_of_a_process_is_a_root_whatever_spawns_it_or_sends_to_it() {
         assert_root_and_in_order(&told);
         assert_eq!((fields.get("label"), &fields["parent"]), (None, &pids[0].to_string()));
         assert!(told.contains(&Told::Follows(span.expect("everything is enabled"))), "{told:?}");
+    }
+}
+
+/// Goal: a line of a log says no more than its reader asks for. Method: a subscriber of this thread
+/// takes less than the one of all threads.
+#[test]
+fn a_log_has_no_spans_up_to_info_and_no_places_up_to_debug() {
+    let keys = |fields: &Fields| fields.keys().copied().collect::<Vec<_>>();
+    for (most, span, failure) in [
+        (Level::INFO, None, &["label", "level", "message", "pid"][..]),
+        (Level::DEBUG, Some(&["exit", "label", "pid"][..]), &["level", "message"][..]),
+    ] {
+        let recorder = Recorder(Arc::default(), Some(most));
+        tracing::subscriber::with_default(recorder.clone(), || {
+            let builder = Scheduler::builder().worker_threads(1).test_clock();
+            let scheduler = builder.build().expect("it starts no thread");
+            let fails = SpawnOptions::new().on(&scheduler).label("client").spawn(async {
+                info!("works");
+                procession::exit(Exit::failed("no disk"));
+            });
+            fails.detach();
+            scheduler.run_until_idle();
+        });
+        recorder.log(|log| {
+            let processes = log.spans.values().filter(|span| span.metadata.name() == "process");
+            let spans = processes.map(|span| keys(&span.fields)).collect::<Vec<_>>();
+            assert_eq!(spans.first().map(Vec::as_slice), span, "{most}");
+            let [(works, _), (fails, _)] = &log.events[..] else { panic!("{:?}", log.events) };
+            assert_eq!(keys(works), ["level", "message"], "{most}");
+            assert_eq!((keys(fails).as_slice(), fails["level"].as_str()), (failure, "ERROR"));
+            assert!(fails["message"].ends_with("no disk"), "{fails:?}");
+        });
     }
 }
 
