@@ -420,6 +420,24 @@ fn ordinary() -> [Scheduler; 3] {
     [without_tokio(1), without_tokio(2), driven]
 }
 
+/// tokio's own text names no way to get a runtime.
+#[test]
+fn a_panic_for_want_of_a_runtime_says_what_to_do() {
+    let (tells, told) = mpsc::channel();
+    let builder = Scheduler::builder().worker_threads(1).callers_drive().tokio_threads(0);
+    let builder = builder.on_exit(move |report| {
+        tells.send(report.to_string()).expect("the test listens");
+    });
+    let scheduler = builder.build().expect("it starts no thread");
+    scheduler.spawn(async { tokio::time::sleep(Duration::ZERO).await }).detach();
+    scheduler.spawn(async { drop(TokioListener::bind(HERE).await) }).detach();
+    scheduler.run_until_idle();
+    for _ in 0..2 {
+        let line = soon(&told);
+        assert!(line.contains("let `Builder::tokio_threads` be more than 0"), "{line}");
+    }
+}
+
 /// Asks for tokio's runtime again when it is dropped, as a connection does that says goodbye.
 struct AsksWhenDropped(mpsc::Sender<bool>);
 
