@@ -1,4 +1,4 @@
-//! The certificates that options of the command give to programs in Lua, for TLS.
+//! The certificates of programs in Lua, for TLS, from the options of the command.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -63,7 +63,7 @@ pub(super) fn duration(value: &Value) -> String {
     }
 }
 
-/// Returns the last components of a place, which tell more than the first.
+/// Returns the last components of a place, which say more than the first components.
 pub(super) fn short_place(value: &Value) -> String {
     let place = text(value);
     let mut parts: Vec<_> = place.rsplit('/').take(3).collect();

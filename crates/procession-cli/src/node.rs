@@ -106,7 +106,7 @@ pub(crate) enum NodeError {
     Cookie(io::Error),
     /// Some of the three files are missing.
     SomeTls,
-    /// The certificate is for another host than the one of a made-up name.
+    /// The certificate is not for the host of a made-up name.
     NoName,
     Tls(TlsError),
     Start(StartError),

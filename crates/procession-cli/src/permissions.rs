@@ -1,4 +1,4 @@
-//! The permissions that options of the command give to programs in Lua.
+//! The permissions of programs in Lua, from the options of the command.
 
 use std::ffi::OsString;
 

@@ -427,7 +427,7 @@ async fn changed(args: &RunArgs, program: &Program, watch: Option<&Watch>, host:
 /// The counts at the time of the last table.
 struct Statistics {
     steps: HashMap<Pid, u32>,
-    /// `true` if each table replaces the one before.
+    /// `true` if each table replaces the previous table.
     in_place: bool,
     /// Number of lines of the last table.
     lines: usize,

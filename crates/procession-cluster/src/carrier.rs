@@ -69,7 +69,7 @@ impl Carrier {
         }
     }
 
-    /// Hands what has come to the session, without waiting. Zero bytes are the end.
+    /// Hands the received bytes to the session, without waiting. Zero bytes are the end.
     fn try_advance(&mut self) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Ok(0) };
         let count = tls.read_tls(&mut Socket(&self.stream, &mut self.taken))?;
@@ -197,8 +197,8 @@ mod tests {
             .expect("they fit")
     }
 
-    /// Goal: what the socket takes counts, and not what the session takes: a node for which the
-    /// socket takes something is not given up.
+    /// Goal: only bytes that the socket takes count, and not bytes that the session takes. A node
+    /// is not given up while the socket takes something.
     #[test]
     fn what_the_socket_takes_is_counted() {
         for is_secure in [false, true] {

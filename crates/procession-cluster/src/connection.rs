@@ -66,7 +66,7 @@ struct Receiver {
     inlet: Inlet,
     /// The [losses](Node::losses) before it was found.
     losses: u64,
-    /// `false` if it was found by a function, which may find another one next time.
+    /// `false` if a function has found it, because the function may find another process next time.
     is_kept: bool,
 }
 
@@ -78,7 +78,7 @@ struct Connection {
     frames: Frames,
     watched: WatchedProcesses,
     /// Links that were made by a start, with processes that had ended by then: the number of each,
-    /// and the process on the other side. Their monitors tell how they have ended.
+    /// and the process on the other side. Their monitors report how they have ended.
     late_links: HashMap<MonitorRef, (u64, NodePid)>,
     /// The names of the two nodes, which are in each received PID, and the latest name of a
     /// receiver.
@@ -87,7 +87,7 @@ struct Connection {
     pulse: Pulse,
     /// The other node is of this crate, so it receives statements of what this node permits.
     listens: bool,
-    /// What it was told.
+    /// The latest statement that it has received.
     told: Option<Reach>,
     /// Set once this node ends the connection in order.
     farewell: Option<Farewell>,
@@ -136,7 +136,7 @@ pub(crate) async fn run(
         is_other_done: false,
         why: None,
     };
-    // The socket waits: if it has ended, what has come before is carried out first.
+    // The socket waits: if it has ended, earlier operations are carried out first.
     let Err(why) = match this.until_up(&mut cx).await {
         Ok(()) => this.serve(&mut cx, &mut carrier, come).await,
         Err(why) => Err(why),
@@ -189,7 +189,7 @@ impl Connection {
                     self.ask(now);
                     continue;
                 }
-                // The answer to what has come says the same.
+                // The answer to the received bytes says the same.
                 Next::Tick if read => {}
                 Next::Tick => {
                     outbox.bytes.extend([0; 4]);
@@ -306,7 +306,8 @@ impl Connection {
         true
     }
 
-    /// Reads what has come, and carries it out. Returns `true` if there was something.
+    /// Reads the received bytes, and carries out their operations. Returns `true` if there was
+    /// something.
     fn read(
         &mut self,
         cx: &mut Context<Order>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use procession::net::TcpStream;
 
-/// The port of EPMD, unless the variable says another one.
+/// The port of EPMD, unless the variable names another port.
 const PORT: u16 = 4369;
 /// The variable of the environment that has the port of EPMD.
 const VARIABLE: &str = "ERL_EPMD_PORT";

@@ -31,7 +31,7 @@ pub enum SendTermCause {
     /// The term cannot be written.
     NotPortable(EncodeError),
     /// The other node does not [permit](crate::Grants::send) this one to send to the process. Only
-    /// nodes of this crate tell.
+    /// nodes of this crate report this.
     NotAllowed,
 }
 
@@ -113,10 +113,9 @@ pub enum CallTermError {
     Send(SendTermError),
     /// The called process ended before it replied, does not exist, or cannot be reached any more.
     Ended(Exit),
-    /// The called process has dropped the right to reply. Only processes of nodes of this crate
-    /// tell.
+    /// The called process has dropped the right to reply. Only nodes of this crate report this.
     NoReply,
-    /// The time limit passed. The reply may come later, and is dropped then.
+    /// The time limit passed. A later reply is dropped.
     TimedOut,
 }
 

@@ -1,4 +1,4 @@
-//! The ways by which bytes of other nodes come in, for the fuzzer in `fuzz`.
+//! The functions that read bytes of other nodes, for the fuzzer in `fuzz`.
 
 use crate::cookie::Cookie;
 use crate::handshake::{Handshake, Introduction, Progress, Status, digest, flags};

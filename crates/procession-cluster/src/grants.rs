@@ -34,9 +34,9 @@ const NAMES_MAX: usize = 4096;
 /// the node [permits only what is granted](crate::NodeBuilder::grants_only), they need grants for
 /// these as well.
 ///
-/// [`NodeBuilder::grant`](crate::NodeBuilder::grant) and [`Node::grant`](crate::Node::grant) give
-/// grants to nodes. They are checked at each operation, so that a change has an effect on nodes
-/// that are connected. To know a PID permits nothing.
+/// [`NodeBuilder::grant`](crate::NodeBuilder::grant) and [`Node::grant`](crate::Node::grant) grant
+/// permissions to nodes. They are checked at each operation, so that a change has an effect on
+/// nodes that are connected. To know a PID permits nothing.
 ///
 /// ```
 /// use procession_cluster::Grants;
@@ -177,7 +177,7 @@ impl Reach {
         map([("send", to), ("send_by_pid", Term::atom(&self.by_pid.to_string()))])
     }
 
-    /// Reads what another node has told. `None` is that it is not known.
+    /// Reads the statement of another node. `None` means that its permissions are unknown.
     pub(crate) fn from_term(term: &Term) -> Option<Self> {
         let name = |term: &Term| match term {
             Term::Atom(name) => Some(name.as_str().to_owned()),
@@ -205,7 +205,7 @@ pub(crate) struct Permitted {
 }
 
 impl Permitted {
-    /// Notes what the other node has told.
+    /// Notes the statement of the other node.
     pub(crate) fn told(&self, reach: Option<Reach>) {
         let mut known = self.reach.lock();
         // Relaxed: the other node checks each message, so that one may be late to learn it.
@@ -221,13 +221,13 @@ impl Permitted {
             || self.reach.lock().as_ref().is_none_or(|reach| reach.permits(target))
     }
 
-    /// Notes that the other node is to be told what this one permits.
+    /// Notes that a statement of what this node permits is due.
     pub(crate) fn make_due(&self) {
         // Release: pairs with the Acquire in `take_due`, which then sees the change before it.
         self.is_due.store(true, Release);
     }
 
-    /// Returns `true` if the other node is to be told.
+    /// Returns `true` if a statement is due.
     pub(crate) fn is_due(&self) -> bool {
         // Relaxed: if it is late, the notice behind `make_due` wakes the reader for another look.
         self.is_due.load(Relaxed)

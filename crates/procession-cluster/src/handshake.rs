@@ -1,8 +1,8 @@
 //! The handshake: two nodes exchange their names, and prove that they know the same cookie.
 //!
-//! Neither side reads a clock or a socket here. The bytes that have come are taken by
-//! [`Handshake::take`], and the bytes to send are appended to a buffer. This is version 6 of the
-//! protocol, which OTP 23 introduced.
+//! Neither side reads a clock or a socket here. [`Handshake::take`] takes the received bytes, and
+//! the bytes to send are appended to a buffer. This is version 6 of the protocol, which OTP 23
+//! introduced.
 //!
 //! *Initiator*: sends its name · takes the status · takes a challenge · answers it, and adds
 //! another challenge · takes the answer to that. *Acceptor*: takes the name · sends the status, and
@@ -38,7 +38,7 @@ pub(crate) mod flags {
     pub(crate) const SEND_SENDER: u64 = 1 << 19;
     /// The reason of an exit may stand behind the operation.
     pub(crate) const EXIT_PAYLOAD: u64 = 1 << 22;
-    /// Large messages may come in fragments.
+    /// Large messages may arrive in fragments.
     pub(crate) const FRAGMENTS: u64 = 1 << 23;
     pub(crate) const HANDSHAKE_23: u64 = 1 << 24;
     const UNLINK_ID: u64 = 1 << 25;
@@ -119,7 +119,7 @@ pub enum HandshakeError {
     Protocol,
     /// The other node is older than OTP 25: it lacks these abilities, as bits of the protocol.
     Flags(u64),
-    /// The other node has this name, and another one was expected.
+    /// The other node has this name, and another name was expected.
     Name(String),
     /// The nodes have different cookies.
     Cookie,
@@ -260,8 +260,7 @@ impl Handshake {
         out[from..from + self.length_bytes].copy_from_slice(&digits[4 - self.length_bytes..]);
     }
 
-    /// Takes the next message from the bytes that have come, if it is complete. The bytes that
-    /// belong to it are removed.
+    /// Takes the next message from the received bytes, if it is complete, and removes its bytes.
     pub(crate) fn take(
         &mut self,
         come: &mut Vec<u8>,

@@ -259,7 +259,8 @@ pub(crate) struct Link {
     pub(crate) counts: Counts,
     pub(crate) permitted: Permitted,
     answers: Mutex<Answers>,
-    /// Set once all but the subscribers were told of the end: the messages that are lost, at most.
+    /// Set once everybody but the subscribers has been notified of the end: the messages that are
+    /// lost, at most.
     pub(crate) left: OnceLock<u64>,
 }
 
@@ -326,7 +327,7 @@ impl Link {
     }
 
     /// Returns the number of messages of which it is not known whether they have arrived. `None` if
-    /// the other node does not tell.
+    /// the other node does not report it.
     pub(crate) fn unconfirmed(&self) -> Option<u64> {
         let confirmed = self.answers.lock().confirmed?;
         Some(self.outbound.accepted().saturating_sub(confirmed))

@@ -90,7 +90,7 @@ pub(crate) struct Inner {
     /// It is taken before all other locks of the node. See `node/peers.rs`.
     pub(crate) refusal: Mutex<()>,
     pub(crate) remotes: Mutex<Remotes>,
-    /// Told when the state of a peer changes.
+    /// Notified when the state of a peer changes.
     pub(crate) changed: Notify,
     pub(crate) refusals: Refusals,
     /// The connections that could not be made in the background, for their reports only.

@@ -185,7 +185,7 @@ impl Pulse {
         self.beat.unwrap_or(end).min(self.taken + self.limit()).min(self.said + self.pause)
     }
 
-    /// Returns the time by which a question may come early.
+    /// Returns the time by which a question may be early.
     fn early(&self) -> Duration {
         self.patience / 8
     }
@@ -213,7 +213,7 @@ impl Pulse {
     }
 
     /// Takes an answer, of a node that confirms messages or of another. Returns the time since the
-    /// question, or `None` if it answers another one.
+    /// question, or `None` if it answers another question.
     pub(crate) fn answered(
         &mut self,
         question: &Reference,
@@ -413,7 +413,7 @@ mod tests {
             pulse.turn(false, true, true, start + passed * second);
             assert_eq!(pulse.next(true, start + passed * second), Next::Wait, "{passed}");
         }
-        // All was taken, and is on its way. What did not wait is no sign.
+        // All bytes were taken, and are on their way. Bytes that did not wait are no sign of life.
         for passed in 21..=26 {
             pulse.turn(false, true, false, start + passed * second);
             let next = pulse.next(true, start + passed * second);

@@ -1,7 +1,7 @@
-//! What this node knows of others to give their processes PIDs of this program.
+//! What this node knows of other nodes, so that their processes have PIDs in this program.
 //!
 //! An entry is needed as long as its node is connected, an address leads to it, or a monitor by its
-//! name stands. Any other is only remembered: it may have come from the address in a message, so
+//! name stands. Any other entry is only remembered: it may be from the address in a message, so
 //! another node decides how many there are. The entries that were used last are kept.
 
 use std::collections::HashMap;

@@ -47,7 +47,7 @@ impl From<WrongControl> for Wrong {
 }
 
 /// Reads a frame without its length. Returns `None` if the frame is a tick or its message has more
-/// fragments. `known` are atoms that come often.
+/// fragments. `known` are frequent atoms.
 pub(crate) fn read(
     frames: &mut Frames,
     has_headers: bool,

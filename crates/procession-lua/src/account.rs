@@ -140,8 +140,7 @@ impl Account {
 
     /// Charges for a message with a value of `bytes`. Returns `None` if the account is full.
     ///
-    /// Answers come in addition to other messages, because the process waits for them: they have as
-    /// much room again.
+    /// Answers have as much room again as other messages, because the process waits for them.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize, is_answer: bool) -> Option<Charge> {
         let share = if is_answer { 2 } else { 1 };
         // If two senders charge at the same time, both may be refused for the last room.

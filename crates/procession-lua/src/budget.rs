@@ -33,8 +33,8 @@ const AIM: u64 = 1_000_000;
 /// The time in nanoseconds after which a step ends.
 const STEP_NANOS: u64 = 2_000_000;
 
-/// The record of a process: how far its step has come, if it must end for exceeding a limit, if it
-/// has printed, and what it has not received.
+/// The record of a process: how far its step has progressed, if it must end for exceeding a limit,
+/// if it has printed, and what it has not received.
 ///
 /// All accesses are relaxed: the process runs on one thread at a time, and the scheduler hands it
 /// over.

@@ -87,7 +87,7 @@ impl Inbox {
         self.state().has_more()
     }
 
-    /// Takes a message, if it is a plain one. Returns it with `true` if this has another one.
+    /// Takes a message, if it is plain. Returns it with `true` if the mailbox has another message.
     pub(crate) fn take(&self, lua: &Lua) -> Option<(mlua::Value, bool)> {
         let mut state = self.state();
         if !state.has_more() {

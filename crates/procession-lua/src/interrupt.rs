@@ -7,8 +7,8 @@
 //! stays as it is, and Lua leaves it as after any other error.
 //!
 //! The errors are tables with a metatable that makes their texts. Handlers of errors run inside of
-//! the hook, including a handler of `mlua` that asks for a text. A program could give texts a
-//! function for that.
+//! the hook, including a handler of `mlua` that asks for a text. A program could set such a
+//! function for texts.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -149,8 +149,8 @@ pub(crate) struct Lazy(Mutex<Vec<Entry>>);
 /// A table. Each process has some of these, so an entry is small.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The address of the table. If the table is collected and another one gets its address, that
-    /// has no metatable that leads here.
+    /// The address of the table. If the table is collected and another table gets its address, the
+    /// new table has no metatable that leads here.
     table: usize,
     /// The index of its row in [`GLOBALS`], or after all rows in [`OTHERS`].
     row: u8,

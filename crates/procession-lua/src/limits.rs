@@ -1,6 +1,6 @@
 //! Limits for a process together with all processes below it.
 //!
-//! A process may give limits to a process that it starts. They count for that process and for all
+//! A process may limit a process that it starts. The limits count for that process and for all
 //! processes that it starts, directly or indirectly. Such a process begins a [`Subtree`], which may
 //! be inside of another subtree. Whatever a process uses is charged to its own subtree and to all
 //! subtrees around it, and is refused if any has no room.
@@ -93,7 +93,7 @@ pub(crate) struct Subtree {
 
 impl Drop for Subtree {
     fn drop(&mut self) {
-        // A loop, because each level would drop the one around it on the same stack.
+        // A loop, because each level would drop the next level on the same stack.
         let mut around = self.around.take();
         while let Some(mut level) = around.and_then(Arc::into_inner) {
             around = level.around.take();
@@ -148,7 +148,7 @@ impl Limits {
         std::iter::successors(self.0.as_deref(), |level| level.around.as_deref())
     }
 
-    /// Checks that a process within these limits may limit another one. A table without a limit
+    /// Checks that a process within these limits may limit another process. A table without a limit
     /// limits nothing, and is `None`.
     ///
     /// # Errors

@@ -72,7 +72,8 @@ fn send(
 }
 
 /// Returns the function behind `process.receive` that takes a message which is there. It returns
-/// `true`, the message, and whether there is another one, or `false` if the step must serve this.
+/// `true`, the message, and whether there is another message, or `false` if the step must serve
+/// this message.
 pub(crate) fn receiver(lua: &Lua, budget: &Arc<Budget>) -> mlua::Result<Function> {
     let budget = Arc::clone(budget);
     lua.create_function(move |lua, ()| {

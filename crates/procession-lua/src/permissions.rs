@@ -42,8 +42,8 @@ pub(crate) enum Allowed<'a> {
 /// none.
 ///
 /// A function of the library that is not permitted fails with an error that names the option of
-/// `procession run` that permits it. A process that another one spawns has the same permissions as
-/// that, or fewer. A socket is itself a permission: a process that was sent one may use it.
+/// `procession run` that permits it. A spawned process has the permissions of its parent, or fewer.
+/// A socket is itself a permission: a process that receives a socket may use it.
 ///
 /// ```
 /// use procession_lua::{Permissions, Program, Value};

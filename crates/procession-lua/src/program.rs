@@ -268,8 +268,7 @@ impl Program {
         self.with(|inner| inner.input = true)
     }
 
-    /// Sets the output to which processes print, and the one to which they log and failures are
-    /// reported.
+    /// Sets the output to which processes print, and the output for logs and reports of failures.
     ///
     /// By default, these are the standard streams ([`Output::standard`]). A process that has
     /// printed then ends only once everything printed is written, so that nothing is lost if the

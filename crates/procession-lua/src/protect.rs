@@ -86,9 +86,9 @@ unsafe extern "C-unwind" fn finish(
     unsafe { ffi::lua_gettop(thread) }
 }
 
-/// Adds a traceback to the text of the first error. More come only from the handlers of `<close>`
-/// variables, of which there may be very many. If these are functions of C, no hook could end them,
-/// and a traceback takes long if the program has many globals.
+/// Adds a traceback to the text of the first error. Further errors are only from the handlers of
+/// `<close>` variables, of which there may be very many. If these are functions of C, no hook could
+/// end them, and a traceback takes long if the program has many globals.
 ///
 /// Lua may call this in a hook, where nothing could end code of the program. The errors of the hook
 /// have a metatable that the program cannot change. A process that must end has many errors with

@@ -83,7 +83,7 @@ impl Tests {
             .time_limit(Duration::MAX)
             .replay_command(command)
             .try_run_threads(move |sim| {
-                // A run that does not come to its end has nothing of the one before.
+                // A run that does not finish has nothing of the previous run.
                 *last.lock() = (None, Vec::new());
                 let (failure, output) = tests.simulated(&sim, &test);
                 // The rest is a traceback, with PIDs that differ in each run.
@@ -91,7 +91,7 @@ impl Tests {
                     None | Some("") => "it fails without a text".to_owned(),
                     Some(line) => line.to_owned(),
                 });
-                // The last run is the one of the report.
+                // The report is about the last run.
                 *last.lock() = (failure, output);
                 if let Some(cause) = cause {
                     sim.always(&cause, false);

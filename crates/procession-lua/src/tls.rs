@@ -137,8 +137,8 @@ impl Tls {
         let mut config = versions(ServerConfig::builder_with_provider(provider()))
             .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key))
             .map_err(|error| TlsError::Certificate(path.into(), Box::new(error)))?;
-        // Tickets come after the handshake. A client that only writes would close a connection with
-        // bytes that it has not read, and the kernel would drop what it has written.
+        // Tickets arrive after the handshake. A client that only writes would close a connection
+        // with bytes that it has not read, and the kernel would drop what it has written.
         config.send_tls13_tickets = 0;
         self.server = Some(Arc::new(config));
         Ok(self)

@@ -1,4 +1,4 @@
-//! The options that give certificates to programs in Lua.
+//! The options for the certificates of programs in Lua.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The options that give permissions to programs in Lua.
+//! The options for the permissions of programs in Lua.
 
 use std::ffi::OsStr;
 

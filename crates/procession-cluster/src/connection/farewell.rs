@@ -69,7 +69,7 @@ use crate::wire::names::PULSE;
 const DONE: &str = "done";
 
 impl Connection {
-    /// Waits until the subscribers were told that the connection is there.
+    /// Waits until the subscribers have received the news of the connection.
     pub(super) async fn until_up(&mut self, cx: &mut Context<Order>) -> Result<(), Ends> {
         let (node, link) = (self.node.clone(), Arc::clone(&self.link));
         let mut up = pin!(timeout(node.connect_timeout(), node.until_up(&link)));

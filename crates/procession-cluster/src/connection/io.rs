@@ -18,7 +18,7 @@ use crate::wire::frame::FRAGMENT_LEN;
 const CHUNK: usize = 64 << 10;
 /// The bytes of room that are kept while no large frame arrives.
 const KEPT: usize = 4 * CHUNK;
-/// The longest frame. Larger messages come in fragments, except from nodes that cannot make them.
+/// The longest frame. Larger messages arrive in fragments, except from nodes that cannot make them.
 const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
 
 /// The reason why a connection ends.
@@ -29,7 +29,7 @@ pub(super) const CLOSED: &str = "it has closed the connection";
 /// The end of a connection by a cancel of its process.
 pub(super) const SHUTS_DOWN: &str = "this node is shutting down";
 
-/// The bytes that have come and were not read as frames yet.
+/// The received bytes that were not read as frames yet.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) bytes: Vec<u8>,
@@ -66,7 +66,7 @@ impl Inbox {
         &mut self.bytes[self.to..end]
     }
 
-    /// Returns the number of bytes that the next frame lacks, as far as its length has come.
+    /// Returns the number of bytes that the next frame lacks, as far as its length is known.
     fn lacking(&self) -> usize {
         let come = &self.bytes[self.from..self.to];
         let length = come.first_chunk().map_or(0, |digits| u32::from_be_bytes(*digits) as usize);
@@ -217,7 +217,7 @@ pub(super) async fn told_to_end(cx: &mut Context<Order>) -> Order {
     }
 }
 
-/// Returns an event that has come, without waiting. A cancel is an error.
+/// Returns an event that has already happened, without waiting. A cancel is an error.
 pub(super) async fn ready_event(cx: &mut Context<Order>) -> Result<Option<Event<Order>>, Ends> {
     let mut event = pin!(cx.recv_event());
     poll_fn(|task| {

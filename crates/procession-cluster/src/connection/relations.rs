@@ -326,7 +326,8 @@ impl Connection {
         reference.creation == peer.creation && reference.node == peer.name
     }
 
-    /// Links a process that was started for another one. Returns `false` if it has ended already.
+    /// Links a process that was started for another process. Returns `false` if it has ended
+    /// already.
     fn link_spawned(&self, number: u64, other: &NodePid, pid: Pid) -> bool {
         self.link.tables(|tables| tables.links.insert((number, other.clone())));
         receive_link(self.node.pid(other), pid)

@@ -1,4 +1,4 @@
-//! How far the end of a connection has come. See [`farewell`](super::farewell).
+//! How far the end of a connection has progressed. See [`farewell`](super::farewell).
 
 use std::fmt;
 

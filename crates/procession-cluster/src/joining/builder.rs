@@ -395,7 +395,7 @@ async fn keep(
             Ok(Some(Event::Down(down))) => node.detach(down.pid),
             Ok(Some(_)) => {}
             Err(Ok((stream, from))) => {
-                // Here, so that they are admitted in the order in which they have come.
+                // Here, so that they are admitted in the order of their arrival.
                 let place = handshakes.admit(from.ip());
                 let accepted = handshakes::accept(node.clone(), stream, from, place);
                 let handshake = async move { refusals::tell(accepted.await) };

@@ -145,7 +145,7 @@ impl Node {
                     }
                 }
                 Err(ConnectError::Handshake(HandshakeError::Connected)) => {
-                    // The connection that the other node makes is the one to keep.
+                    // The connection that the other node makes is kept.
                     let settled = self.until_settled(&peer, number);
                     if procession::timeout(self.0.connect_timeout, settled).await.is_err() {
                         return Err(ConnectError::Handshake(HandshakeError::Connected));

@@ -43,8 +43,8 @@ impl Node {
         self.link_of(remote).is_none().then_some(refusal)
     }
 
-    /// Makes a connection known, once all was told of the end of the one before it. Returns the
-    /// reason if it is not wanted.
+    /// Makes a connection known, once everybody has been notified of the end of its predecessor.
+    /// Returns the reason if it is not wanted.
     pub(crate) async fn connected(
         &self,
         attempt: &Attempt,
@@ -106,7 +106,7 @@ impl Node {
         admission
     }
 
-    /// Forgets a connection that has ended, so that there can be another one.
+    /// Forgets a connection that has ended, so that another connection can be made.
     pub(crate) fn forget(&self, link: &Arc<Link>) {
         self.0.peers.lock().forget(link);
     }

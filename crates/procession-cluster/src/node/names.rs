@@ -1,4 +1,5 @@
-//! Names of processes that others give, and references to nodes from what these keep.
+//! Names of processes that functions of the user find, and references to nodes for what these
+//! functions keep.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

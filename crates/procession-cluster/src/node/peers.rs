@@ -49,15 +49,15 @@
 //! The end of a connection is reported to links, monitors and calls, and then to subscribers. That
 //! takes a while, and another thread may admit the next connection during that time. If the next
 //! connection was served immediately, its messages could arrive before `NodeDown` of the previous
-//! connection. A process could link to one to which it was linked before, and the end that is still
-//! to be told would end the new link on this side only. So `Admit` waits: on each side, one
-//! connection is over when the next one is there. The next connection is served once the
-//! subscribers have received its `NodeUp`, which another thread may be delivering.
+//! connection. A process could make an earlier link again, and the pending report of the end would
+//! end the new link on this side only. So `Admit` waits: on each side, one connection is over when
+//! the next one is there. The next connection is served once the subscribers have received its
+//! `NodeUp`, which another thread may be delivering.
 //!
 //! A process that links, unlinks or monitors while no connection is there is answered by this node.
 //! The answer to a link ends the link of the two on this side, whichever it is. Until the answer to
 //! an unlink, the process ignores links of the other process. So if the next connection was
-//! admitted before the answer, a link of the other process could come by it, be ended or ignored
+//! admitted before the answer, a link of the other process could arrive by it, be ended or ignored
 //! here, and stay on the other side only. Therefore one lock is held from the look that finds no
 //! connection to the end of the answer, and in `Admit`: the next connection is there after the
 //! answer. Relations that the previous connection still brings end with that connection, on both
@@ -124,7 +124,7 @@ enum Peer {
 #[derive(Debug)]
 struct Told {
     connection: u64,
-    /// The subscribers were told that it is there.
+    /// The subscribers have received it.
     is_up: bool,
     /// The end is queued for the subscribers. Everybody else has been notified.
     has_ended: bool,
@@ -193,8 +193,8 @@ pub(crate) enum Dial {
 #[derive(Debug)]
 pub(crate) enum Admission {
     Made(Arc<Link>),
-    /// It tries again once all was told of the end of the connection before it. If that has not
-    /// ended, it is here, to be ended.
+    /// It tries again once everybody has been notified of the end of the previous connection. This
+    /// is that connection, if it still has to be ended.
     Waits(Option<Arc<Link>>),
     Unwanted(&'static str),
 }
@@ -258,8 +258,8 @@ impl Peers {
         matches!(self.by_name.get(peer), Some(Peer::Connecting(number, _)) if *number == attempt)
     }
 
-    /// Returns `true` if an attempt of the other node waits for the end of the connection before
-    /// it, and is not given up. It has given its proof.
+    /// Returns `true` if an attempt of the other node waits for the end of the previous connection,
+    /// and is not given up. It has proved the cookie.
     pub(crate) fn is_waiting(&self, peer: &Atom) -> bool {
         self.waiting.get(peer).is_some_and(|waiting| waiting.attempts.contains(&waiting.newest))
     }
@@ -417,14 +417,15 @@ impl Peers {
         self.by_name.len() + self.numbers.len() + self.told.len() + self.waiting.len()
     }
 
-    /// Forgets a connection that has ended, so that there can be another one.
+    /// Forgets a connection that has ended, so that another connection can be made.
     pub(crate) fn forget(&mut self, link: &Arc<Link>) {
         if self.link(&link.peer.name).is_some_and(|current| Arc::ptr_eq(current, link)) {
             self.by_name.remove(&link.peer.name);
         }
     }
 
-    /// Notes that links, monitors and calls were told of the end of a connection that was admitted.
+    /// Notes that links, monitors and calls have been notified of the end of an admitted
+    /// connection.
     pub(crate) fn ended(&mut self, link: &Link, why: String) {
         let is_counted = self.ends.len() < CAUSES_MAX || self.ends.contains_key(&why);
         let cause = if is_counted { why.clone() } else { "another reason".to_owned() };
@@ -448,8 +449,8 @@ impl Peers {
         self.lost
     }
 
-    /// Queues a new subscriber behind the events that it is to miss, with the connections of which
-    /// they tell that they are there.
+    /// Queues a new subscriber behind the events that it must not receive, with the connections
+    /// that these events announce.
     pub(crate) fn subscribe(&mut self, recipient: Guarded<Recipient<Letter>>) {
         let current = self.told.iter().filter(|(_, told)| !told.has_ended);
         let up = |(node, told): (&Atom, &Told)| PeerEvent {
@@ -466,7 +467,7 @@ impl Peers {
         self.events.pop_front()
     }
 
-    /// Notes that all subscribers were told of an event.
+    /// Notes that all subscribers have received an event.
     pub(crate) fn was_told(&mut self, event: &PeerEvent) {
         if event.ended.is_some() {
             self.told.remove(&event.node);
@@ -475,7 +476,7 @@ impl Peers {
         }
     }
 
-    /// Returns `true` if the subscribers were told that a connection is there.
+    /// Returns `true` if the subscribers have received the news of a connection.
     pub(crate) fn is_up(&self, link: &Link) -> bool {
         self.told.get(&link.peer.name).is_some_and(|told| told.is_up)
     }

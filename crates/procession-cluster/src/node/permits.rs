@@ -35,7 +35,7 @@ impl Node {
         had_grants
     }
 
-    /// Lets the connections tell it to the nodes to which a change may matter.
+    /// Lets the connections send a statement to the nodes to which a change may matter.
     fn grants_changed(&self) {
         if self.0.grants_only {
             // What was found before may not be permitted any more.

@@ -14,8 +14,8 @@ use crate::node::{Node, START_KIND};
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, SpawnRequest};
 
-/// The requests to one node that may wait for an answer. One with a link or a monitor that has
-/// timed out waits until the connection ends, because the process may come yet.
+/// The requests to one node that may wait for an answer. A request with a link or a monitor that
+/// has timed out waits until the connection ends, because the process may still be started.
 pub(crate) const STARTS_MAX: usize = 1 << 16;
 
 /// The error of starting a process on another node.

@@ -11,8 +11,8 @@ impl Node {
     /// Sends [`NodeUp`](Letter::NodeUp) to a process for each node that is connected, and from then
     /// on `NodeUp` and [`NodeDown`](Letter::NodeDown) as connections begin and end, in order.
     ///
-    /// A process that subscribes again gets nothing twice: its new recipient takes the place of the
-    /// one before. The end of the process ends its subscription.
+    /// A process that subscribes again gets nothing twice: its new recipient replaces the previous
+    /// recipient. The end of the process ends its subscription.
     ///
     /// # Blocking
     /// A function of the recipient ([`Address::map`](procession::Address::map)) must not block. The

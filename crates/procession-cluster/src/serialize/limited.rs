@@ -1,9 +1,8 @@
 //! A deserializer with limits, around the deserializer of a format without limits.
 //!
-//! The bytes come from another node, and the formats trust them: a few bytes may claim a sequence
-//! of billions of items without bytes, or nest until the stack overflows. Here, the levels, the
-//! items and the memory of the items are counted, and no room is made for items before they have
-//! arrived.
+//! The bytes are from another node, and the formats trust them: a few bytes may claim a sequence of
+//! billions of items without bytes, or nest until the stack overflows. Here, the levels, the items
+//! and the memory of the items are counted, and no room is made for items before they have arrived.
 
 use std::cell::Cell;
 use std::fmt;

@@ -106,7 +106,7 @@ where
     Ok(Reply::from_fn(move |value: Option<T>| {
         let (term, replies) =
             scope::within(&node, &own, None, || value.and_then(|value| to_term(&value).ok()));
-        // A reply has no room for another one.
+        // A reply has no room for another reply.
         drop(replies);
         node.reply_typed(&own, &to, &tag, term, is_always);
     }))

@@ -7,7 +7,7 @@ use crate::link::AwaitedReply;
 use crate::node::Node;
 use crate::term::{Atom, NodePid, Reference};
 
-/// The replies in a message, and the references by which they come.
+/// The replies in a message, and the references by which they arrive.
 pub(super) type Replies = Vec<(Reference, Box<dyn AwaitedReply>)>;
 
 pub(super) struct Scope {

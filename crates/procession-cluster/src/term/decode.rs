@@ -1,4 +1,4 @@
-//! The external term format, read. The bytes may come from anyone: nothing is allocated that their
+//! The external term format, read. The bytes may be from anybody: nothing is allocated that their
 //! number does not justify, and nesting is limited.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) type Atoms = [Atom];
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     atoms: &'a Atoms,
-    /// Atoms that come often, and then share their text.
+    /// Frequent atoms, which share their text.
     known: &'a [Atom],
     depth: usize,
     /// The memory that terms may still take, in bytes.
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         self
     }
 
-    /// Passes these bytes over if they come next. Returns `true` if they did.
+    /// If these bytes are next, passes over them and returns `true`.
     pub(crate) fn skip(&mut self, bytes: &[u8]) -> bool {
         match self.rest.strip_prefix(bytes) {
             Some(rest) => {

@@ -49,7 +49,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the tag with a length of one byte if that is enough, else the one with four.
+    /// Writes the tag with a length of one byte if that suffices, else the tag with a length of
+    /// four bytes.
     fn tag(&mut self, small: u8, large: u8, length: usize) -> Result<(), EncodeError> {
         match u8::try_from(length) {
             Ok(length) => self.out.extend([small, length]),

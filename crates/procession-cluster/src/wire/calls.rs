@@ -11,7 +11,8 @@ pub(crate) fn reference_of(tag: &Term) -> Option<&Reference> {
     }
 }
 
-/// Returns the alias at which a caller that may give up asks for the reply. It takes it back then.
+/// Returns the alias at which a caller asks for the reply. A caller that stops waiting withdraws
+/// the alias.
 pub(crate) fn alias_of(tag: &Term) -> Option<&Reference> {
     match tag {
         Term::Improper(items, tail) => match (&**items, &**tail) {

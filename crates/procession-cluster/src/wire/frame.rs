@@ -71,7 +71,7 @@ pub(crate) struct Whole<'a> {
     pub(crate) is_cut: bool,
 }
 
-/// A message of which parts have come.
+/// A message with some received parts.
 #[derive(Debug)]
 struct Assembly {
     atoms: Vec<Atom>,

@@ -7,7 +7,7 @@ use crate::value::{DEPTH_MAX, VALUES_MAX, Value};
 /// Measures the values of terms that arrive. A term that a program could not copy is refused where
 /// it arrives, because the program could do nothing with its value but fail.
 pub(super) struct Measure {
-    /// The number of values that may still come.
+    /// The number of values that may still follow.
     values: usize,
 }
 

@@ -33,7 +33,7 @@ pub(super) fn room(to: Pid, letter: &Letter) -> Option<Room> {
     {
         return None;
     }
-    // News of nodes come in addition to messages, as answers do.
+    // News of nodes have separate room, as answers do.
     let is_signal = matches!(letter, Letter::NodeUp { .. } | Letter::NodeDown { .. });
     account.charge(bytes(letter)?, is_signal).map(|charge| Room(Some(charge)))
 }

@@ -39,7 +39,7 @@ pub(super) struct Running {
     pub(super) timer: Option<(u64, Instant)>,
     /// The messages that are sent later.
     pub(super) timers: Timers,
-    /// The monitor of a call that was answered. The end that it reports is still to come.
+    /// The monitor of a call that was answered. The end that it reports has not arrived yet.
     pub(super) answered: Option<MonitorRef>,
     /// The number of monitors with a report that was not received yet.
     pub(super) monitors: usize,

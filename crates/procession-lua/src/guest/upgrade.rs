@@ -39,8 +39,8 @@ use crate::value::{self, Value};
 /// The number of steps that `upgrade`, or `resume_NAME` before its first wait, may take. With the
 /// default budget of instructions, these are about 100 ms.
 const STEPS_MAX: u32 = 1000;
-/// The number of digits of a version in the label of a process. They tell the versions of one
-/// program apart, and leave room on a screen.
+/// The number of digits of a version in the label of a process. They distinguish the versions of
+/// one program, and leave room on a screen.
 const LABEL_DIGITS: usize = 8;
 
 impl Guest {

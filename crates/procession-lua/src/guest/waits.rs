@@ -227,7 +227,7 @@ impl Running {
         Ok(MultiValue::from_iter([mlua::Value::Boolean(true), message, call, has_more, reports]))
     }
 
-    /// Copies a value into the Lua state. Messages come whatever their receiver does, so they may
+    /// Copies a value into the Lua state. Messages arrive whatever their receiver does, so they may
     /// exceed the limit of its memory, up to twice the limit. What the process allocates itself
     /// then fails until it needs less. Returns `None` if that is not enough.
     fn give(&self, value: &Value) -> mlua::Result<Option<mlua::Value>> {

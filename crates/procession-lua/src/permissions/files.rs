@@ -82,7 +82,7 @@ impl Folder {
         let mut attempts = 0;
         loop {
             match openat2(&self.0.0, path, flags, mode, resolve) {
-                // The kernel cannot tell if `..` has left the folder, because something was
+                // The kernel does not know whether `..` has left the folder, because something was
                 // renamed.
                 Err(Errno::AGAIN) if attempts < ATTEMPTS_MAX => attempts += 1,
                 opened => return opened,
