@@ -63,7 +63,8 @@
 //!   waits in the real system. [`Sim::block`] stands for such a wait. [`sync::Barrier`] is
 //!   simulated.
 //! - `std::time::Instant`. Use `procession::time::Instant`.
-//! - Unix sockets and other descriptors, which belong to the real system.
+//! - Unix sockets and other descriptors, which belong to the real system. A socket of TCP or UDP is
+//!   closed when it is dropped, even if its descriptor has duplicates.
 //! - `HashMap` and `rand`, because they draw from the real system. A run that depends on them
 //!   cannot be replayed. [`Check::run`] finds such a dependency, because it runs some seeds twice.
 //!
