@@ -1,8 +1,8 @@
 //! Standard input, output and error of the program.
 //!
-//! They may be files, terminals or pipes, and they may be shared with other programs. Setting them
-//! non-blocking would do so for all that share them. So they stay as they are, and helper threads
-//! read and write.
+//! The standard streams may be files, terminals or pipes, and other programs may share them. If
+//! this program made such a stream non-blocking, it would be non-blocking for all these programs.
+//! So the streams stay blocking, and helper threads read and write.
 
 mod input;
 mod output;

@@ -1,5 +1,5 @@
-//! Supervisors: processes that start others, watch them, restart them when they fail, and end them
-//! in order.
+//! Supervisors: processes that start child processes, watch them, restart them when they fail, and
+//! end them in order.
 //!
 //! A process that fails loses its state. Most failures are transient, so a fresh process from a
 //! known state is a good remedy, if another process notices the end and starts it. That is the task

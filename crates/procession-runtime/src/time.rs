@@ -48,8 +48,8 @@ impl TimerPlace {
         }
     }
 
-    /// Wakes the sleeper of a deadline that may be the earliest (`driver.rs`). A worker that has
-    /// its permit looks at its own timers before it parks, so it wakes none.
+    /// Wakes the sleeper of a deadline that may be the earliest (`driver.rs`). A worker with a
+    /// permit looks at its own timers before it parks, so it wakes no sleeper.
     #[inline]
     fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
         if earliest {

@@ -1,4 +1,4 @@
-//! The watchdog: a thread that finds workers with steps that do not end, and lets others take their
+//! The watchdog: a thread that finds stalled workers, and starts or wakes other workers in their
 //! place.
 //!
 //! # Watchdog protocol
@@ -341,7 +341,7 @@ impl Watch {
         self.ages.forget();
     }
 
-    /// `Look`, and what follows from it. Returns `true` if there was nothing to do.
+    /// `Look`, and the steps that it requires. Returns `true` if there was nothing to do.
     fn look(&mut self, now: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         count(&shared.watchdog.counts.looks);

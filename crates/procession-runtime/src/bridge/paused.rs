@@ -200,14 +200,15 @@ impl PausedClock {
         quiet::is_quiet(&mut self.quiet.lock(), tokio, seen)
     }
 
-    /// Notes that this thread, which is no worker of the scheduler, wakes one of its processes.
+    /// Notes that this thread, which is not one of the scheduler's workers, wakes a process of the
+    /// scheduler.
     pub(crate) fn note_foreign_wake(&self) {
         if !self.is_used() && World::thread_number() != self.builder {
             self.is_used.store(true, Relaxed);
         }
     }
 
-    /// Notes that code has run which may have begun something that is now on its way.
+    /// Notes that code has run. This code may have begun work that is now on its way.
     pub(crate) fn note_activity(&self) {
         // Relaxed: only the last worker that parks acts on these, and the lock of the seats orders
         // it after all others.
@@ -243,8 +244,8 @@ impl PausedClock {
         }
         let (mut calm, mut polls, mut has_run) = (0, 0, behind > 0);
         while polls < POLLS {
-            // Tasks run in the order in which they became ready. If this one is the first to run,
-            // none was ready.
+            // Tasks run in the order in which they became ready. If this task is the first to run,
+            // no other task was ready.
             let marker = handle.spawn(async {});
             let before = polls;
             while !marker.is_finished() && polls < POLLS {

@@ -10,8 +10,8 @@ use procession_sync::Mutex;
 
 use crate::sys::World;
 
-/// The threads that work for schedulers on test clocks. Each scheduler knows what its own threads
-/// do, and other tests are none of its business.
+/// The threads that work for schedulers on test clocks. Each of these schedulers knows the state of
+/// its threads, and a test must not wait for other tests.
 static TESTING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Records that the calling thread works for a scheduler on a test clock, until this value is

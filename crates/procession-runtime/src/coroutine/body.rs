@@ -1,4 +1,4 @@
-//! The body of a coroutine: its begin, its steps, its unwinding and its end.
+//! The body of a coroutine: how it begins, runs its steps, is unwound, and ends.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -190,7 +190,7 @@ where
         })
     }
 
-    /// Takes a stack, or says what becomes of a coroutine for which there is none.
+    /// Takes a stack. If there is none, returns what becomes of the coroutine.
     fn take_stack(&self, local: &LocalWorker, task: &TaskContext<'_>) -> Result<Stack, Attempt> {
         let shared = &local.shared;
         if sys::has_fault(CallFault::Stack) {

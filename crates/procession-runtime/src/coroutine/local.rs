@@ -40,7 +40,7 @@ pub struct Local<T: 'static> {
 }
 
 impl<T: 'static> Local<T> {
-    /// Creates a local with values that `make` creates. Put it into a `static`: its address
+    /// Creates a local with values that `make` creates. Put it into a `static`, because its address
     /// identifies it.
     pub const fn new(make: fn() -> T) -> Self {
         Self { make, value: PhantomData }
@@ -57,8 +57,8 @@ impl<T: 'static> Local<T> {
         self.at_depth(0)
     }
 
-    /// Like [`here`](Self::here), but a thread has one value for what runs in each of the
-    /// schedulers that it drives, one inside the other.
+    /// Like [`here`](Self::here), but a thread has a separate value for each scheduler that it
+    /// drives, one inside the other.
     pub(crate) fn in_drive(&'static self) -> Option<Rc<T>> {
         self.at_depth(drive_depth())
     }

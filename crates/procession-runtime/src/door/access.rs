@@ -16,7 +16,7 @@ use super::response::{HttpStatus, Response};
 /// the place of the oldest.
 const TOKENS_MAX: usize = 8;
 
-/// A secret of 128 random bits. It has no `Debug`, so that it gets into no log.
+/// A secret of 128 random bits. It has no `Debug`, because no log may contain it.
 #[derive(Clone)]
 struct Secret([u8; 16]);
 

@@ -16,7 +16,8 @@ pub(crate) struct AnyFuture(pub(crate) Pin<Box<dyn Future<Output = Value> + Send
 const KEPT: usize = 4;
 
 /// The futures that a state machine awaits, with the tags of their commands. They are polled in
-/// steps of the process, so they are charged to it, and its end drops them.
+/// steps of the process, so their work is charged to the process, and the end of the process drops
+/// them.
 #[derive(Default)]
 pub(crate) struct AwaitedFutures(Vec<(u64, AnyFuture)>);
 

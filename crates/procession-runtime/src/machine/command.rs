@@ -111,8 +111,8 @@ pub(crate) fn typed<C: Command>(
     }
 }
 
-/// The command that sends a message by PID, for a sender that does not know its type, such as a
-/// guest.
+/// The command that sends a message by PID, for a sender that does not know the type of the
+/// message, such as a guest.
 ///
 /// It completes with `Ok(())`, or with an error that has the parcel if that was refused.
 #[derive(Debug)]

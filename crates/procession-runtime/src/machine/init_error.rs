@@ -26,8 +26,8 @@ impl InitError {
         Self::UnknownMethod(method.into())
     }
 
-    /// Returns the exit of a process that failed with this error, for processes that found it by
-    /// its name.
+    /// Returns the exit of a process that failed with this error. Processes that found it by its
+    /// name see this exit.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::UnknownMethod(_) => Exit::Failed(self.to_string().into()),

@@ -49,7 +49,7 @@ impl FarWait {
         };
         *message = Some(back);
         if room.as_mut().poll(task).is_ready() {
-            // It tries again in the next step, so that a relay that errs does not hold the worker.
+            // It tries again in the next step, so that a faulty relay does not hold the worker.
             task.waker().wake_by_ref();
         } else {
             *wait = Some(Self(Box::new(Exclusive::new(room))));

@@ -19,7 +19,7 @@ pub struct Parcel {
     pub message: Box<dyn Any + Send>,
     /// The name of the message's type.
     pub type_name: &'static str,
-    /// The room that it needs, as a relay that has refused it has noted.
+    /// The number of bytes for which a relay had no room.
     needs: Option<usize>,
 }
 

@@ -62,7 +62,7 @@ trait Deliver<N>: Send + Sync {
 
     fn is_alive(&self) -> bool;
 
-    /// Sends the message, of which there is one. A refused one is left where it was.
+    /// Takes the message out of `message` and sends it. If the message is refused, puts it back.
     fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause>;
 }
 

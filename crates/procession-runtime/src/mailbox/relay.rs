@@ -99,7 +99,8 @@ pub struct FaultyRelay {
 }
 
 impl FaultyRelay {
-    /// Creates a relay that draws its faults from `seed`. There are none until they are enabled.
+    /// Creates a relay that draws its faults from `seed`. It makes no faults until they are
+    /// enabled.
     pub fn new(inner: impl Relay, seed: u64) -> Self {
         Self {
             inner: Arc::new(inner),

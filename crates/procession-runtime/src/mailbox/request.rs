@@ -28,8 +28,8 @@ pub fn current() -> Option<RequestId> {
     current::current().map_or_else(|| OUTSIDE.get(), |slot| slot.extra()?.request())
 }
 
-/// Calls `run`, which works for the request `id`, and returns its result. What it sends and spawns
-/// belongs to that request.
+/// Calls `run`, which works for the request `id`, and returns its result. Messages and processes
+/// that `run` sends and spawns belong to that request.
 ///
 /// Afterwards, the caller works for the same request as before, even if `run` panics.
 ///
@@ -38,8 +38,7 @@ pub fn with<R>(id: RequestId, run: impl FnOnce() -> R) -> R {
     within(Some(id), run)
 }
 
-/// Returns a future that does what `future` does, and works for the request `id` whenever it is
-/// polled.
+/// Returns a future that runs `future`, and works for the request `id` whenever it is polled.
 ///
 /// ```
 /// use procession::request::{self, RequestId};

@@ -4,8 +4,8 @@
 //! - `[plain]` `ucred` of the C library is three numbers, and every value is valid.
 //!
 //! # Rejected
-//! - `socket_peercred` of rustix: its PID cannot be 0, which is what the kernel returns for a
-//!   process that this program cannot see, for example one outside of its container.
+//! - `socket_peercred` of rustix: its PID cannot be 0, but the kernel returns 0 for a process that
+//!   this program cannot see, for example one outside of its container.
 
 use std::io;
 use std::mem::size_of;

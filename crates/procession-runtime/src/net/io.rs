@@ -82,7 +82,7 @@ pub(crate) struct Io<T: AsFd> {
     registered: Registered<T>,
     /// It is a socket of TCP or UDP, and closes it when it is dropped.
     is_socket: bool,
-    /// It is a listener that this program has bound, so no other program has a handle to it.
+    /// Set for a listener that this program has bound, so that no other program has a handle to it.
     is_bound_here: bool,
     read: Limit,
     write: Limit,

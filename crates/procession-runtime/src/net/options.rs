@@ -52,7 +52,7 @@ pub struct SocketOptions {
     local: Option<SocketAddr>,
 }
 
-/// Binds a listener for a scheduler that is not there yet. Returns it with its address.
+/// Binds a listener for a scheduler that does not exist yet. Returns the listener and its address.
 #[cfg(feature = "observe")]
 pub(crate) fn bind_before(address: SocketAddr) -> io::Result<(StdTcpListener, SocketAddr)> {
     let listener = match simulated::listen(address, BACKLOG) {

@@ -33,7 +33,8 @@ const SUSPENSION_MAX: Duration = Duration::from_secs(60);
 pub enum AskError {
     /// The process has ended, or does not belong to the scheduler.
     Ended,
-    /// The process was cancelled or terminated. It is not suspended, so that it ends.
+    /// The process was cancelled or terminated. It is not suspended, because it must be able to
+    /// end.
     Ending,
     /// The process did not answer in time: it runs one long step, or waits for its turn.
     TimedOut,
@@ -77,7 +78,8 @@ impl Scheduler {
     /// [`Process::inspect`](crate::machine::Process::inspect) of a state machine, or the closures
     /// of [`Context::inspect_with`](crate::Context::inspect_with).
     ///
-    /// It answers between two steps, ahead of its messages. A process that waits is woken for it.
+    /// The process answers between two steps, ahead of its messages. A process that waits is woken
+    /// to answer.
     ///
     /// # Errors
     /// [`AskError`]. A process that does not answer within a second, by the clock of the caller's

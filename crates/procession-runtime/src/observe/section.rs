@@ -132,7 +132,7 @@ impl SectionRow {
         self.figure(Figure { name, help, of: FigureKind::Counter, value: Some(value) })
     }
 
-    /// Adds a number that rises and falls. `None` is that it is not known.
+    /// Adds a number that rises and falls. `None` means that the number is not known.
     ///
     /// # Panics
     /// Like [`counter`](Self::counter).
@@ -324,7 +324,7 @@ mod tests {
         let show = move |section: &mut DoorSection| {
             let _kept = &bomb;
             section.row("row", |_| {});
-            // Its guard goes while it is read, so that the reader is the last owner.
+            // The guard is dropped during the read, so that the reader is the last owner.
             let sections = own.upgrade().expect("it is being read");
             drop_guarded(sections.remove("short", 1));
         };

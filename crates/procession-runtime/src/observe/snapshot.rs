@@ -25,7 +25,7 @@ use crate::scheduler::stalls::StallSnapshot;
 use crate::scheduler::stats::Stats;
 
 /// The state of a scheduler.
-// These are more than 15 fields. They are flat, so that a caller reads each number by its name.
+// More than 15 fields, not grouped, so that a caller reads each number by its name.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -133,8 +133,9 @@ pub struct WorkerSnapshot {
     pub bound: usize,
     /// `true` if its LIFO slot holds a process.
     pub lifo_slot: bool,
-    /// The least time that its current step has lasted: since the first snapshot that found it in
-    /// this step. Workers read no clock for this. `None` if it is in no step.
+    /// The least time that the current step has lasted: the time since the first snapshot that
+    /// found the worker in this step, because workers read no clock for this. `None` if the worker
+    /// is in no step.
     pub step_age: Option<Duration>,
 }
 

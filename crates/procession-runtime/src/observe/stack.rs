@@ -38,7 +38,7 @@ const SAMPLE_LOOKS: u32 = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StackSource {
-    /// The process waits. There is one stack for each waker that it has left.
+    /// The process waits. There is one stack for each waker that the process has left.
     Wait,
     /// The process runs one long step. There is one stack: the stack of its thread.
     Step,
@@ -130,7 +130,7 @@ impl Scheduler {
         self.stack_timeout(pid, ANSWER_TIMEOUT).await
     }
 
-    /// Returns the stacks of a process: where it waits, or what its step does.
+    /// Returns the stacks of a process: of its waits, or of its running step.
     ///
     /// A process that waits is woken once without need, which every future allows. In that step
     /// each future that leaves the waker of the process notes its stack: from the leaf that waits,

@@ -98,7 +98,8 @@ impl Laws<'_> {
         })
     }
 
-    /// Returns a relation that has outlived one of its processes, if there is any.
+    /// Returns a relation that still exists although one of its processes has ended, if there is
+    /// any.
     fn broken_relation(&self) -> Option<String> {
         let has_ended =
             |pid: crate::Pid| find(pid).is_none_or(|slot| slot.state.see().is_complete());

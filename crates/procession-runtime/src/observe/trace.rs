@@ -87,7 +87,7 @@ pub(crate) fn supervised(report: &SupervisorReport) -> bool {
         return false;
     }
     let emit = || {
-        // The supervisor runs, so its span, if it has one, is the current one.
+        // The supervisor is running, so the current span is the supervisor's span, if it has one.
         let span = Span::current();
         let is_bare = span.metadata().is_none_or(|span| span.target() != "procession");
         let supervisor = report.label.as_deref().or(report.name.as_deref());

@@ -46,8 +46,8 @@ impl fmt::Display for UnfinishedProcess {
     }
 }
 
-/// Processes that a [`Scheduler::shutdown`](crate::Scheduler::shutdown) dropped where they waited,
-/// and that were spawned at one place.
+/// Processes that were spawned at one place, and that a
+/// [`Scheduler::shutdown`](crate::Scheduler::shutdown) dropped where they waited.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DroppedProcesses {

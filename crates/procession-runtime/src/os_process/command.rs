@@ -15,8 +15,8 @@ use crate::sys::os;
 
 /// Describes a process of the system, and starts it; like [`std::process::Command`].
 ///
-/// For settings that this type does not have, build a [`std::process::Command`] and convert it, or
-/// use [`as_std_mut`](Self::as_std_mut).
+/// If this type lacks a setting, build a [`std::process::Command`] and convert it, or use
+/// [`as_std_mut`](Self::as_std_mut).
 #[derive(Debug)]
 pub struct Command {
     std: StdCommand,
@@ -136,8 +136,8 @@ impl Command {
     /// Sets whether the process is killed (`SIGKILL`) when its [`Child`] is dropped before its end
     /// was seen. Default: `false`.
     ///
-    /// A process of a scheduler that is terminated drops what it holds, so its children end with
-    /// it. Their own children do not, unless [`kill_group`](Self::kill_group) says so.
+    /// If a process of a scheduler is terminated, its values are dropped, so its children end with
+    /// it. The children of these children continue, unless [`kill_group`](Self::kill_group) is set.
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
         self.options.kill_on_drop = kill;
         self

@@ -76,8 +76,8 @@ impl Binding {
     /// Returns the worker that the process is bound to, if there is one.
     #[inline]
     pub(crate) fn worker(&self) -> Option<SeatId> {
-        // Relaxed: the thread that queues the process made it ACTIVE, holds its entry, or created
-        // it. It therefore sees the writes of its steps.
+        // Relaxed: the thread that queues the process has made it ACTIVE, holds its entry, or
+        // created it. So it sees the writes of the process's steps.
         match self.0.load(Relaxed) & !FLAGS {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),

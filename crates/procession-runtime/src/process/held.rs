@@ -43,7 +43,7 @@
 //! so a shutdown may return before the report is emitted.
 //!
 //! ## Checked by
-//! `tests/it/reports/reached.rs`. Everything shared is plain data under one lock, so there is no
+//! `tests/it/reports/reached.rs`. All shared state is plain data under one lock, so there is no
 //! model.
 
 use procession_sync::Mutex;

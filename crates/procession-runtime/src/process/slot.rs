@@ -201,7 +201,7 @@ const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Sl
 const ROUND: u64 = 1 << 32;
 
 /// A control block.
-// Seventeen fields, flat, so that their order is their place on the two cache lines.
+// Seventeen fields, not grouped, because their order decides their place on the two cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     pub(crate) pins: PinCount,
@@ -574,7 +574,8 @@ const BODY_LINES: usize = 3;
 
 impl Ready {
     /// # Safety
-    /// The caller's event made the process `ACTIVE` (state protocol), so this is its one entry.
+    /// The caller's event made the process `ACTIVE` (state protocol), so this is the only entry of
+    /// the process.
     pub(crate) unsafe fn new(slot: &Slot) -> Self {
         Self(NonNull::from(slot))
     }

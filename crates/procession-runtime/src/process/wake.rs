@@ -39,7 +39,7 @@ pub(crate) fn terminate(slot: &Slot) {
     release_to_end(slot);
 }
 
-/// Ends the suspension of a process that is to end, so that it does.
+/// Ends the suspension of a process that is to end, because a suspended process would not.
 fn release_to_end(slot: &Slot) {
     if slot.state.see().is_asked() {
         let _ = release(slot, None);

@@ -177,7 +177,7 @@ pub(crate) fn for_timer(shared: &Shared, waker: &Waker) -> TimerWaker {
     TimerWaker::from(unsafe { another_for(shared, waker) })
 }
 
-/// Returns the slot of this waker, if waking that slot is all it does.
+/// Returns the slot of this waker, if the waker does nothing but wake the process in that slot.
 pub(crate) fn slot_of(waker: &TimerWaker) -> Option<*const Slot> {
     let waker = waker.as_waker();
     let is_slot = is_of_process(waker) || std::ptr::eq(waker.vtable(), &UNPINNED);

@@ -39,7 +39,7 @@ pub struct Trace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceEvent {
-    /// The number of the worker that recorded it, or `None` if that was the watchdog.
+    /// The number of the worker that recorded the event, or `None` if the watchdog recorded it.
     pub worker: Option<u32>,
     /// The time, which may be interpolated.
     pub at: Instant,

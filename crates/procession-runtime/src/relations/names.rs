@@ -15,8 +15,8 @@ use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
 
 impl Names {
-    /// Registers a name. This and `unregister` change both entries under this lock, so that neither
-    /// entry exists without the other.
+    /// Registers a name. Both this and `unregister` change the two entries under this lock, so that
+    /// neither entry exists without the other.
     fn register(&self, name: Arc<str>, slot: &Slot) -> Result<(), RegisterError> {
         let pid = slot.pid();
         self.with(|names| {

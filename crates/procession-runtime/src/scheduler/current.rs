@@ -364,8 +364,8 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// Returns the counters on which this thread counts for `shared`: its own if it is one of its
-/// workers.
+/// Returns the counters on which this thread counts for `shared`. If the thread is a worker of
+/// `shared`, these are the worker's own counters.
 #[inline]
 pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
     with_local(|local| counter_at(local, shared))

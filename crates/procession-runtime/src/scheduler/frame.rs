@@ -103,8 +103,8 @@ pub(crate) fn drive_depth() -> u32 {
     DRIVE_DEPTH.get()
 }
 
-/// Returns what the thread runs. Not inlined, so that a coroutine that migrates reads the word of
-/// the thread that it is on.
+/// Returns what the thread runs. Not inlined, because a coroutine that migrates must read the word
+/// of its present thread.
 #[inline(never)]
 pub(crate) fn current_step() -> StepFrame {
     CURRENT.try_with(Cell::get).unwrap_or(NOTHING)
@@ -143,8 +143,8 @@ pub(crate) fn suspendable<'a>() -> Option<&'a Frame> {
     frame().filter(|frame| frame.may_suspend())
 }
 
-/// What a thread runs: a coroutine or none, in so many schedulers that the thread drives, one
-/// inside the other.
+/// What a thread runs: the frame of its coroutine, if any, and the number of schedulers that the
+/// thread drives, one inside the other.
 #[derive(Clone, Copy)]
 pub(crate) struct SavedStep {
     step: StepFrame,

@@ -295,8 +295,8 @@ impl LocalWorker {
         let searches = self.take_back(false);
         self.shared.clock.driver.leave(self.seat);
         if !searches {
-            // Without a permit this worker stays parked. What it delivers is for other workers,
-            // which look into the global queue.
+            // Without a permit this worker stays parked. The processes that it delivers are for
+            // other workers, which look into the global queue.
             self.queues.close_woken();
         }
         // If it searches, it runs one delivered process itself.

@@ -129,10 +129,11 @@ pub(crate) trait Companion: Send + Sync {
     /// scheduler's clock, which is at `now`, is to show.
     fn advance(&self, now: u64, deadline: u64) -> u64;
 
-    /// Notes that code has run which may have begun something that is now on its way.
+    /// Notes that code has run. This code may have begun work that is now on its way.
     fn note_activity(&self);
 
-    /// Notes that this thread, which is no worker of the scheduler, wakes one of its processes.
+    /// Notes that this thread, which is not one of the scheduler's workers, wakes a process of the
+    /// scheduler.
     fn note_foreign_wake(&self);
 
     /// Notes that no process is left and none will come.

@@ -30,7 +30,7 @@ pub(crate) struct Poller {
     pub(crate) starved: Starved,
 }
 
-/// The buffers of a thread that polls. They are kept so that a poll does not allocate.
+/// The buffers of a thread that polls. They are kept because a poll should not allocate.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) events: Vec<ReadyEvent>,

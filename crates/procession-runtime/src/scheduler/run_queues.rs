@@ -182,8 +182,8 @@ impl RunQueues {
         }
     }
 
-    /// Moves the processes that only this worker would have found to where others find them. The
-    /// caller announces them.
+    /// Moves the processes that only this worker would have found to queues where other workers
+    /// find them. The caller announces these processes.
     pub(crate) fn hand_out(&self) {
         if let Some(next) = self.shared.seat(self.seat).next.take() {
             let next = Ready::from_raw(next);
@@ -224,8 +224,8 @@ impl RunQueues {
         self.shared.announce();
     }
 
-    /// Moves the processes that only this worker would have found to where others find them, before
-    /// it leaves.
+    /// Before the worker leaves, moves the processes that only this worker would have found to
+    /// queues where other workers find them.
     pub(crate) fn empty(&self) {
         let rings = &self.rings;
         if self.seat.0 >= self.shared.seats.first() {

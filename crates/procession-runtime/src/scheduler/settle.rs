@@ -91,7 +91,8 @@ impl Drop for Timekeeper {
 /// during the call, and for reports. So the code after the `block_on` finds the data in its file,
 /// and a program that ends with a panic says why.
 ///
-/// It does nothing on a thread that belongs to a scheduler, which does not end the program.
+/// It does nothing on a thread that belongs to a scheduler, because such a thread does not end the
+/// program.
 pub(crate) struct SettledOutput<'a> {
     shared: &'a Arc<Shared>,
     /// The number of the last write before.

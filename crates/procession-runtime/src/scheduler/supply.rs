@@ -1,4 +1,4 @@
-//! What the coroutines of a scheduler take from it: stacks, and threads that help them.
+//! What coroutines need from their scheduler: stacks, and threads that help them.
 
 pub(crate) mod helpers;
 

@@ -16,7 +16,8 @@
 //! 3. woken processes that are bound to it, at every other dispatch;
 //! 4. its deque, newest first;
 //! 5. its woken ring;
-//! 6. its continued ring; each bound process that continues has one turn a round there;
+//! 6. its continued ring; each bound process that continues has one turn in each round of that
+//!    ring;
 //! 7. the global queue: one process to run, and a share of the rest into the woken ring; then, in
 //!    the same way, the overflow queue with the continued ring;
 //! 8. due timers, and descriptors that have become ready (`reactor.rs`);
@@ -186,7 +187,7 @@ impl LocalWorker {
                 _ if has_permit => self.find_work(),
                 _ => None,
             };
-            // The only place from which `run` is called, so that it is inlined here.
+            // The only call of `run`, so that the compiler inlines `run` here.
             if let Some(ready) = found {
                 self.run(ready);
                 continue;

@@ -88,7 +88,7 @@ fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// A write that failed. It counts as lost until its error is returned to its writer.
+/// A write that failed. It counts as lost until the writer has received the error.
 #[derive(Debug)]
 pub(crate) struct LostWrite(u64);
 

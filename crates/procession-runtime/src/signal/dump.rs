@@ -65,7 +65,7 @@ fn dump(scheduler: &Weak<Shared>) -> bool {
     true
 }
 
-/// A future that runs on the threads that wake it, which are the threads that receive signals.
+/// A future that is polled by the thread that wakes it, which is a thread that receives signals.
 struct SignalTask(Mutex<TaskState>);
 
 struct TaskState {

@@ -15,8 +15,8 @@ use crate::sync::select::Select;
 /// Treats SIGINT and SIGTERM as requests to end the program: the first signal asks for an orderly
 /// end, the second ends the program immediately.
 ///
-/// [`Scheduler::run_until_signal`](crate::Scheduler::run_until_signal) does what a service needs.
-/// This is for programs with an order of their own.
+/// A service needs only [`Scheduler::run_until_signal`](crate::Scheduler::run_until_signal). Use
+/// this function if your program ends in its own order.
 ///
 /// # Errors
 /// See [`signal`].

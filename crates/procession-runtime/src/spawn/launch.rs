@@ -219,8 +219,8 @@ fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
     extra
 }
 
-/// Ends a process that does not run after all. Others may have found it by its name or PID, sent to
-/// it and monitored it. For them it ends like any other process.
+/// Ends a process that will not run after all. Other processes may already have found it by its
+/// name or PID, sent messages to it, and monitored it. For these, it ends like any other process.
 #[cold]
 fn refuse(shared: &Shared, newborn: &Newborn, exit: &Exit) {
     current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());

@@ -41,7 +41,7 @@ use crate::coroutine::local::Local;
 /// coroutine.
 pub struct ProcessLocal<T: 'static>(Local<Scopes<T>>);
 
-/// The values of the scopes of one local that are polled now, one inside the other.
+/// The values of one local in the scopes that are being polled, one inside the other.
 ///
 /// Each scope has a separate cell, so that it can begin while the value of an outer scope is
 /// borrowed. The cells stay for later scopes.

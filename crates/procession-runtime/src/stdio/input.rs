@@ -54,7 +54,8 @@ struct Input {
 /// tokio. Clones and further calls of [`stdin`] refer to the same input. A handle wakes the last
 /// task that has polled it, so tasks that read at the same time need handles of their own.
 pub struct Stdin {
-    /// The number of this handle among all. Its waker has this number while it waits.
+    /// The number of this handle among all handles. While the handle waits, its waker has this
+    /// number.
     number: u64,
 }
 

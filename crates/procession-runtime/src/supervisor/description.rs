@@ -522,7 +522,7 @@ pub(super) enum Request {
     Delete(ChildKey, Asked<()>),
 }
 
-/// What a child reports of its start: its key, its incarnation, and the result.
+/// The report of a child about its start: its key, its incarnation, and the result.
 pub(super) type Reported = (u64, u64, Result<(), StartReason>);
 
 /// The reports of children that the supervisor has not noted yet, the oldest first. They are no

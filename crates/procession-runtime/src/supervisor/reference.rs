@@ -32,7 +32,7 @@ impl SupervisorRef {
         Self(address)
     }
 
-    /// Returns the supervisor that is this process, or `None` if the process has ended or is no
+    /// Returns the supervisor with this PID, or `None` if the process has ended or is no
     /// supervisor. Together with [`which`](Self::which), it finds nested supervisors.
     pub fn of(pid: Pid) -> Option<Self> {
         Address::of(pid).ok().map(Self)

@@ -105,7 +105,8 @@ impl<T: ?Sized> Mutex<T> {
         is_free
     }
 
-    /// Locks the mutex without waiting. Returns `None` if it is locked or others wait for it.
+    /// Locks the mutex without waiting. Returns `None` if it is locked, or if other processes wait
+    /// for it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         crate::scheduler::budget::spend();
         self.try_take().then(|| MutexGuard(self))

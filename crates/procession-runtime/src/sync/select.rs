@@ -297,7 +297,8 @@ impl<'a, R> Select<'a, R> {
     /// `Withdraw`. Returns the arm that a server has claimed, if there is one.
     fn withdraw(&mut self) -> Option<u32> {
         let choice = self.choice.take()?;
-        // This claims for no arm, so no other claim can succeed, unless one already has.
+        // This claim is for no arm, so no later claim can succeed. It fails if an arm has claimed
+        // before.
         if choice.claim(self.arms.len() as u32) {
             self.arms.iter_mut().for_each(|arm| arm.withdraw());
             return None;

@@ -26,7 +26,7 @@ pub(super) struct Acquire<'a> {
     place: Option<Place>,
     /// `true` while it keeps permits that it has not returned.
     keeps: bool,
-    /// The process that holds what is wanted, or waits for it immediately before this process.
+    /// The process that holds the permits, or waits for permits immediately before this process.
     ahead: WaitTarget,
 }
 

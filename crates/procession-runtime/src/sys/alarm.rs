@@ -69,13 +69,13 @@ impl Alarm {
             if at != NEVER && world.now() >= at {
                 return;
             }
-            // It fails if other code has closed a descriptor that it does not own.
+            // The read fails if other code of the program has closed this descriptor by mistake.
             let rings = match &self.timer {
                 Some(timer) => rustix::io::read(timer, &mut [0_u8; 8]).map(drop),
                 None => Err(Errno::BADF),
             };
             match rings {
-                // It rings once. If the time has moved, it will ring for that one.
+                // The timer rings once. If the time has moved, it will ring again for the new time.
                 Ok(()) if self.at.load(Relaxed) == at => return,
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(_) => world.park(&self.parker, at),

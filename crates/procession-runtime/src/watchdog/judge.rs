@@ -20,7 +20,8 @@ pub(super) fn judge(used: Option<u64>, state: Option<RunState>, passed: u64) -> 
         // It may have begun to wait just now, and have used the time before.
         Some(RunState::Waits) if used * 2 < passed => Some(StallKind::Blocked),
         Some(RunState::Waits | RunState::Runs) | None if computes => Some(StallKind::Computing),
-        // Either it waits or the system lets it wait; which one is not known.
+        // Either the thread waits, or the system keeps it from running; the watchdog cannot know
+        // which.
         None => Some(StallKind::Blocked),
         // The system lets it wait.
         Some(_) => None,

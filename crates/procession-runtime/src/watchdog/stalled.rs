@@ -1,5 +1,5 @@
-//! The steps that last for long: how the watchdog finds them, what it does about them, and what it
-//! reports.
+//! Stalled steps: how the watchdog finds them, how it replaces their workers, and the report of
+//! each.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -21,7 +21,7 @@ impl Scheduler {
         pass::look(self.shared(), query)
     }
 
-    /// Returns one process in detail, or `None` if it does not exist in this scheduler.
+    /// Returns the details of one process, or `None` if this scheduler has no such process.
     pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
         detail::of(self.shared(), pid)
     }

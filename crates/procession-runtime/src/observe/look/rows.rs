@@ -34,7 +34,8 @@ impl Samples {
         let share = sum.time as f64 / of as f64;
         let within = share.min(1.0);
         let looks = looks as f64;
-        // Binomial. If no or each look found it, this is the share that one look stands for.
+        // Binomial. If no look or every look has found the process, this is the share that one look
+        // stands for.
         let error = (within * (1.0 - within) / looks).sqrt().max(1.0 / looks);
         Self { count: sum.count, time, share, error }
     }

@@ -170,7 +170,7 @@ impl MemoryUse {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessGroup {
-    /// The place of their spawns, if they are grouped by it; or the place of their waits.
+    /// The place of the spawns, or of the waits, if the processes are grouped by that place.
     pub place: Option<&'static Location<'static>>,
     /// Their state, if they are grouped by it.
     pub state: Option<ProcessState>,

@@ -76,7 +76,8 @@ impl WorkerLog {
         self.ready(WordKind::Wake, slot);
     }
 
-    /// Records that the running process calls another one, if that belongs to this scheduler.
+    /// Records that the running process calls another process, if that process belongs to this
+    /// scheduler.
     pub(crate) fn call(&self, callee: Pid) {
         if (callee.node(), callee.scheduler()) == (0, self.shared.id()) {
             self.record(EventWord::of_step(WordKind::Call, callee.slot(), callee.generation(), 0));

@@ -76,7 +76,8 @@ impl Helpers {
                 if let Err(error) = started {
                     let given_up = Self::change(&self.0, |crowd| {
                         crowd.threads -= 1;
-                        // Other helpers run it, if there are any and they have not done so already.
+                        // If there are other helpers, another helper runs the job, or has already
+                        // done so.
                         let alone = crowd.threads == 0;
                         let place = crowd
                             .jobs
