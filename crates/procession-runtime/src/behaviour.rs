@@ -1,5 +1,5 @@
-//! Behaviours: loops that receive the messages of a process, and traits for what the process does
-//! with them, as OTP has them.
+//! Behaviours, as OTP has them: loops that receive the messages of a process, and traits that
+//! handle the messages.
 //!
 //! [`Server`] is OTP's `gen_server`: it handles messages, answers calls, and learns of the ends of
 //! other processes. [`Statem`] is OTP's `gen_statem`: it handles each event in a state, can put an

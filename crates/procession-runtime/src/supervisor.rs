@@ -214,8 +214,8 @@
 //! [`Within(time)`]: Stop::Within
 //! [`Signal(time)`]: Stop::Signal
 //!
-//! A child that never checks whether it is cancelled uses all of this time. [`Stop::Signal`] ends
-//! such a child immediately, as OTP does.
+//! A child that never checks whether it is cancelled uses all this time. [`Stop::Signal`] ends such
+//! a child immediately, as OTP does.
 //!
 //! [`Scheduler::shutdown`](crate::Scheduler::shutdown) works through the trees: it cancels the
 //! supervisors and leaves their children to them. A child that the deadline ends is

@@ -169,7 +169,7 @@ pub(crate) struct EnteredRuntime<'a>(Option<EnterGuard<'a>>);
 impl Drop for EnteredRuntime<'_> {
     fn drop(&mut self) {
         // Dropping the guard panics if other code has leaked such a guard. Then the thread stays in
-        // the context of that other one.
+        // the context of the leaked guard.
         drop_guarded(self.0.take());
     }
 }

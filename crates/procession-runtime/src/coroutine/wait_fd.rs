@@ -80,8 +80,8 @@ impl crate::Outcome for FdWait {}
 /// continues, as a blocked system call does on Linux, and the file is closed after the wait.
 /// Several coroutines may wait for one descriptor.
 ///
-/// A regular file or a directory is always ready. So is a descriptor that is not open, so that the
-/// call reports it.
+/// A regular file or a directory is always ready. A descriptor that is not open also counts as
+/// ready, because the following call then reports the error.
 ///
 /// ```
 /// use std::io::{ErrorKind, Read, Write};

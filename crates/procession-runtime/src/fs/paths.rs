@@ -49,8 +49,8 @@ of_a_path! {
     run_write:
     /// Creates a directory. Its parent must exist.
     create_dir -> () = std::fs::create_dir;
-    /// Creates a directory, and its parents if they do not exist. A directory that exists is no
-    /// error.
+    /// Creates a directory, and its parents if they do not exist. It is no error if the directory
+    /// exists already.
     create_dir_all -> () = std::fs::create_dir_all;
     /// Removes an empty directory.
     remove_dir -> () = std::fs::remove_dir;

@@ -331,7 +331,8 @@ impl Yields<'_> {
     }
 
     /// Cancels the sleeps ([`CommandId::SLEEP`]) with this tag, so that they never complete.
-    /// Returns `true` if there was such a sleep. A sleep that is over already still completes.
+    /// Returns `true` if there was such a sleep. If the time of a sleep is already over, it still
+    /// completes.
     pub fn cancel_sleep(&mut self, tag: u64) -> bool {
         let before = self.commands.len();
         self.commands.retain(|&(command, other, _)| (command, other) != (CommandId::SLEEP, tag));

@@ -40,7 +40,7 @@ pub struct TracedMessage {
     pub other: Option<Pid>,
     /// The name of its type.
     pub type_name: &'static str,
-    /// The size of its type in bytes, without what it owns on the heap.
+    /// The size of its type in bytes. Memory that the message owns on the heap does not count.
     pub bytes: usize,
     /// The [request](crate::request) that it belongs to, if ids of requests travel.
     pub request: Option<RequestId>,

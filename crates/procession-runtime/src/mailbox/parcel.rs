@@ -115,7 +115,7 @@ impl fmt::Display for RelayCause {
     }
 }
 
-/// The types of a message and of the mailbox that does not take it.
+/// The type of a message, and the type of the mailbox that refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MessageTypes {
     pub(crate) sent: &'static str,

@@ -73,7 +73,7 @@ impl<M: Eq + Sync> Eq for SendError<M> {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendCause {
     pid: Pid,
-    /// The name that the message was sent to, if it was sent to one.
+    /// The name to which the message was sent, if it was sent to a name.
     name: Option<Arc<str>>,
     kind: SendErrorKind,
 }

@@ -36,7 +36,7 @@ pub struct DoorSection {
     is_truncated: bool,
 }
 
-/// A row of a [`DoorSection`]: labels, which say what it is about, and figures.
+/// A row of a [`DoorSection`]: figures, and labels that name their subject.
 #[derive(Debug, Default)]
 pub struct SectionRow {
     labels: Vec<(&'static str, String)>,

@@ -98,8 +98,8 @@ pub struct Unfinished {
     /// The processes that this and earlier shutdowns of the scheduler dropped where they waited,
     /// because [`spawn`](crate::spawn()) permits that by default, by the place of the spawn.
     ///
-    /// A process that only repeats something loses nothing by that. A process that serves a client
-    /// does. So choose at the spawn:
+    /// If such a process only repeats something, nothing is lost. If it serves a client, the
+    /// client's answer is lost. So choose at the spawn:
     ///
     /// - [`start`](crate::start()), or
     ///   [`on_cancel(OnCancel::Ask)`](crate::SpawnOptions::on_cancel), for a process that should

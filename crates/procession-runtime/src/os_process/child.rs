@@ -24,8 +24,8 @@ use crate::time::sleep;
 /// scheduler. If the scheduler of the start has ended, a helper thread waits.
 #[derive(Debug)]
 pub struct Child {
-    /// The writing end of its standard input, if that is a pipe. Drop it, or close it, so that the
-    /// process sees the end of its input.
+    /// The writing end of its standard input, if that is a pipe. Drop or close it, because
+    /// otherwise the process never sees the end of its input.
     pub stdin: Option<ChildStdin>,
     /// The reading end of its standard output, if that is a pipe.
     pub stdout: Option<ChildStdout>,

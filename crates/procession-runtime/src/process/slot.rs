@@ -212,7 +212,7 @@ pub(crate) struct Slot {
     /// The number of the slot in the table. Fixed for the slot's life.
     pub(crate) index: u32,
     pub(crate) waiting: WaitWord,
-    /// It is on this cache line, since every wake-up and every send reads it.
+    /// On this cache line, because every wake-up and every send reads it.
     pub(crate) bound: Binding,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.

@@ -66,8 +66,8 @@ fn file_name(scheduler: &str, cause: DumpCause, now: SystemTime) -> String {
     format!("{scheduler}-{process}-{}-{cause}{SUFFIX}", since.as_millis())
 }
 
-/// Writes a file that only its owner can read, because labels may say much. It appears under its
-/// name when it is whole.
+/// Writes a file that only its owner can read, because labels may contain secrets. The file gets
+/// its name only once it is complete.
 fn write_file(trace: &Trace, directory: &Path, path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let part = path.with_extension("part");

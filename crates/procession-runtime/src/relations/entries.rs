@@ -159,7 +159,8 @@ pub(crate) struct Relations {
     pub(crate) name: Option<Arc<str>>,
     /// The groups and registries that have rows of the process.
     pub(crate) memberships: Memberships,
-    /// Set once the process ends and has left its name and these tables. It enters no others.
+    /// Set once the process ends and has left its name and these tables. From then on, it enters no
+    /// tables.
     pub(crate) names_released: bool,
     /// The exit that the process ends with, if an exit signal ends it.
     pub(crate) doom: Option<Exit>,

@@ -182,8 +182,8 @@ fn backtrace(slot: &Slot, by_environment: bool) -> Vec<usize> {
     }
 }
 
-/// Has the panic printed that the runtime has just caught on this thread, if nothing has printed
-/// it. It ends no process, so no report contains it.
+/// Has the panic printed that the runtime has just caught on this thread, unless it was printed
+/// already. The panic ends no process, so no report contains it.
 #[cold]
 fn print_caught(message: &str) {
     let Some(slot) = current::current() else { return };

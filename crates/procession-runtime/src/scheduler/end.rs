@@ -58,8 +58,8 @@ impl Shared {
         }
     }
 
-    /// Does the same as `note_end`, for a worker that parks. It finds nothing that `note_end` has
-    /// missed.
+    /// Does the same as `note_end`, for a worker that parks. It never finds an end that `note_end`
+    /// has missed.
     pub(crate) fn note_end_at_leisure(&self) {
         if !matches!(self.lifetime.closing.phase(), shutdown::OPEN | shutdown::ENDED) {
             self.note_awaited_end(None);

@@ -253,7 +253,8 @@ impl Frame {
             }
         }
         let _back = Back(self);
-        // SAFETY: the suspender is in the frame below this one's root, which lives as long as this.
+        // SAFETY: the suspender is in the frame below the root of this frame, which lives as long
+        // as this frame.
         unsafe { &*self.suspender }.suspend(out)
     }
 

@@ -37,8 +37,8 @@ struct NodeWay {
     turn: Mutex<()>,
 }
 
-/// Another node, as this program sees it: a number, which the PIDs of its processes have, and the
-/// relay that carries messages and signals to them.
+/// Another node, as this program sees it: a number, which is a part of the PIDs of its processes,
+/// and the relay that carries messages and signals to them.
 ///
 /// It is for crates that connect programs, such as `procession-cluster`. A PID of the node can be
 /// used like a PID of this program: [`send`](crate::mailbox::send) by PID, links, monitors and exit

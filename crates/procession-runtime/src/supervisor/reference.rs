@@ -161,7 +161,8 @@ impl SupervisorRef {
         })
     }
 
-    /// Adds a child that is made from a value which moves into it, and starts it. See [`OnceSpec`].
+    /// Adds a child that is made from a value which moves into the child, and starts the child. See
+    /// [`OnceSpec`].
     ///
     /// # Errors
     /// [`RefusedChild`] returns the closure or the function. The causes are as for
