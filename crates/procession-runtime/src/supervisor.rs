@@ -96,11 +96,11 @@
 //! [`start_once`]: SupervisorRef::start_once
 //!
 //! A child has its name and its [entries](ChildSpec::enter) in registries and groups before it
-//! runs, so it can be looked up as soon as its start has returned. A [`Template`] makes them from
-//! the argument of each child.
+//! runs, so it can be looked up as soon as its start has returned. A [`Template`] makes the name
+//! and the entries from the argument of each child.
 //!
-//! A value that has moved into a process does not come back. This happens if the `init` of a
-//! behaviour fails.
+//! If the `init` of a behaviour fails, the value has already moved into the process, so the error
+//! cannot return the value.
 //!
 //! Each of these methods returns the [`Address`](crate::Address) of the child. Other supervisors
 //! also accept children at run time. They take no templates, because each of their children needs

@@ -22,9 +22,10 @@ impl Scheduler {
     /// Traces the headers of the messages that a process receives and sends: when, which type, from
     /// or to which process. Never the messages themselves.
     ///
-    /// The trace ends after `count` messages, of at most 1000, after `limit`, of at most 60 s by
-    /// the clock of the caller's scheduler, or with the process, and returns what it has recorded
-    /// by then. Greater values count as the maximum. There is one trace of a scheduler at a time.
+    /// The trace ends after `count` messages, after `limit`, or with the process, and returns what
+    /// it has recorded. `count` is at most 1000, and `limit` is at most 60 s by the clock of the
+    /// caller's scheduler; greater values count as the maximum. Only one trace of a scheduler can
+    /// run at a time.
     ///
     /// A process that waits is woken once without need. Three kinds of messages are not recorded:
     /// messages that were sent to the process before it has begun the trace, messages that it sends

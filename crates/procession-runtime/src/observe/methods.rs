@@ -16,7 +16,7 @@ impl Scheduler {
     /// Blocks the thread. It does not return while a process keeps running.
     ///
     /// # Panics
-    /// In a process of this scheduler, which would wait for itself.
+    /// Panics in a process of this scheduler, because the process would wait for itself.
     pub fn run_until_idle(&self) -> Vec<WaitingProcess> {
         let by_its_own = current::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
         assert!(

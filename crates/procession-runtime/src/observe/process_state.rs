@@ -16,7 +16,7 @@ pub enum ProcessState {
     Blocked,
     /// Waiting for messages, perhaps among others.
     Idle,
-    /// Ended, while its handle has not taken the result.
+    /// Ended, but the result has not been taken from its handle.
     Complete,
 }
 

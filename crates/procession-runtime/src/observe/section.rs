@@ -145,8 +145,8 @@ impl SectionRow {
         self.figure(Figure { name, help, of: FigureKind::Gauge, value: value.into() })
     }
 
-    /// Adds a time. `None` is that it is not known. The JSON has it in microseconds, as `NAME_us`,
-    /// and the metrics in seconds, as `NAME_seconds`.
+    /// Adds a time. `None` means that the time is not known. The JSON has it in microseconds, as
+    /// `NAME_us`, and the metrics in seconds, as `NAME_seconds`.
     ///
     /// # Panics
     /// Like [`counter`](Self::counter).

@@ -13,11 +13,11 @@ impl<M: Send + 'static> Context<M> {
     /// Adds a section to the [door](crate::Builder::observe) of the scheduler, until the returned
     /// guard is dropped. It is for libraries with a state of their own, such as connections.
     ///
-    /// The door shows it at the path of its name, and its figures among the metrics. Sections of
-    /// one name are one, with the rows of all. `show` is called on the thread of the door for each
-    /// request, so it must be quick and must not block. If it panics, the rest is left out. If a
-    /// section has the path of a page of the door itself, such as `metrics`, the door shows its own
-    /// page.
+    /// The door shows it at the path of its name, and its figures among the metrics. Sections with
+    /// the same name are shown as one section, with the rows of all. `show` is called on the thread
+    /// of the door for each request, so it must be quick and must not block. If it panics, the rest
+    /// is left out. If a section has the path of a page of the door itself, such as `metrics`, the
+    /// door shows its own page.
     ///
     /// ```
     /// use procession::{Context, run, start};

@@ -41,7 +41,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     }
 
     /// Describes a child like [`new`](Self::new), but without an id. It is meant for
-    /// [dynamic](super::Strategy::Dynamic) supervisors.
+    /// [dynamic](super::Strategy::Dynamic) supervisors, because other supervisors need ids.
     #[track_caller]
     pub fn anonymous<F, P>(process: F) -> Self
     where

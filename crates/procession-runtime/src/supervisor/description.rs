@@ -365,7 +365,7 @@ impl<T> ChildSpec<T> {
     ///   answered as usual, as long as their timeouts last. Messages that the old process had put
     ///   aside or postponed are kept as well, and may exceed the capacity of a bounded mailbox.
     /// - Between the two processes, there is no mailbox to send to. By address, a sender gets its
-    ///   message back, and the address stays one of the old process. By [name](Self::name), a
+    ///   message back, because the address belongs to the old process. By [name](Self::name), a
     ///   sender gets its message back until the next process has the name.
     /// - A restart counts as always ([`Supervisor::intensity`]). With [`WhenFull::Kill`], a process
     ///   that a full mailbox has ended leaves a full mailbox.
@@ -452,7 +452,8 @@ impl<T> fmt::Debug for ChildSpec<T> {
 pub(super) type StartNote = Box<dyn FnOnce() + Send>;
 
 /// The right of a child to report that it has started. Dropping it reports that the start failed.
-/// If the process drops it because it returns an error or panics, that is the reason.
+/// If the process drops it because it returns an error or panics, the reason is that error or
+/// panic.
 #[derive(Debug)]
 #[must_use = "dropping it reports that the start failed"]
 pub struct Started(Option<StartReport>);

@@ -210,7 +210,7 @@ pub enum ChildError {
     Running(Pid),
     /// The child waits for its restart.
     Restarting,
-    /// The child did not start, for this reason. A new child is not kept then.
+    /// The child did not start, for this reason. If the child was new, the supervisor forgets it.
     Start(StartReason),
     /// There is a mistake in the description of the child.
     Spec(SpecError),

@@ -2,7 +2,7 @@
 //!
 //! The value is in its cell until a process has it. A start takes the value out, and puts it back
 //! if the process is refused. If a process has taken the value and then fails to start, the value
-//! does not come back.
+//! is lost.
 
 use std::fmt;
 use std::future::Future;
@@ -310,7 +310,7 @@ type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
 ///
 /// A child is [temporary](Restart::Temporary) by default, because the argument moves into it. If
 /// the argument can be cloned, [`restart`](Self::restart) makes the children start again with a
-/// clone. They have no ids, since they are many.
+/// clone. The children have no ids, because a template may start any number.
 ///
 /// A child gets its name and its entries in registries and groups before it runs, so it can be
 /// found by them as soon as `start_another` has returned its address. The template makes both from

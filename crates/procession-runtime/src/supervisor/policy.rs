@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// The rule for the other children when one is restarted.
+/// What happens to the other children when a child is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// Nothing happens to them.
+    /// The other children continue.
     OneForOne,
-    /// They are stopped in reverse order, and all children are started again.
+    /// The other children are stopped in reverse order, and all children are started again.
     OneForAll,
     /// The children that were started after the restarted child are stopped in reverse order, and
     /// started again.
     RestForOne,
-    /// Nothing happens to them. Any number of children can be added and removed at run time, with
-    /// or without ids. They have no order.
+    /// The other children continue. Any number of children can be added and removed at run time,
+    /// with or without ids. The children have no order.
     Dynamic,
 }
 

@@ -28,7 +28,7 @@ pub struct SupervisorRow {
     pub supervisor: Option<Pid>,
     /// Its children: all children that have a process, and all ended children that are kept.
     pub children: Vec<SupervisedRow>,
-    /// Number of children that are not listed. At most 1000 are.
+    /// Number of children that are not listed, because at most 1000 children are listed.
     pub left_off: usize,
 }
 
