@@ -170,7 +170,7 @@ fn a_panic_while_unwinding_is_returned() {
 #[test]
 fn a_coroutine_that_cannot_be_unwound_keeps_its_stack() {
     let stacks = stacks();
-    // A thread of its own, since it never ends.
+    // On a separate thread, because it never ends.
     let (stats, on_thread) = (stacks.clone(), stacks.clone());
     let (done, is_done) = std::sync::mpsc::channel();
     let thread = procession_sync::thread::Builder::new();
@@ -293,7 +293,7 @@ fn large_closures_and_aligned_values_fit() {
     assert_eq!(sums.resume(Aligned([2; 64])), Resumed::Returned(((7 * 200) << 10) + 2));
 }
 
-/// Held by tests that take protected guards: one of them uses up the budget, which is the
+/// Held by tests that take protected guards, because one such test uses up the budget, which is the
 /// program's.
 static GUARD_BUDGET: Mutex<()> = Mutex::new(());
 

@@ -1,7 +1,7 @@
-//! The layers of the crate: which rooms may import which, that no modules import each other in a
-//! circle, and which modules have unsafe code.
+//! The layers of the crate: which rooms may import which, that there is no circle of imports among
+//! modules, and which modules have unsafe code.
 //!
-//! The test reads the source with the reader that the test of `procession` has, too.
+//! The test reads the source with the same reader as the test of `procession`.
 
 #[path = "../../procession/tests/it/layers/imports.rs"]
 mod imports;

@@ -504,7 +504,7 @@ fn canary_leave_relaxed() {
     leave_twice::<{ event::mutation::LEAVE_RELAXED }>();
 }
 
-/// The sender gives the rest of a block up while the only message in it is taken. Loom finds a
+/// The sender leaves with the rest of a block while the only message in it is taken. Loom finds a
 /// block that is not freed.
 fn give_up<const MUTATION: u8>() {
     explore(|| {
@@ -568,8 +568,8 @@ mod chase_lev {
     use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
     use procession_sync::atomic::{AtomicU32, fence};
 
-    /// A Chase-Lev deque (Le et al., PPoPP 2013) of four items, with room for all of them, and with
-    /// a thief that takes half with one CAS.
+    /// A Chase-Lev deque (Le et al., PPoPP 2013) of four items, with room for all four, and with a
+    /// thief that takes half with one CAS.
     pub(super) struct HalfStolen {
         pub(super) top: AtomicU32,
         pub(super) bottom: AtomicU32,

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each name, with the files that may use it. Files are given by the end of their path, and folders
-/// by a part of it that ends with a slash.
+/// by a part of the path that ends with a slash.
 const SEAMS: [(&str, &[&str]); 11] = [
     (
         "std::sync::atomic",

@@ -36,7 +36,7 @@ enum Step {
 /// A defect that a hook might have, planted into the calls of a script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Defect {
-    /// The error number is that of a call in between.
+    /// The error number of a call in between.
     LostErrno,
     /// The descriptor stays in the mode in which it was asked.
     FlippedMode,
@@ -75,7 +75,7 @@ fn ends(kind: u8) -> Ends {
     }
 }
 
-/// A terminal that is read byte by byte, one that is read line by line, and a regular file.
+/// A terminal that is read byte by byte, a terminal that is read line by line, and a regular file.
 const BYTES: u8 = 6;
 const LINES: u8 = 7;
 const FILE: u8 = 8;
@@ -108,8 +108,8 @@ fn script(kind: u8, rng: &mut Rng) -> Vec<Step> {
     };
     let flag = [flags(), flags(), flags()];
     for number in 0..rng.usize(2..8) {
-        // What arrives at a terminal is there at once only if it is small: all of a script has to
-        // fit into one buffer of 256 bytes, or a read may come between two of them.
+        // What arrives at a terminal is there immediately only if it is small: all of a script has
+        // to fit into one buffer of 256 bytes, or a read may happen between two buffers.
         let size = rng.usize(1..if is_terminal(kind) { 32 } else { 2000 });
         match rng.u8(..12) {
             0 | 1 if is_socket => steps.push(Step::Recv(size, flag[number % 3])),

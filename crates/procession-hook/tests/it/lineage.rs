@@ -298,7 +298,7 @@ fn duplicates_are_the_same_file() {
         let duplicate = one.try_clone().expect("there are descriptors");
         log.push(crosses(&duplicate, &other));
         log.push(crosses(&other, &duplicate));
-        // SAFETY: the number is that of the duplicate.
+        // SAFETY: this is the number of the duplicate.
         let moved = unsafe { libc::dup2(other.as_raw_fd(), duplicate.as_raw_fd()) };
         assert_eq!(moved, duplicate.as_raw_fd());
         log.push(crosses(&duplicate, &one));

@@ -14,8 +14,9 @@ use super::{
     coroutine, limit_waits, one_thread, read, recv, set_nonblocking, sockets, soon, told, write,
 };
 
-/// Goal: a call that lets other processes run before it waits goes on with its own file. Method:
-/// one of these gives the number of the descriptor to another file, which has something to read.
+/// Goal: a call that lets other processes run before it waits continues with its own file. Method:
+/// one of these processes makes the number of the descriptor refer to another file, which has
+/// something to read.
 #[test]
 fn a_call_that_lets_others_run_keeps_its_file() {
     let scheduler = one_thread();
@@ -110,7 +111,7 @@ fn a_call_keeps_the_mode_in_which_it_began() {
     assert_eq!(reads.join(), Ok(((4, 0), b"late".to_vec())));
 }
 
-/// Goal: a coroutine that is told to end while others run before its wait does not wait.
+/// Goal: a coroutine that is cancelled while others run before its wait does not wait.
 #[test]
 fn an_end_that_comes_while_others_run_ends_the_call() {
     for terminates in [false, true] {

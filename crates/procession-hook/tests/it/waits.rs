@@ -1,4 +1,4 @@
-//! Calls that wait suspend the coroutine, and others run on its thread meanwhile.
+//! Calls that wait suspend the coroutine, and others run on its thread during the wait.
 
 use std::ffi::{CStr, CString, c_int};
 use std::net::TcpListener;
@@ -89,7 +89,7 @@ fn a_write_that_finds_no_room_writes_all_in_the_end() {
             &scheduler,
             move || (write(from.as_raw_fd(), &vec![7; size]), from),
             move || {
-                // On a thread of its own, so that the writer goes on meanwhile.
+                // On a separate thread, so that the writer continues during the call.
                 foreign_thread(move || {
                     let mut total = 0;
                     while total < size {
@@ -164,7 +164,7 @@ fn poll_and_select_wait_for_several() {
         },
         move || assert_eq!(write(number, b"!"), (1, 0)),
     );
-    // The time that is left is told.
+    // The call returns the time that is left.
     assert!((0..60).contains(&selected.3), "{selected:?}");
     assert_eq!((selected.0, selected.1, selected.2), ((1, 0), true, false));
     assert_eq!(scheduler.snapshot().blocking_sections, 0);
@@ -365,7 +365,7 @@ fn names_are_looked_up_beside_the_worker() {
     assert_eq!(two, [Ok([127, 0, 0, 1]), Ok([127, 0, 0, 2])]);
 }
 
-/// Looks up an address, into buffers of its own.
+/// Looks up an address, into local buffers.
 fn looked_up(name: &CStr) -> [u8; 4] {
     unsafe extern "C" {
         fn gethostbyname_r(
@@ -412,8 +412,8 @@ fn a_lookup_into_the_callers_buffer_leaves_the_thread_to_others() {
     assert_eq!(looks.join(), Ok(true));
 }
 
-/// Goal: a call that waits keeps its file, as in the kernel. Method: meanwhile, another process of
-/// the same thread puts another file in the place of its descriptor.
+/// Goal: a call that waits keeps its file, as in the kernel. Method: during the wait, another
+/// process of the same thread puts another file in the place of its descriptor.
 #[test]
 fn a_descriptor_that_is_used_again_does_not_disturb_a_wait() {
     let scheduler = one_thread();
@@ -512,7 +512,7 @@ fn a_receive_of_all_takes_one_message_and_small_sets_are_not_overrun() {
         move || {
             let fd = here.as_raw_fd();
             let words = fd as usize / 64 + 1;
-            // The words that the count covers, and one that belongs to something else.
+            // The words that the count covers, and a word that belongs to something else.
             let mut set = vec![0_u64; words + 1];
             set[fd as usize / 64] = 1 << (fd as usize % 64);
             let none = std::ptr::null_mut();

@@ -1,4 +1,4 @@
-//! The tests that both rings share. This file is a module of `deque` and of `fifo`. Each of them
+//! The tests that both rings share. This file is a module of `deque` and of `fifo`. Each module
 //! selects the tested ring in `kind`, and defines `pops_in_order` for the order in which its owner
 //! pops items that it pushed in ascending order.
 

@@ -25,7 +25,8 @@ fn messages<T>(batch: Batch<T>) -> Vec<T> {
     batch.map(Event::into_inner).collect()
 }
 
-/// Few enough for no block, one block in part, and several blocks, the last of them in part.
+/// Few enough for no block, one block in part, and several blocks, of which the last is used in
+/// part.
 const COUNTS: [usize; 6] = [0, 1, 7, 8, 60, 500];
 
 #[test]
@@ -147,8 +148,8 @@ fn messages_taken_by_a_destructor_of_a_thread_local() {
     let (taken, batch) = (Arc::clone(&tally), queue.take());
     thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            // The thread-local that is used first is the last one to be destroyed: after that of
-            // the queue, which is used first when a message is taken.
+            // The thread-local that is used first is destroyed last: after the queue's own
+            // thread-local, which is used first when a message is taken.
             LAST.with(|last| {
                 let last = last.get_or_init(|| TakesLast { batch: Cell::default(), tally: taken });
                 let mut batch = batch;

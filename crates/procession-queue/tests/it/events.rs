@@ -1,4 +1,5 @@
-//! The event queue: many threads push, a consumer takes everything at once, and it is closed once.
+//! The event queue: many threads push, a consumer takes everything in one step, and it is closed
+//! once.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -168,7 +169,7 @@ fn mpmc() {
     tally.assert_each_once();
 }
 
-/// All producers push at once. Nothing is taken before they are done.
+/// All producers push at the same time. Nothing is taken before they are done.
 #[test]
 fn stampede() {
     const PRODUCERS: usize = 8;
@@ -188,7 +189,7 @@ fn stampede() {
     tally.assert_each_once();
 }
 
-/// Each thread does everything, in an order that looks random, until one of them closes the queue.
+/// Each thread does everything, in an order that looks random, until a thread closes the queue.
 #[test]
 fn stress() {
     const THREADS: usize = 4;
@@ -258,7 +259,8 @@ fn destructors() {
     let push = |id| push_all(&queue, noted(id * COUNT..(id + 1) * COUNT));
     push_at_once(PRODUCERS, push, |pushers| {
         while !pushers.have_left() {
-            // Some items of each batch are iterated over; the others are dropped with the batch.
+            // Some items of each batch are iterated over; the remaining items are dropped with the
+            // batch.
             queue.take().by_ref().take(2).for_each(drop);
         }
     });
@@ -485,7 +487,7 @@ fn a_message_with_a_header_keeps_its_place_counts_and_is_dropped_once() {
 
 #[test]
 fn it_knows_how_many_messages_are_queued() {
-    // More messages than the bits beside a link can count.
+    // More messages than the free bits of a link can count.
     const COUNT: u32 = if cfg!(miri) { 100 } else { 200_000 };
     let queue = EventQueue::<u32, u8>::with_system();
     assert_eq!(queue.len(0), 0);

@@ -1,6 +1,6 @@
 //! Tests of moving half a ring: to thieves, to the global queue, and into the ring itself, with the
 //! room that this needs and leaves. Like `battery`, this file is a module of `deque` and of `fifo`.
-//! Each of them defines in `model` the order in which its owner works.
+//! Each module defines in `model` the order in which its owner works.
 
 use std::collections::VecDeque;
 use std::iter;

@@ -1,4 +1,4 @@
-//! Goal: every item that goes into a queue comes out once and in the documented order, whichever
+//! Goal: every item that goes into a queue is taken once and in the documented order, whichever
 //! side takes it and however the queue ends. Method: each structure has a set of small tests with
 //! the same names. They number their items and tally the items taken.
 //!

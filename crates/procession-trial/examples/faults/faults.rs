@@ -17,7 +17,7 @@ pub(crate) fn block(mut until_closed: &PipeReader) -> io::Result<usize> {
 /// Computes while `goes_on` is set, like a loop that turned out to be long.
 pub(crate) fn compute(goes_on: &AtomicBool) -> u64 {
     let mut state = 1_u64;
-    // Ordering: Relaxed; nothing is read because of it.
+    // Ordering: Relaxed; nothing is read because of the flag.
     while goes_on.load(Ordering::Relaxed) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     }
@@ -32,7 +32,8 @@ pub(crate) fn fail(number: u64) -> ! {
     panic!("{FAILURE}: number {number}")
 }
 
-/// Sends byte by byte, like a client behind a bad line, or one that wants to keep the server busy.
+/// Sends byte by byte, like a client behind a bad line, or a client that wants to keep the server
+/// busy.
 pub(crate) async fn drip(stream: &TcpStream, bytes: &[u8], pause: Duration) -> io::Result<()> {
     for byte in bytes {
         stream.write_all(&[*byte]).await?;

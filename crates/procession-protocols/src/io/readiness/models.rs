@@ -48,7 +48,7 @@ fn set<const MUTATION: u8>() {
                 wakers.into_iter().for_each(Waker::wake);
             })
         };
-        // Two rounds: one more if the direction has become ready meanwhile.
+        // Two rounds: one more if the direction has become ready during the first.
         let mut waits = false;
         for _ in 0..2 {
             let seen = source.read.see();

@@ -138,7 +138,7 @@ fn canary_fill_after_close() {
     fill::<{ mutation::FILL_AFTER_CLOSE }>();
 }
 
-/// A sender gives up the room that it has reserved, while another sender waits for room.
+/// A sender frees the room that it has reserved, while another sender waits for room.
 fn give_up<const MUTATION: u8>() {
     explore(|| {
         let mailbox = mailbox::<MUTATION>(FullPolicy::Wait);

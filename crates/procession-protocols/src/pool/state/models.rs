@@ -136,7 +136,7 @@ fn canary_expire_blindly() {
     claim_against_expire::<{ mutation::EXPIRE_BLINDLY }>();
 }
 
-/// A job comes for a resting worker just as its rest ends.
+/// A job is submitted for a resting worker just as its rest ends.
 fn claim_against_reap<const MUTATION: u8>() {
     explore(|| {
         let core = with_a_launched_worker::<MUTATION>();
@@ -206,7 +206,7 @@ fn canary_enter_in_two() {
     submit_against_close::<{ mutation::ENTER_IN_TWO }>();
 }
 
-/// All four at once: a worker that parks and expires, a submitter, and a close.
+/// All four at the same time: a worker that parks and expires, a submitter, and a close.
 #[test]
 fn claim_park_expire_and_close() {
     explore(|| {
@@ -290,7 +290,7 @@ fn submit_against_resize<const MUTATION: u8>() {
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken, "there is a worker for it, or room in the queue");
         assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
-        // Either too many workers are live, or the job is queued for this one.
+        // Either more workers are live than may be, or the job is queued for this one.
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert_eq!(matches!(next, Next::Leave), started == 1);
@@ -309,8 +309,8 @@ fn canary_start_in_two() {
     submit_against_resize::<{ mutation::START_IN_TWO }>();
 }
 
-/// A queued job is run by a job that waits for it, withdrawn by its handle, and taken by the
-/// worker, all at once.
+/// At the same time, a queued job is run by a job that waits for it, withdrawn by its handle, and
+/// taken by the worker.
 fn help_against_withdraw_against_run<const MUTATION: u8>() {
     explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(1);
@@ -396,7 +396,7 @@ fn canary_withdraw_in_two() {
     withdraw_against_run::<{ mutation::WITHDRAW_IN_TWO }>();
 }
 
-/// A place that was granted to a waiter that gives up goes to the next one.
+/// If a waiter leaves after a place was granted to it, the place goes to the next waiter.
 #[test]
 fn leave_against_finish() {
     explore(|| {
@@ -453,7 +453,7 @@ fn canary_hold_in_two() {
     hold_against_finish::<{ mutation::HOLD_IN_TWO }>();
 }
 
-/// A worker is killed while the other one finishes, and two jobs are queued.
+/// A worker is killed while the other worker finishes, and two jobs are queued.
 fn die_against_finish<const MUTATION: u8>() {
     explore(|| {
         let core = PoolCore::<u32, MUTATION>::new(Limits {

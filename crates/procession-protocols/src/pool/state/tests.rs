@@ -166,7 +166,7 @@ fn workers_that_have_rested_too_long_leave_and_the_next_reap_is_known() {
     assert_eq!(core.reap(2).0, Some(3));
     assert_eq!((core.picture().live, core.picture().totals.retired), (2, 2));
     // After the keep-alive was lowered, a worker that begins to rest now leaves before the other
-    // one.
+    // worker.
     core.expect_uneven();
     let ticket =
         core.enter(JobLane::default(), 6, |job| job, &mut start_resting).0.expect("it starts");
@@ -313,8 +313,8 @@ fn a_worker_that_rests_is_not_used_beyond_a_lowered_capacity() {
     }
 }
 
-/// Goal: a job lends its place to one job until that one has ended, also if it awaits another one
-/// then. Method: it takes its place back. The job in it lends the place as well, and ends.
+/// Goal: a job lends its place to one job until that job has ended, even if it then awaits another
+/// job. Method: it takes its place back. The job in it lends the place as well, and ends.
 #[test]
 fn a_lent_place_stays_lent_until_the_job_in_it_has_ended() {
     let (core, [lender, other, awaited]) = lending(JobLane::default());

@@ -196,9 +196,9 @@ fn spawn<R: 'static, const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(
 }
 
 /// A process takes a step, which waits if there is no message, and ends in the next step; or it
-/// ends at once. Meanwhile two threads that hold its PID send it one message each, and the thread
-/// that frees the slot occupies it again. Each message is received, discarded or refused, and none
-/// is lost.
+/// ends immediately. At the same time, two threads that hold its PID send it one message each, and
+/// the thread that frees the slot occupies it again. Each message is received, discarded or
+/// refused, and none is lost.
 fn send_against_life<const OWN_MUTATION: u8, const PINS: u8, const STATE: u8>(waits: bool) {
     explore(move || {
         let process = Arc::new(Process::<OWN_MUTATION, PINS, STATE>::detached());

@@ -168,7 +168,7 @@ fn canary_look_before_take() {
     terminate_against_take::<{ mutation::LOOK_BEFORE_TAKE }>();
 }
 
-/// A request is left while the process takes those before it.
+/// A request is left while the process takes earlier requests.
 fn request_against_attend<const MUTATION: u8>() {
     explore(|| {
         let shared = Arc::new((State::<MUTATION>::ready(), Mutex::new(0)));

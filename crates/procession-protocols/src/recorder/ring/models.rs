@@ -4,7 +4,7 @@ use procession_sync::{Arc, explore, thread};
 
 use super::{EventRing, mutation};
 
-/// The word with a number. No two are alike, and none is that of a new ring.
+/// The word with a number. No two words are alike, and a new ring contains no such word.
 fn word(number: u64) -> u64 {
     100 + number
 }

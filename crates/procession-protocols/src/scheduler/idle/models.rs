@@ -99,9 +99,9 @@ fn bound<const RECHECK: bool>() {
     });
 }
 
-/// A worker naps, and without a permit looks once more before it parks without a timeout, while
-/// another publishes the only entry of its own deque. With `LATE`, the nap lasts until the worker
-/// has looked.
+/// A worker naps, and without a permit looks once more before it parks without a timeout. At the
+/// same time, another worker publishes the only entry in its own deque. With `LATE`, the nap lasts
+/// until the worker has looked.
 fn nap<const MUTATION: u8, const LATE: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<MUTATION>::new(2, 2, true), AtomicU32::new(0)));
@@ -153,8 +153,8 @@ fn canary_bound_without_recheck() {
     bound::<false>();
 }
 
-/// A thread that has begun coroutines leaves the callers' seat, while one of them is woken and
-/// another thread comes for the seat.
+/// A thread that has begun coroutines leaves the callers' seat, while a coroutine is woken and
+/// another thread tries to take the seat.
 fn keep_seat<const KEPT: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(1, 1, true), AtomicU32::new(0)));
@@ -189,8 +189,8 @@ fn canary_seat_for_anybody() {
     keep_seat::<false>();
 }
 
-/// A thread claims a parked seat, and is slow to wake its worker. That one comes by itself, parks,
-/// and leaves. The system refuses a thread for the seat.
+/// A thread claims a parked seat, and is slow to wake its worker. The worker wakes by itself,
+/// parks, and leaves. The system refuses a thread for the seat.
 fn start<const MUTATION: u8>() {
     explore(|| {
         // Whether a thread is in the seat.
@@ -234,8 +234,8 @@ fn canary_start_blindly() {
     start::<{ mutation::START_BLINDLY }>();
 }
 
-/// A worker parks, and finds in its `Recheck` an entry that was queued before. Meanwhile another
-/// thread asks whether all is idle.
+/// A worker parks, and finds in its `Recheck` an entry that was queued before. At the same time,
+/// another thread asks whether all is idle.
 fn survey<const MUTATION: u8>() {
     explore(|| {
         // Whether the entry is queued, and whether it has run.
@@ -355,8 +355,8 @@ fn revoke<const MUTATION: u8>() {
     });
 }
 
-/// Two seats and one permit. One worker has none, finds an entry, and sleeps. The other has the
-/// permit, and blocks.
+/// Two seats and one permit. One worker has no permit, finds an entry, and sleeps. The other has
+/// the permit, and blocks.
 #[test]
 fn park_without_permit_against_the_last_to_block() {
     explore(|| {
@@ -412,8 +412,8 @@ fn canary_given_up_twice() {
     revoke::<{ mutation::GIVEN_UP_TWICE }>();
 }
 
-/// Two seats are claimed. One worker never comes; the other searches, finds nothing, and parks.
-/// Meanwhile a worker publishes, and the watchdog looks.
+/// Two seats are claimed. One worker never runs; the other searches, finds nothing, and parks. At
+/// the same time, a worker publishes, and the watchdog looks.
 fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
     explore(|| {
         let shared = Arc::new((Idle::<MUTATION>::new(4, 4, true), AtomicU32::new(0)));
@@ -447,8 +447,8 @@ fn never_comes<const MUTATION: u8, const RECHECK: bool>() {
     });
 }
 
-/// A seat is claimed, and its worker comes while the watchdog writes the seat off. Another worker
-/// searches all the time.
+/// A seat is claimed, and its worker executes `Come` while the watchdog writes the seat off.
+/// Another worker searches all the time.
 fn come_late<const MUTATION: u8>() {
     explore(|| {
         let shared = Arc::new(Idle::<MUTATION>::new(3, 3, true));

@@ -212,9 +212,9 @@ fn an_announcement_that_a_waker_took_is_counted_though_it_was_late() {
     assert_eq!(idle.counts().0, 1);
 }
 
-/// Goal: a claim ends when its worker comes, so the claimer that is slow to wake it starts no
-/// thread for the seat later. Method: the worker comes, parks, and leaves its seat vacant before
-/// the claimer goes on; then another claims the seat.
+/// Goal: a claim ends when its worker runs, so the claimer that is slow to wake it starts no thread
+/// for the seat later. Method: the worker runs, parks, and leaves its seat vacant before the
+/// claimer continues; then another thread claims the seat.
 #[test]
 fn a_claim_that_is_over_starts_no_thread() {
     let idle: Idle = Idle::new(3, 1, false);

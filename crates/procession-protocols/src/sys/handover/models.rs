@@ -11,12 +11,14 @@ struct Shared<const MUTATION: u8> {
 // SAFETY: the model shows that the buffer has one owner at a time.
 unsafe impl<const MUTATION: u8> Sync for Shared<MUTATION> {}
 
-/// A thread asks, gives up, and asks again, while two signals arrive whenever they want.
+/// A thread asks, recalls its question, and asks again, while two signals arrive whenever they
+/// want.
 fn samples<const MUTATION: u8>() {
     explore(|| {
         let word = Handover::<MUTATION>::new();
         let shared = Arc::new(Shared { word, buffer: UnsafeCell::new(0) });
-        // Each is the handler of one signal. Both could run at once only on different threads.
+        // Each is the handler of one signal. Both could run at the same time only on different
+        // threads.
         let handlers = [7, 8].map(|number| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {

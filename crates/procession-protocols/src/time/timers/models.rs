@@ -6,9 +6,9 @@
 //! not; the protocol allows this at any time.
 //!
 //! Three orderings are justified by argument only, because loom finds no fault without them: the
-//! Acquire of `begin_reset`, with the Release of `tick` (loom lets no load see a store that comes
-//! later), and the Release of `Lower` with the Acquire of `Raise` (loom lets a swap see the last
-//! change of a word, known or not).
+//! Acquire of `begin_reset`, with the Release of `tick` (loom lets no load see a later store), and
+//! the Release of `Lower` with the Acquire of `Raise` (loom lets a swap see the last change of a
+//! word, known or not).
 //!
 //! | model | canaries |
 //! |---|---|
@@ -49,8 +49,8 @@ type Reset<const MUTATION: u8> = fn(&Timers<Act, MUTATION>, TimerId, u64) -> Opt
 type Shared<const MUTATION: u8> = Arc<Timers<Act, MUTATION>>;
 
 thread_local! {
-    /// The number of actions made, less those dropped, in this execution. The threads of a model
-    /// are coroutines of one thread, so a thread local counts them all.
+    /// The number of actions made, less the number of actions dropped, in this execution. The
+    /// threads of a model are coroutines of one thread, so a thread local counts them all.
     static ALIVE: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -510,8 +510,8 @@ fn canary_read_before_unqueue() {
     advance_twice::<{ mutation::READ_BEFORE_UNQUEUE }>();
 }
 
-/// A periodic timer is reset while it ticks. Whichever is first, its next deadline is the one that
-/// was set.
+/// A periodic timer is reset while it ticks. Whichever is first, its next deadline is the deadline
+/// that was set.
 fn reset_while_ticking<const MUTATION: u8>() {
     explore::<MUTATION>(1, |timers| {
         let id = timers.put(5, 10, 1);

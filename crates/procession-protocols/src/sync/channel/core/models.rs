@@ -98,7 +98,8 @@ fn a_select_takes_one_of_two() {
     });
 }
 
-/// Two selects face each other in one channel. Each tries and enlists as `sync/select.rs` does.
+/// Two selects wait for one another in one channel. Each tries and enlists as `sync/select.rs`
+/// does.
 #[test]
 fn two_selects_meet() {
     explore(|| {

@@ -19,7 +19,7 @@ enum Op {
     Adjust,
 }
 
-/// Nearby times, far ones, and the ends of the range. Sums with the present saturate.
+/// Nearby times, distant times, and the ends of the range. Sums with the present saturate.
 fn time() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..20u64, 3 => 0..5000u64, 1 => Just(400 * 24 * 3600 * 1_000_000_000), 1 => Just(u64::MAX - 1), 1 => Just(u64::MAX)]
 }
@@ -61,7 +61,7 @@ struct List {
 impl List {
     fn pick(&mut self, which: usize) -> Option<&mut Expected> {
         let length = self.timers.len();
-        // The youngest are picked often, since most of the old ones are stale.
+        // The youngest timers are picked often, because most old timers are stale.
         (length > 0).then(|| &mut self.timers[length - 1 - which % length.min(1 + which % 64)])
     }
 
@@ -86,7 +86,7 @@ impl List {
             fired.push(first.action);
             first.is_pending = first.period != 0;
             while first.is_pending && first.when <= now && first.when != NEVER {
-                // By the formula if counting would take too long.
+                // By the formula, because counting could take long.
                 let periods = if now - first.when > 10_000 {
                     ((now - first.when) / first.period).saturating_add(1)
                 } else {
