@@ -77,7 +77,7 @@ async fn choices(sim: Sim) {
 }
 
 /// Fails if a deposit is lost in two rounds. In each, a process must stop between its read and its
-/// write, where it goes on in nearly all runs.
+/// write, although it continues there in nearly all runs.
 async fn lost_updates(sim: Sim) {
     let mut lost = 0;
     for _ in 0..20 {

@@ -20,11 +20,11 @@ pub(crate) enum Defect {
     DropDown,
     /// The last messages of a connection that lasts are lost.
     LoseLast,
-    /// A message is refused, and nobody is told.
+    /// A message is refused, and the node hides the refusal.
     HideRefusal,
-    /// The end of a connection is told to nobody.
+    /// The node hides the end of a connection.
     HideEnd,
-    /// The end of a connection is told later than it may be.
+    /// The node reports the end of a connection later than it may.
     TellLate,
     /// A message waits for that to another node.
     HoldUp,
@@ -32,10 +32,10 @@ pub(crate) enum Defect {
     DoubleExit,
     /// A process is started twice for one request.
     StartTwice,
-    /// A message to a PID comes to another process.
+    /// A message to a PID arrives at another process.
     OtherProcess,
     WrongReason,
-    /// A connection that lasts is told as the reason of an end.
+    /// The node reports a connection that lasts as the reason of an end.
     FalseNoConnection,
 }
 
@@ -57,7 +57,7 @@ struct Sent {
     delivered: i64,
     /// The sender was told that the connection has ended, or has ended itself.
     is_told: bool,
-    /// The node that received the first of them. An older one of the same host may end later.
+    /// The node that received the first message. An older node of the same host may end later.
     receiver: Option<Incarnation>,
     is_over: bool,
 }
@@ -111,11 +111,11 @@ impl Laws {
 pub(crate) struct History {
     laws: Laws,
     connections: BTreeMap<Connection, Sent>,
-    /// The monitors of a node that have not told an end, and those that have.
+    /// The monitors of a node that have not reported an end, and the monitors that have.
     waiting: BTreeSet<(Incarnation, Reference)>,
     told: BTreeSet<(Incarnation, Reference)>,
     held: Option<(Incarnation, Connection, i64)>,
-    /// The connection of which nothing more comes, by a planted defect.
+    /// The connection that delivers nothing more, by a planted defect.
     lost: Option<Connection>,
     /// Nothing is disturbed any more.
     is_calm: bool,
@@ -184,15 +184,16 @@ impl History {
             tried += sent.tried;
             let lost = if sent.is_told { sent.accepted - sent.delivered } else { 0 };
             ended_well += sent.delivered + sent.refused + lost;
-            // The number 0 is that of no connection.
+            // No connection has the number 0.
             let is_known = sent.is_told || connection.2 == 0 || lasting.contains(connection);
             self.law("each end of a connection is told", is_known);
         }
         self.law("what was sent was delivered, came back, or is told as lost", tried == ended_well);
     }
 
-    /// Checks what two nodes have counted on a connection that lasts: the sender the messages that
-    /// it has sent and that came back, and the receiver those that have come.
+    /// Checks what two nodes have counted on a connection that lasts: the sender counts the
+    /// messages that it has sent and that were returned, and the receiver counts the messages that
+    /// have arrived.
     pub(crate) fn counted(&self, connection: Connection, sent: u64, refused: u64, received: u64) {
         let Some(own) = self.connections.get(&connection) else { return };
         let counted = [sent, refused, received].map(|count| i64::try_from(count).expect("small"));
@@ -227,8 +228,8 @@ impl History {
             .all(|sent| sent.accepted == sent.delivered)
     }
 
-    /// Takes what a node gives to its process, at the moment at which it does. `is_connected` says
-    /// whether the node has a connection to a host.
+    /// Takes what a node delivers to its process, at the moment of the delivery. `is_connected`
+    /// says whether the node has a connection to a host.
     pub(crate) fn letter(
         &mut self,
         own: Incarnation,
@@ -304,7 +305,7 @@ impl History {
         self.law("a monitor tells one end", is_first);
     }
 
-    /// The sender is told that its connection has ended.
+    /// The sender learns that its connection has ended.
     fn node_down(&mut self, connection: Connection, unconfirmed: Option<u64>) {
         let Some(sent) = self.connections.get_mut(&connection) else { return };
         sent.is_told = true;

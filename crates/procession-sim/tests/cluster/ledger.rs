@@ -7,7 +7,7 @@ use procession::{Exit, Pid};
 
 use crate::checker::{Defect, Incarnation, Laws};
 
-/// How a process has ended: with a reason of its own, or by a signal or a crash.
+/// How a process has ended: with its own reason, or by a signal or a crash.
 pub(crate) type Ended = Option<Exit>;
 
 /// A process that was started for another node, by the number of the request.

@@ -1,5 +1,6 @@
-//! Nodes of `procession-cluster` on a simulated network: 3 to 7 hosts that send to each other while
-//! the network is cut and hosts crash. A checker sees all that is accepted, delivered and told.
+//! Nodes of `procession-cluster` on a simulated network: 3 to 7 hosts that send messages to other
+//! hosts while the network is cut and hosts crash. A checker sees all that is accepted, delivered
+//! and reported.
 
 mod checker;
 mod ledger;
@@ -107,12 +108,12 @@ fn planted_defects_of_relations_are_seen() {
     }
 }
 
-/// What a peer that does not answer costs, and how soon that is told, for each way in which it may
-/// not.
+/// What a peer that does not answer costs, and how soon the node reports it, for each way in which
+/// the peer may not answer.
 #[test]
 fn ill_peers_are_told_in_time() {
     for ailment in Ailment::ALL {
-        // Only one thread of the peer can run, so that one that stands still is not replaced.
+        // Only one thread of the peer can run, so that a thread that stands still is not replaced.
         check_of_one(few()).run(move |sim| peers::run(sim, ailment, None));
     }
     check_of_one(few()).run(|sim| peers::run_mute(sim, None));
@@ -157,8 +158,8 @@ fn is_seen<P>(
     assert!(broken.lock().contains(law), "{defect:?}: {:?}", broken.lock());
 }
 
-/// Each defect breaks one promise, and the checker sees it. It is between a node and the process
-/// that receives, so that the node itself is the one that ships.
+/// Each defect breaks one promise, and the checker sees it. The defect is between a node and the
+/// process that receives, so that the node itself is the shipped node.
 #[test]
 fn planted_defects_are_seen() {
     let seeds = 3;

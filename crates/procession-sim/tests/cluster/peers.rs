@@ -1,5 +1,5 @@
-//! A node and a peer that is frozen, slow or silent: how long it takes until that is told, and what
-//! it costs others.
+//! A node and a peer that is frozen, slow or silent: how long it takes until the node reports the
+//! peer, and what the peer costs others.
 //!
 //! The node `n0` watches `n1`, to which it is connected by the host `way`, which passes the bytes
 //! on or does not. The node `n2` is well.
@@ -64,7 +64,8 @@ impl Ailment {
     fn bounds(self) -> Option<[Duration; 2]> {
         match self {
             Self::Frozen | Self::Silent | Self::Deaf => Some([PATIENCE - SLACK, LIMIT + SLACK]),
-            // It was heard of at most a quarter of the 48 s before, in which a tick comes.
+            // It was heard of at most a quarter of the 48 s before, because there is a tick in that
+            // time.
             Self::Unasked => Some([UNASKED_LIMIT * 4 / 5 - SLACK, UNASKED_LIMIT + SLACK]),
             Self::Paused | Self::Slow => None,
         }
@@ -94,7 +95,8 @@ struct World {
     monitors: Mutex<Vec<Reference>>,
     /// The numbers that have come at the peer.
     come: Mutex<Vec<i64>>,
-    /// When each message to the third node was sent, and how long those that have come took.
+    /// When each message to the third node was sent, and how long the messages took that have
+    /// arrived.
     sent: Mutex<Vec<Instant>>,
     took: Mutex<Vec<Duration>>,
     /// Lets the worker of the peer have a step.
@@ -116,7 +118,7 @@ impl World {
         self.nodes.lock()[host].clone()
     }
 
-    /// Returns `true` if the node is connected to the other ones.
+    /// Returns `true` if the node is connected to the other nodes.
     fn is_connected(&self) -> bool {
         self.node(0).is_some_and(|node| node.peers().len() == 2)
     }
@@ -166,7 +168,7 @@ async fn serve(world: Arc<World>, host: usize) {
     }
 }
 
-/// Connects to the others, monitors the peer, and keeps connected.
+/// Connects to the other nodes, monitors the peer, and keeps connected.
 async fn watch(world: &World, member: &Member, node: &Node, subscribe: impl Fn()) {
     while world.places.lock().is_empty() {
         sleep(Duration::from_millis(1)).await;
@@ -350,7 +352,7 @@ fn fall_ill(sim: &Sim, world: &World) -> Instant {
     Instant::now()
 }
 
-/// Checks what was told of a peer that is given up: all of it once, and in time.
+/// Checks what the node has reported about a lost peer: everything once, and in time.
 async fn given_up(world: &World, begin: Instant, [least, most]: [Duration; 2]) {
     let all = 1 + MONITORS;
     within(most + SLACK, || world.ends.lock().len() >= all).await;

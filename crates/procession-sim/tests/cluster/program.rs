@@ -23,12 +23,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// The time after the last fault in which a cluster is whole again.
 const RECOVERY: Duration = Duration::from_secs(300);
 
-/// What the nodes of a run send to each other.
+/// What the nodes of a run send to other nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Traffic {
     /// Small messages in plain text.
     Small,
-    /// One in eight comes in up to five parts, between which the connection may end.
+    /// One in eight arrives in up to five parts, between which the connection may end.
     Large,
     /// The same by TLS.
     Secure,
@@ -70,7 +70,7 @@ pub(crate) struct World {
     pub(crate) is_quiet: AtomicBool,
     /// The nodes are stopped, and nobody connects any more.
     pub(crate) is_over: AtomicBool,
-    /// The time within which what is awaited comes.
+    /// The time within which awaited events happen.
     recovery: Duration,
 }
 
@@ -165,7 +165,7 @@ async fn serve(world: Arc<World>, host: i64) {
     let (node, own) = world.start_node(host).await;
     let sink =
         procession::start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} });
-    // In the step in which the node was started, so that no message comes before.
+    // In the step in which the node was started, so that no message arrives before.
     let recipient = {
         // The node keeps it.
         let (world, node) = (Arc::clone(&world), node.downgrade());
@@ -204,7 +204,7 @@ async fn send(world: Arc<World>, member: Member, own: Incarnation, to: i64, plac
             continue;
         };
         if !world.is_quiet() {
-            // In one step, so that the connection is the one that was looked up.
+            // In one step, so that the connection is still the connection that was looked up.
             for _ in 0..world.sim.choose(1..4) {
                 let n = world.history.lock().next(connection);
                 let length = world.traffic.choose(&world.sim);
@@ -235,7 +235,7 @@ pub(crate) async fn dial(world: &World, node: &Node, to: i64, place: IpAddr) {
     sleep(Duration::from_millis(world.sim.choose(1..50))).await;
 }
 
-/// Sends to a node that is not connected, which is told at once.
+/// Sends to a node that is not connected. The sender learns that immediately.
 fn refused(world: &World, member: &Member, sink: &Remote, connection: Connection) {
     let mut history = world.history.lock();
     let term = message(connection, history.next(connection), 0);

@@ -28,7 +28,7 @@ const START: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The users that have had their last echoes.
 type Done = Arc<Mutex<HashSet<(Incarnation, i64)>>>;
 
-/// Notes the end of a process, also if a signal ends it.
+/// Notes the end of a process, even if a signal ends it.
 struct Ends {
     world: Arc<World>,
     id: i64,
@@ -41,7 +41,7 @@ impl Drop for Ends {
     }
 }
 
-/// A process that another node starts. It ends when it is told to.
+/// A process that another node starts. It ends when a message asks it to.
 async fn work(world: Arc<World>, mut cx: Context<Letter>, arguments: Vec<Term>) -> Exit {
     let id = arguments[0].as_integer().expect("it is a number");
     world.ledger.lock().begins(id);
@@ -65,7 +65,8 @@ async fn serve(world: Arc<World>, host: i64, done: Done) {
         let node = node.clone();
         procession::start(move |cx: Context<Letter>| echo(cx, node))
     };
-    // It takes long to tell it of the end of a connection, before others are told.
+    // This subscriber takes long to handle the end of a connection, before other subscribers hear
+    // of it.
     let sim = world.sim.clone();
     let member = node.attach(&sink.address().map(move |letter| {
         if matches!(&letter, Letter::Down(down) if down.exit == Exit::NoConnection) {
@@ -105,7 +106,7 @@ async fn echo(mut cx: Context<Letter>, node: Node) {
     }
 }
 
-/// A process that has relations with those of one other node.
+/// A process that has relations with processes of one other node.
 struct User {
     world: Arc<World>,
     member: Member,
@@ -189,7 +190,7 @@ impl User {
         }
     }
 
-    /// Takes what comes in some time, or until a link is lost.
+    /// Takes what arrives in some time, or until a link is lost.
     async fn events(&mut self) {
         let time = Duration::from_millis(self.world.sim.choose(1..400));
         let lost = self.lost.len();
@@ -319,7 +320,7 @@ impl User {
         let link = (self.own, self.cx.pid(), pid);
         unlink(pid);
         self.world.ledger.lock().unlinked(link);
-        // What comes before this is about the link that was ended.
+        // What arrives before this is about the link that was ended.
         let mark = Letter::Message { from: None, term: Term::atom("mark") };
         self.cx.address().send(mark).expect("it has room");
         self.is_marked = false;

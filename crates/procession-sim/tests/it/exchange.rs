@@ -19,8 +19,8 @@ async fn perhaps<F: Future>(sim: &Sim, future: F) -> Option<F::Output> {
         if let Poll::Ready(output) = polled {
             return Some(output);
         }
-        // A sleep, since a process that only yields keeps the others from running in some
-        // strategies.
+        // A sleep, because a process that only yields keeps the other processes from running in
+        // some strategies.
         procession::sleep(Duration::from_micros(sim.choose(1..100))).await;
     }
     None
@@ -93,7 +93,7 @@ async fn messages(sim: &Sim) {
     }
 }
 
-/// A value is received, or comes back to its sender.
+/// A value is received, or returns to its sender.
 async fn values(sim: &Sim) {
     for value in 0..8 {
         let (sender, mut receiver) = oneshot::channel();

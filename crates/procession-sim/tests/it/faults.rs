@@ -37,7 +37,7 @@ fn no_fault_loses_a_message() {
 }
 
 /// Goal: a process that is bound to a worker runs, although the system refuses the thread of that
-/// worker for a while. Method: the thread retires while nothing happens, and a message comes. The
+/// worker for a while. Method: the thread retires while nothing happens, and a message arrives. The
 /// laws of quiet points find a process that stays ready.
 #[test]
 fn a_bound_process_outlives_a_refused_thread() {
@@ -61,7 +61,7 @@ fn a_bound_process_outlives_a_refused_thread() {
     });
 }
 
-/// While one process blocks its thread without a word, the others go on.
+/// While one process blocks its thread without a word, the other processes continue.
 #[test]
 fn a_worker_that_blocks_is_replaced_in_time() {
     let check = Check::new().workers(1..=2).faults(Faults::none());
@@ -226,7 +226,7 @@ fn a_killed_process_ends() {
 }
 
 /// Goal: processes are killed and panic in runs that allow it, between their steps, and in no other
-/// run. Method: processes of many steps, of which each tells how it ends.
+/// run. Method: processes of many steps, of which each reports how it ends.
 #[test]
 fn processes_are_killed_and_panic_if_the_check_allows_it() {
     async fn ends(sim: &Sim) -> [usize; 3] {
@@ -376,8 +376,8 @@ fn a_refused_stack_ends_its_coroutine() {
     });
 }
 
-/// Goal: a child that does not start counts as a restart of its supervisor, which tries again, and
-/// gives up after as many as it tolerates.
+/// Goal: a child that does not start counts as a restart of its supervisor, which tries again as
+/// often as it tolerates restarts, and then fails.
 #[test]
 fn a_child_that_does_not_start_counts_as_a_restart() {
     let events = ["a restart fails and another one works", "the supervisor gives up"];
@@ -417,7 +417,7 @@ fn a_child_that_does_not_start_counts_as_a_restart() {
             return sim.always("it ends as one that gives up", matches!(ended, Exit::GaveUp(_)));
         };
         sim.always("it has the child again", count.running == 1 && started.load(Relaxed) == 2);
-        // What is left of the tolerated restarts tells how many there were.
+        // What is left of the tolerated restarts shows how many there were.
         let mut left = 0;
         while Named::new("child").send(()).is_ok() {
             sim.settle().await;

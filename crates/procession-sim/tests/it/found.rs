@@ -160,7 +160,7 @@ fn a_program_without_an_end_is_found() {
         yields.await.expect("it does not fail");
     });
     assert!(yields.contains("livelock: no end after"), "{yields}");
-    // The report says which process runs, and what the others wait for.
+    // The report says which process runs, and what the other processes wait for.
     assert!(yields.contains("\n     sim-0, with process "), "{yields}");
     let is_state = |line: &&str| line.ends_with(" can run") || line.contains(" waits for ");
     let states = yields.lines().filter(|line| line.contains(" (found.rs:")).filter(is_state);
@@ -246,7 +246,7 @@ fn a_run_that_is_the_same_in_another_process_passes() {
     assert!(outcome.is_ok_and(|outcome| outcome.seeds == 3));
 }
 
-/// A second check at one place is another one, in the child process, too.
+/// A second check at one place is a different check, even in the child process.
 #[test]
 fn checks_at_one_place_are_compared_with_themselves() {
     for name in ["one", "the other"] {
@@ -281,8 +281,8 @@ fn a_program_that_chooses_until_it_gets_another_number_ends() {
     assert!(replayed.contains("the replay failed: it ends ("), "{replayed}");
 }
 
-/// The hook of the program is the outermost one, and tells the simulation of no panic. It is the
-/// whole test program's, so this runs in a program of its own.
+/// The hook of the program is the outermost hook, and reports no panic to the simulation. The hook
+/// belongs to the whole test program, so this runs in a separate program.
 #[test]
 fn a_panic_is_found_whatever_hook_the_program_installs() {
     const CHILD: &str = "PROCESSION_SIM_HOOKED";

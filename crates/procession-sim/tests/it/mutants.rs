@@ -1,7 +1,7 @@
 //! The workloads that find planted defects of the scheduler (`.ci/mutants`).
 //!
-//! On the scheduler as it is, none of them fails. With a mutant, the test prints the first seed
-//! that fails for each strategy. `.ci/run simulation` runs more seeds than a plain `cargo test`.
+//! On the scheduler as it is, no workload fails. With a mutant, the test prints the first seed that
+//! fails for each strategy. `.ci/run simulation` runs more seeds than a plain `cargo test`.
 
 mod history;
 mod listed;
@@ -75,7 +75,7 @@ fn check(strategies: u32) -> Check {
     check.jobs(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// All strategies, or the one that `SIM_STRATEGY` names.
+/// All strategies, or the strategy that `SIM_STRATEGY` names.
 #[test]
 fn the_scheduler_keeps_its_laws() {
     let mut strategies =

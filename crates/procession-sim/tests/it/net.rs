@@ -57,7 +57,7 @@ async fn serve(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Connects, sends bytes, and compares what comes back.
+/// Connects, sends bytes, and compares what is returned.
 async fn ask(sim: &Sim, host: &str, length: usize) -> io::Result<()> {
     let stream = TcpStream::connect(host).await?;
     let bytes: Vec<_> = (0..length).map(|at| at as u8).collect();

@@ -1,5 +1,5 @@
-//! Processes that enter and leave relations, and end in all ways meanwhile. The engine looks after
-//! each of these steps whether a relation names a process that has ended.
+//! Processes that enter and leave relations, and at the same time end in all ways. The engine looks
+//! after each of these steps whether a relation names a process that has ended.
 
 use std::time::Duration;
 

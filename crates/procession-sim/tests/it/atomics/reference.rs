@@ -153,7 +153,7 @@ fn met(program: &Program, deviations: u32) -> (Outcomes, u64) {
     (std::mem::take(&mut *seen.lock()), searched.runs)
 }
 
-/// Draws a program. Each store has a value of its own, so that outcomes tell them apart.
+/// Draws a program. Each store has a different value, so that outcomes distinguish the stores.
 fn draw(rng: &mut Rng, lengths: &[usize]) -> Program {
     let mut value = 0;
     let mut instruction = || {

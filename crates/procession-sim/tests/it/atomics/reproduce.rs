@@ -1,4 +1,4 @@
-//! A run is the same in a process that has run others before, and in one that has not.
+//! A run is the same in a process that has run others before, and in a process that has not.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use super::workloads;
 
 /// The environment variable of a child process: the seed that is to run there.
 const CHILD: &str = "PROCESSION_SIM_TEST_SEED_AT_ATOMICS";
-/// What comes before the outcome in the output of a child.
+/// The text before the outcome in the output of a child.
 const MARK: &str = "outcome: ";
 
 fn run(seed: u64) -> Outcome {

@@ -1,5 +1,5 @@
-//! Workloads for protocols that fail only if a thread loses its turn in the middle of them. They
-//! run beside those of `mutants`.
+//! Workloads for protocols that fail only if a thread loses its turn in the middle of a protocol.
+//! They run in addition to the workloads of `mutants`.
 
 mod pairs;
 mod pools;
@@ -33,8 +33,8 @@ fn linger() {
     }
 }
 
-/// Builds a scheduler of its own for a workload that needs this number of workers. Returns `None`
-/// if the system refuses a thread.
+/// Builds a separate scheduler for a workload that needs this number of workers. Returns `None` if
+/// the system refuses a thread.
 fn scheduler(workers: usize, threads: usize) -> Option<Scheduler> {
     let builder = Scheduler::builder().worker_threads(workers).max_threads(threads);
     builder.max_processes(1000).max_timers(1000).build().ok()
@@ -46,15 +46,15 @@ fn bound(scheduler: &Scheduler, worker: u32) -> SpawnOptions {
 }
 
 /// A step starts others and then blocks without a word, while the other worker is about to park.
-/// With a third worker, the nap of one of them would end what went wrong.
+/// With a third worker, the nap of one worker would end what went wrong.
 async fn hand_overs(sim: &Sim) {
     let Some(other) = scheduler(2, 2) else { return };
     let own = sim.clone();
     let parent = other.spawn(async move {
         for _ in 0..16 {
             procession::yield_now().await;
-            // The other worker comes for the first one. Whether it comes for the others is its own
-            // matter from then on.
+            // The other worker wakes for the first child. Whether it takes the remaining children
+            // is its own matter from then on.
             let children: Vec<_> =
                 (0..own.choose(2..5)).map(|_| procession::spawn(async {})).collect();
             linger();
@@ -185,7 +185,7 @@ async fn late_messages(sim: &Sim) {
     sim.always("each process gets its own message", kept.load(Relaxed) == 12);
 }
 
-/// Timers that are reset and deleted by other workers than the one that has them.
+/// Timers that are reset and deleted by workers other than their owner.
 async fn timers_of_others(sim: &Sim) {
     let sleepers: Vec<_> = (0..4)
         .map(|number| {
@@ -223,8 +223,8 @@ async fn raids(sim: &Sim) {
     let owner = other.spawn(async move {
         let mut sent = [0; 2];
         for _ in 0..20 {
-            // The other worker comes for this one. It then finds a full slot, and looks again after
-            // 100 us.
+            // The other worker wakes for this child. It then finds a full slot, and looks again
+            // after 100 us.
             let child = procession::spawn(async {});
             for (address, sent) in
                 addresses.iter().zip(&mut sent).take(1 + own.choose(0..2) as usize)
@@ -271,7 +271,7 @@ async fn revoked(sim: &Sim) {
             procession::spawn(async {}).detach();
             own.block((10_000 + own.choose(0..25) as u32 * 100) * MICROSECOND);
             let count = own.choose(1..6) as u32;
-            // Each one is due 2 ms before the one that was set before.
+            // Each sleep is due 2 ms before the sleep that was set before.
             let sleeps =
                 (1..=count).map(|nth| procession::sleep((80_000 - 2_100 * nth) * MICROSECOND));
             let mut sleeps: Vec<_> = sleeps.map(Box::pin).collect();
@@ -324,7 +324,7 @@ async fn late_looks(sim: &Sim) {
     }
 }
 
-/// Runs one workload. Those that need more runs to meet what they are for come more often.
+/// Runs one workload. Workloads that need more runs to meet what they are for are drawn more often.
 async fn one(sim: &Sim) {
     match sim.choose(0..40) {
         0 => hand_overs(sim).await,

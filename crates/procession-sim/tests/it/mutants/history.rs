@@ -72,7 +72,7 @@ pub(super) async fn hand_over(sim: &Sim) {
     sim.always("each message arrives", received == 3);
 }
 
-/// Two processes that wake each other all the time, and some that only want a turn.
+/// Two processes that wake one another all the time, and some that only want a turn.
 pub(super) async fn chain(sim: &Sim) {
     let (to, from) = procession::sync::channel::bounded::<u32>(1);
     let (back, answer) = procession::sync::channel::bounded::<u32>(1);
@@ -344,7 +344,7 @@ pub(super) async fn shares(sim: &Sim) {
         hog.await.expect("it ends");
     }
     let least = turns.iter().map(|turns| turns.load(Relaxed)).min().unwrap_or(0);
-    // A tenth, and the turns while the first ones begin.
+    // A tenth, and the turns while the first processes begin.
     sim.always("equal processes have equal shares", least * 11 + 80 >= ROUNDS * 10);
     scheduler.shutdown(Duration::from_secs(60)).await;
 }
@@ -373,7 +373,7 @@ pub(super) async fn bystander(sim: &Sim) {
     hog.await.expect("it ends");
 }
 
-/// A worker fires the timer of another, which comes late, and then sets a later one itself.
+/// A worker fires the timer of another worker, which is late, and then sets a later timer itself.
 pub(super) async fn overtakes(sim: &Sim) {
     for _ in 0..5 {
         let sleeper = sim.spawn(procession::sleep(MILLISECOND));
@@ -396,8 +396,8 @@ fn spin(length: Duration) {
     while Instant::now() < until {}
 }
 
-/// Two threads for one permit: one of them wakes for a deadline while the other runs. Now and then
-/// the other one has fired that timer already, and the next one is far.
+/// Two threads for one permit: one thread wakes for a deadline while the other runs. Now and then
+/// the other thread has fired that timer already, and the next timer is far.
 pub(crate) async fn one_permit(sim: &Sim) {
     let scheduler = Scheduler::builder().worker_threads(1).max_threads(3).build();
     // The system may refuse the thread.
@@ -417,7 +417,7 @@ pub(crate) async fn one_permit(sim: &Sim) {
     let later = scheduler.spawn(procession::sleep(1000 * MILLISECOND));
     let hog = scheduler.spawn(async move {
         while !is_over.load(Relaxed) {
-            // Meanwhile the other thread parks until the next deadline.
+            // During this wait, the other thread parks until the next deadline.
             procession::blocking(|| own.block(200 * MICROSECOND));
             let length = own.choose(1..5) as u32 * 300 * MICROSECOND;
             if own.choose(0..2) == 0 {
@@ -450,7 +450,7 @@ pub(super) async fn late_helpers(sim: &Sim) {
             for child in children {
                 child.await.expect("it ends");
             }
-            // Meanwhile all workers park.
+            // During this sleep, all workers park.
             procession::sleep(20 * MILLISECOND).await;
         }
     });

@@ -1,5 +1,5 @@
-//! Each defect that a canary of a model plants in a protocol of the scheduler is planted in the
-//! whole scheduler, too (`.ci/mutants`), or `DEFECTS.md` has the reason why not.
+//! Each defect that a canary of a model plants in a protocol of the scheduler is also planted in
+//! the whole scheduler (`.ci/mutants`), or `DEFECTS.md` has the reason why not.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -34,7 +34,7 @@ pub(super) async fn sleepers(sim: &Sim) {
     }
 }
 
-/// Processes that wake each other while the woken one is still in its step.
+/// Processes that wake one another while the woken process is still in its step.
 pub(super) async fn bells(sim: &Sim) {
     let channels: Vec<_> = (0..3).map(|_| procession::sync::channel::bounded::<u32>(1)).collect();
     let rung = Arc::new(AtomicU32::new(0));
@@ -70,7 +70,7 @@ pub(super) async fn bells(sim: &Sim) {
     sim.always("each message arrives", rung.load(Relaxed) == 18);
 }
 
-/// The first descriptor comes from a thread that is no worker, while all workers are parked.
+/// A thread that is no worker makes the first descriptor known, while all workers are parked.
 pub(super) async fn descriptor_from_outside(sim: &Sim) {
     let (ours, mut theirs) = UnixStream::pair().expect("the system has descriptors");
     let own = sim.clone();

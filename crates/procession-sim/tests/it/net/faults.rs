@@ -1,4 +1,4 @@
-//! Each class of faults has an effect, and has none if it is switched off.
+//! Each class of faults has an effect, and no effect if it is switched off.
 
 use std::io::ErrorKind;
 use std::time::Duration;

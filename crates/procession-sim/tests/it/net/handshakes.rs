@@ -17,7 +17,7 @@ fn slow() -> Check {
     Check::new().seeds(0..200).faults(Faults::none().with(Fault::SlowNetwork))
 }
 
-/// Reads until the end, which comes in any case: nothing else ends a wait here.
+/// Reads until the end, which arrives in any case: nothing else ends a wait here.
 async fn read_all(stream: std::io::Result<TcpStream>) -> Result<usize, ErrorKind> {
     let read = async {
         let (stream, mut all, mut part) = (stream?, 0, [0; 100]);
@@ -130,7 +130,7 @@ fn a_listener_may_be_closed_while_connections_wait() {
     });
 }
 
-/// A server has accepted a connection, but the client never hears of it.
+/// A server has accepted a connection, but the client never learns that.
 #[test]
 fn a_client_may_never_hear_the_answer() {
     let check = Check::new().seeds(0..40).faults(Faults::none());
@@ -194,7 +194,8 @@ fn a_request_that_finds_a_full_backlog_is_repeated() {
         let count = |few: std::ops::Range<u64>| {
             waits.iter().filter(|wait| few.contains(&wait.as_secs())).count()
         };
-        // Linux admits one more than was asked for. The others ask again after 1 s and after 3 s.
+        // Linux admits one more than was asked for. The remaining clients ask again after 1 s and
+        // after 3 s.
         sim.always("three are admitted at once", count(0..1) == 3);
         sim.always("two are admitted at the second repetition", count(3..4) == 2);
     });

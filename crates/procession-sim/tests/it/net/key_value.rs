@@ -19,7 +19,7 @@ use super::{listen, seeds};
 
 const KEYS: u64 = 2;
 
-/// Starts a server on a host. Retries if a child of it does not start.
+/// Starts a server on a host. Retries if a child of the server does not start.
 fn start(sim: &Sim, host: &str) {
     sim.host(host, || async {
         let _tree = loop {
@@ -96,7 +96,7 @@ async fn work(sim: Sim, mut client: Client, number: u64, history: History) {
                 // The shard has not answered in time.
                 Ok(Ok(line)) if line.starts_with('-') => continue,
                 Ok(Ok(line)) => Action::Get(line.parse().unwrap_or(0)),
-                // It tells nothing.
+                // A read without an answer shows nothing.
                 _ => continue,
             }
         };

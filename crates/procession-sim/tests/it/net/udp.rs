@@ -9,7 +9,7 @@ use procession_sim::{Check, Fault, Faults};
 
 const NUMBERS: u8 = 40;
 
-/// Sends numbers to a host that returns them, and counts what comes back.
+/// Sends numbers to a host that returns them, and counts what is returned.
 fn send_and_count(check: Check, judge: fn(&[u8]) -> bool, event: &'static str) {
     check.run(move |sim| async move {
         sim.host("udp", || async {

@@ -12,8 +12,8 @@ use procession_sim::Sim;
 
 use super::{MICROSECOND, MILLISECOND, bound, linger, scheduler, shut_down};
 
-/// Two processes lock the core of one channel at the same time. If one of them waits for the lock
-/// and is not notified, it waits forever: the core is locked again only after both have ended.
+/// Two processes lock the core of one channel at the same time. If a process waits for the lock and
+/// is not notified, it waits forever: the core is locked again only after both have ended.
 pub(super) async fn meetings(sim: &Sim) {
     const ROUNDS: usize = 24;
     // Nothing makes a process late from here on.
@@ -43,9 +43,9 @@ pub(super) async fn meetings(sim: &Sim) {
     shut_down(sim, &other).await;
 }
 
-/// A step sets timers, each due before the one that was set before. At that moment its scheduler
-/// gets fewer workers, which takes the permit of this one, and the other worker parks. The step
-/// goes on for longer than the timers last, so the other worker must wake for them.
+/// A step sets timers, each due before the timer that was set before. At that moment its scheduler
+/// gets fewer workers, which takes the permit of this worker, and the other worker parks. The step
+/// continues for longer than the timers last, so the other worker must wake for them.
 pub(super) async fn taken_permits(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(2, 2) else { return };
@@ -54,7 +54,7 @@ pub(super) async fn taken_permits(sim: &Sim) {
         let begin = Instant::now() + 50 * MICROSECOND;
         let until_begin = move || begin.saturating_duration_since(Instant::now());
         let (own, count) = (sim.clone(), sim.choose(1..3) as u32);
-        // Of a timer that is due within 10 ms, the step tells others at once.
+        // If a timer is due within 10 ms, the step notifies others immediately.
         let latest = 100 * sim.choose(120..160) as u32;
         // The permit of the second worker is taken first.
         let setter = bound(&other, 1).spawn(async move {
@@ -97,16 +97,17 @@ fn that_block(sim: &Sim, scheduler: &Scheduler) -> [Child<Duration, ()>; 2] {
     })
 }
 
-/// One worker has a short step and parks, at the moment at which the other one begins a longer
+/// One worker has a short step and parks, at the moment at which the other worker begins a longer
 /// step, or at which the watchdog looks. It sleeps before.
 pub(super) async fn short_steps(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(2, 2) else { return };
     let pair = that_block(sim, &other);
     for _ in 0..32 {
-        // After two looks that find nothing, it sleeps, and goes on to if all steps are short.
+        // After two looks that find nothing, it sleeps, and continues to sleep if all steps are
+        // short.
         procession::sleep([1, 10, 20][sim.choose(0..3) as usize] * MILLISECOND).await;
-        // The first look comes 1 ms after a worker became awake.
+        // The first look is 1 ms after a worker became awake.
         let is_looked_at = sim.choose(0..4) == 0;
         let first = if is_looked_at { MILLISECOND } else { Duration::ZERO };
         pair[0].send(first).expect("it lives");
@@ -133,8 +134,8 @@ pub(super) async fn short_wakes(sim: &Sim) {
         for _ in 0..8 {
             let first = sim.choose(0..2) as usize;
             pair[first].send(Duration::ZERO).expect("it lives");
-            // Longer than the first worker takes to park. If that one is preempted meanwhile, this
-            // time passes at once.
+            // Longer than the first worker takes to park. If the first worker is preempted in this
+            // time, the whole time passes in one move.
             sim.compute(20 * sim.choose(3..8) as u32 * MICROSECOND);
             pair[1 - first].send(250 * MICROSECOND).expect("it lives");
             procession::sleep(300 * MICROSECOND).await;

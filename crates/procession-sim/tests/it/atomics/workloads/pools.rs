@@ -47,8 +47,8 @@ pub(super) async fn larger_pools(sim: &Sim) {
     }
 }
 
-/// Two processes give jobs to a pool and cancel some of them, while its threads become idle and
-/// end. Each job that was taken ends, whether it runs or not.
+/// Two processes submit jobs to a pool and cancel some jobs, while its threads become idle and end.
+/// Each job that was taken ends, whether it runs or not.
 pub(super) async fn busy_pools(sim: &Sim) {
     sim.heal();
     for _ in 0..3 {
@@ -100,8 +100,8 @@ fn always_adds_up(sim: &Sim, stats: PoolStats) {
     sim.always("each worker is counted once", is_each_counted);
 }
 
-/// A job comes at the moment at which the one before it ends, which has the same key or the only
-/// worker. It runs, or is cancelled before.
+/// A job is submitted at the moment at which the previous job ends, which has the same key or the
+/// only worker. It runs, or is cancelled before.
 pub(super) async fn next_jobs(sim: &Sim) {
     sim.heal();
     for _ in 0..12 {
@@ -135,7 +135,8 @@ pub(super) async fn next_jobs(sim: &Sim) {
     }
 }
 
-/// A job comes at the moment at which the only worker of its pool has rested for long enough.
+/// A job is submitted at the moment at which the only worker of its pool has rested for long
+/// enough.
 pub(super) async fn rests(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(2, 2) else { return };

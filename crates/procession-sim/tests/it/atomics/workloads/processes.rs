@@ -208,9 +208,9 @@ pub(super) async fn full_mailboxes(sim: &Sim) {
     }
 }
 
-/// The only threads of two schedulers begin to wait for each other's. No thread stalls here,
-/// because a thread that asks gives up if another one stalls for long (`scheduler/wait_cycle.rs`,
-/// "Allowed").
+/// The only threads of two schedulers begin to wait for one another's scheduler. No thread stalls
+/// here, because a thread that asks stops asking if another thread stalls for long
+/// (`scheduler/wait_cycle.rs`, "Allowed").
 pub(super) async fn circles(sim: &Sim) {
     sim.heal();
     let (Some(one), Some(two)) = (scheduler(1, 1), scheduler(1, 1)) else { return };
@@ -234,8 +234,8 @@ pub(super) async fn circles(sim: &Sim) {
     shut_down(sim, &two).await;
 }
 
-/// Processes end at the moment at which others begin to watch them. A monitor that comes after the
-/// end tells of it at once.
+/// Processes end at the moment at which others begin to watch them. A monitor that is made after
+/// the end reports the end immediately.
 pub(super) async fn watched_ends(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(3, 3) else { return };
@@ -328,7 +328,7 @@ pub(super) async fn set_aside(sim: &Sim) {
             let (scheduler, own) = (other.clone(), sim.clone());
             bound(&other, worker).spawn(async move {
                 own.compute(10 * MICROSECOND);
-                // One request right after the other. There is room for 16 of them.
+                // One request right after the other. There is room for 16 requests.
                 let mut asks: Vec<_> = (0..6).map(|_| Box::pin(scheduler.inspect(pid))).collect();
                 poll_fn(|task| {
                     asks.retain_mut(|ask| match ask.as_mut().poll(task) {
@@ -426,7 +426,7 @@ pub(super) async fn idle_looks(sim: &Sim) {
             let start = || {
                 let (ended, own) = (Arc::clone(&ended), own.clone());
                 let ends = async move {
-                    // All seems idle to a thread that has seen the worker parked, and comes now.
+                    // All seems idle to a thread that has seen the worker parked, and looks now.
                     own.compute(5 * MICROSECOND);
                     ended.fetch_add(1, Relaxed);
                 };

@@ -1,5 +1,5 @@
-//! Workloads about timers that are cancelled and set again by other workers than the one that fires
-//! them.
+//! Workloads about timers that are cancelled and set again by workers other than the worker that
+//! fires them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{MICROSECOND, MILLISECOND, bound, scheduler, shut_down};
 /// all.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A deadline that no run comes to.
+/// A deadline that no run reaches.
 fn far_away() -> Instant {
     Instant::now() + 1_000_000 * MILLISECOND
 }
@@ -130,7 +130,7 @@ pub(super) async fn periodic(sim: &Sim) {
         }
         resets.await.expect("it ends");
         sim.always("one of them cancels the timer", cancelled == 1);
-        // A firing that has begun goes on.
+        // A firing that has begun continues.
         procession::sleep(1000 * MILLISECOND).await;
         is_over.store(true, Relaxed);
         procession::sleep(MILLISECOND).await;
@@ -146,7 +146,7 @@ struct Meddled {
 }
 
 /// The slots of a worker's timers serve one timer after the other, while two other workers cancel
-/// and reset the old ones and the new ones. A timer that was not postponed fires soon.
+/// and reset the old timers and the new timers. A timer that was not postponed fires soon.
 pub(super) async fn next_in_slot(sim: &Sim) {
     sim.heal();
     let Some(other) = scheduler(3, 3) else { return };
@@ -261,7 +261,7 @@ pub(super) async fn postponed(sim: &Sim) {
         procession::sleep(5 * MILLISECOND).await;
         for (since, fired) in reset {
             let Some((since, until)) = since else { continue };
-            // A tick that has begun goes on. A timer that fires once was pending until the reset.
+            // A tick that has begun continues. A timer that fires once was pending until the reset.
             let is_early = |at: &Instant| *at < until && (!is_periodic || since <= *at);
             let early = fired.lock().iter().filter(|at| is_early(at)).count();
             let is_late = early <= usize::from(is_periodic);
@@ -280,7 +280,7 @@ pub(super) async fn postponed(sim: &Sim) {
 pub(super) async fn settled_by_others(sim: &Sim) {
     sim.heal();
     let (Some(other), Some(outside)) = (scheduler(2, 2), scheduler(2, 2)) else { return };
-    // The driver of the scheduler is one that does not have the timers.
+    // The driver of the scheduler is a worker that does not have the timers.
     bound(&other, 1).spawn(procession::sleep(1_000_000 * MILLISECOND)).detach();
     procession::sleep(MILLISECOND).await;
     for _ in 0..12 {
@@ -372,9 +372,9 @@ pub(super) async fn advanced(sim: &Sim) {
     shut_down(sim, &other).await;
 }
 
-/// A worker is busy with its timers. Two workers of another scheduler reset one of them at the same
-/// moment, and the second one then cancels it. Each timer that the owner sets afterwards has a slot
-/// of its own.
+/// A worker is busy with its timers. Two workers of another scheduler reset one timer at the same
+/// moment, and the second worker then cancels it. Each timer that the owner sets afterwards has a
+/// separate slot.
 pub(super) async fn reset_by_two(sim: &Sim) {
     sim.heal();
     let (Some(other), Some(outside)) = (scheduler(2, 2), scheduler(2, 2)) else { return };
@@ -398,8 +398,8 @@ pub(super) async fn reset_by_two(sim: &Sim) {
             });
             next.iter().sum::<u32>()
         });
-        // Later than the owner, and both at once. If the owner is preempted, this time passes, and
-        // if one of them is, the other one can run.
+        // Both are later than the owner, and at the same time. If the owner is preempted, this time
+        // passes, and if a meddler is preempted, the other meddler can run.
         let meddlers = [10, 1].map(|resets| {
             let (own, timer) = (sim.clone(), Arc::clone(&timer));
             bound(&outside, u32::from(resets == 1)).spawn(async move {

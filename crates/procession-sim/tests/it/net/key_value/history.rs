@@ -24,7 +24,7 @@ impl Operation {
         matches!(self.action, Action::Get(1..))
     }
 
-    /// Returns `true` if this was answered before the other one was called.
+    /// Returns `true` if this operation was answered before the other was called.
     fn precedes(&self, other: &Self) -> bool {
         let is_answered = !matches!(self.action, Action::Set { is_done: false, .. });
         is_answered && self.answer < other.call
@@ -35,8 +35,8 @@ impl Operation {
     }
 }
 
-/// Returns `true` if there is an order of the operations that keeps the order of those that did not
-/// overlap, and in which each read returns the last value that was set.
+/// Returns `true` if there is an order of the operations that keeps the order of operations that
+/// did not overlap, and in which each read returns the last value that was set.
 pub(super) fn is_linearizable(history: &[Operation]) -> bool {
     assert!(history.len() <= 64, "a set of operations is a word");
     let all = history.iter().enumerate().filter(|(_, operation)| operation.must_happen());
