@@ -28,6 +28,8 @@ const WORKERS: usize = 8;
 const ATTEMPTS: u32 = 5;
 const BACK_OFF: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a statement may wait for the lock of the database.
+const BUSY: Duration = Duration::from_secs(1);
 
 /// What was under way when the program ended is under way no more.
 const SCHEMA: &str = "
@@ -114,6 +116,7 @@ impl Jobs {
         let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
         // In this mode, a commit survives the end of the program without a sync of the disk.
         let options = options.journal_mode(Wal).synchronous(SqliteSynchronous::Normal);
+        let options = options.busy_timeout(BUSY);
         let pool = SqlitePool::connect_with(options).await?;
         sqlx::raw_sql(SCHEMA).execute(&pool).await?;
         let client = Client::builder().timeout(PATIENCE).build().expect("it needs no TLS");
@@ -133,7 +136,7 @@ impl Jobs {
         }
     }
 
-    async fn deliver(&self, job: Job) -> Result<(), sqlx::Error> {
+    async fn deliver(&self, job: Job) {
         let answer = self.client.post(&job.url).body(job.body).send().await;
         let (state, pause) = match answer.and_then(Response::error_for_status) {
             Ok(_) => ("done", 0.0),
@@ -143,21 +146,24 @@ impl Jobs {
                 (if job.attempts < ATTEMPTS { "queued" } else { "failed" }, pause.as_secs_f64())
             }
         };
-        sqlx::query(PUT).bind(state).bind(pause).bind(job.id).execute(&self.pool).await?;
+        // Until it succeeds, because no worker takes a job that is under way.
+        let put = || sqlx::query(PUT).bind(state).bind(pause).bind(job.id).execute(&self.pool);
+        while let Err(error) = put().await {
+            error!(%error, "the database has failed");
+            sleep(BACK_OFF).await;
+        }
         self.changed.notify_one();
-        Ok(())
     }
 
     /// Finishes the job that it has when it is told to stop.
     async fn work(self, stop: CancellationToken) {
         while let Some(job) = stop.run_until_cancelled(self.next()).await {
-            let worked = match job {
+            match job {
                 Ok(job) => self.deliver(job).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = worked {
-                error!(%error, "the database has failed");
-                sleep(Duration::from_secs(1)).await;
+                Err(error) => {
+                    error!(%error, "the database has failed");
+                    sleep(Duration::from_secs(1)).await;
+                }
             }
         }
     }

@@ -12,6 +12,8 @@ use axum::routing::post;
 use procession_programs::Program;
 use reqwest::Client;
 use serde_json::{Value, json};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -66,18 +68,28 @@ async fn ended(jobs: &str, id: i64) -> Result<(String, u64), Error> {
     }
 }
 
-async fn check(path: &str, name: &str) -> Result<(), Error> {
-    let (seen, mut sees) = watch::channel(Seen::new());
+/// Serves the URL of jobs, and returns it.
+async fn serve(receiver: Router) -> Result<String, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let hook = format!("http://{}/", listener.local_addr()?);
-    let receiver = Router::new().route("/", post(receive)).with_state(Arc::new(seen));
     tokio::spawn(async move { axum::serve(listener, receiver).await });
+    Ok(hook)
+}
 
+/// Returns the path of a database that does not exist.
+fn database(name: &str) -> String {
     let database = format!("{}/{name}.sqlite", env!("CARGO_TARGET_TMPDIR"));
     for suffix in ["", "-wal", "-shm"] {
         // Ignored: it is there only if the test ran before.
         let _ = remove_file(format!("{database}{suffix}"));
     }
+    database
+}
+
+async fn check(path: &str, name: &str) -> Result<(), Error> {
+    let (seen, mut sees) = watch::channel(Seen::new());
+    let hook = serve(Router::new().route("/", post(receive)).with_state(Arc::new(seen))).await?;
+    let database = database(name);
     let mut program = Program::start(path, &[&database]);
     let jobs = format!("http://{}/jobs", program.address());
     let mut submitters = JoinSet::new();
@@ -104,6 +116,56 @@ async fn check(path: &str, name: &str) -> Result<(), Error> {
     assert_eq!(sees.borrow()["never"], 5);
     assert_eq!(program.terminate().code, Some(0));
     Ok(())
+}
+
+/// Goal: a database that fails for a while ends nothing, and loses no job. Method: another program
+/// has its lock while a delivery ends, and while workers look for jobs. Each round of requests
+/// fails after the time that a statement waits for the lock.
+async fn check_a_locked_database(path: &str, name: &str) -> Result<(), Error> {
+    let (locked, is_locked) = watch::channel(false);
+    let (comes, mut came) = watch::channel(false);
+    let answer = async move || {
+        comes.send_replace(true);
+        // Ignored: the test has ended.
+        let _ = is_locked.clone().wait_for(|is| *is).await;
+    };
+    let hook = serve(Router::new().route("/", post(answer))).await?;
+    let database = database(name);
+    let mut program = Program::start(path, &[&database]);
+    let jobs = format!("http://{}/jobs", program.address());
+    let submit = || {
+        let job = json!({"url": hook, "body": ""});
+        Client::new().post(&jobs).json(&job).send()
+    };
+    let first: Value = submit().await?.json().await?;
+    came.wait_for(|has| *has).await?;
+    let options = SqliteConnectOptions::new().filename(&database);
+    let mut lock = options.busy_timeout(PATIENCE).connect().await?;
+    sqlx::raw_sql("BEGIN EXCLUSIVE").execute(&mut lock).await?;
+    locked.send_replace(true);
+    for _ in 0..3 {
+        for refused in [submit(), submit(), submit()].map(tokio::spawn) {
+            assert_eq!(refused.await??.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        }
+    }
+    sqlx::raw_sql("ROLLBACK").execute(&mut lock).await?;
+    let next: Value = submit().await?.json().await?;
+    for job in [first, next] {
+        let id = job["id"].as_i64().ok_or("it is accepted")?;
+        assert_eq!(ended(&jobs, id).await?.0, "done");
+    }
+    assert_eq!(program.terminate().code, Some(0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_database_ends_nothing() -> Result<(), Error> {
+    let (own, peer) = (env!("CARGO_BIN_EXE_jobs"), env!("CARGO_BIN_EXE_jobs_tokio"));
+    let checks = tokio::join!(
+        timeout(PATIENCE, check_a_locked_database(own, "jobs_locked")),
+        timeout(PATIENCE, check_a_locked_database(peer, "jobs_tokio_locked")),
+    );
+    checks.0?.and(checks.1?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use procession::http::Server;
 use procession::net::TcpListener;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::sync::Notify;
-use procession::{Context, timeout, until_cancelled};
+use procession::{Context, sleep, timeout, until_cancelled};
 use reqwest::{Client, Response};
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -29,6 +29,8 @@ const WORKERS: usize = 8;
 const ATTEMPTS: u32 = 5;
 const BACK_OFF: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a statement may wait for the lock of the database.
+const BUSY: Duration = Duration::from_secs(1);
 
 /// What was under way when the program ended is under way no more.
 const SCHEMA: &str = "
@@ -82,7 +84,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let jobs = Jobs::open(&env::args().nth(1).ok_or("usage: jobs DATABASE")?).await?;
     let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await?);
     println!("jobs: listening on {}", listener.local_addr()?);
-    let mut tree = Supervisor::one_for_one().stop_together();
+    // All workers fail together when the database does, and again until it is back.
+    let tree = Supervisor::one_for_one().intensity(1000, Duration::from_secs(60));
+    let mut tree = tree.back_off(BACK_OFF, PATIENCE).stop_together();
     for number in 0..WORKERS {
         let jobs = jobs.clone();
         let work = move |_: Context<()>| jobs.clone().work();
@@ -99,6 +103,7 @@ impl Jobs {
         let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
         // In this mode, a commit survives the end of the program without a sync of the disk.
         let options = options.journal_mode(Wal).synchronous(SqliteSynchronous::Normal);
+        let options = options.busy_timeout(BUSY);
         let pool = SqlitePool::connect_with(options).await?;
         sqlx::raw_sql(SCHEMA).execute(&pool).await?;
         let client = Client::builder().timeout(PATIENCE).build().expect("it needs no TLS");
@@ -118,7 +123,7 @@ impl Jobs {
         }
     }
 
-    async fn deliver(&self, job: Job) -> Result<(), sqlx::Error> {
+    async fn deliver(&self, job: Job) {
         let answer = self.client.post(&job.url).body(job.body).send().await;
         let (state, pause) = match answer.and_then(Response::error_for_status) {
             Ok(_) => ("done", 0.0),
@@ -128,15 +133,19 @@ impl Jobs {
                 (if job.attempts < ATTEMPTS { "queued" } else { "failed" }, pause.as_secs_f64())
             }
         };
-        sqlx::query(PUT).bind(state).bind(pause).bind(job.id).execute(&self.pool).await?;
+        // Until it succeeds, because no worker takes a job that is under way.
+        let put = || sqlx::query(PUT).bind(state).bind(pause).bind(job.id).execute(&self.pool);
+        while let Err(error) = put().await {
+            error!(%error, "the database has failed");
+            sleep(BACK_OFF).await;
+        }
         self.changed.notify_one();
-        Ok(())
     }
 
     /// Finishes the job that it has when it is cancelled.
     async fn work(self) -> Result<(), sqlx::Error> {
         while let Some(job) = until_cancelled(self.next()).await {
-            self.deliver(job?).await?;
+            self.deliver(job?).await;
         }
         Ok(())
     }
