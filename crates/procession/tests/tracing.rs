@@ -300,6 +300,34 @@ fn a_log_has_no_spans_up_to_info_and_no_places_up_to_debug() {
     }
 }
 
+/// Without a span, the event itself says which supervisor it is about, and repeats no default.
+#[test]
+fn a_log_up_to_info_names_a_supervisor_by_the_label_that_it_was_given() {
+    for label in [None, Some("stores")] {
+        let recorder = Recorder(Arc::default(), Some(Level::INFO));
+        tracing::subscriber::with_default(recorder.clone(), || {
+            let builder = Scheduler::builder().worker_threads(1).test_clock();
+            builder.build().expect("it starts no thread").block_on(async {
+                let child = ChildSpec::new("store", |_: Context<()>| async {
+                    procession::exit(Exit::failed("no disk"))
+                });
+                let tree = Supervisor::one_for_one().intensity(0, Duration::from_secs(5));
+                let tree = tree.child(child);
+                let running = match label {
+                    Some(label) => tree.start_with(SpawnOptions::new().label(label)).await,
+                    None => tree.start().await,
+                };
+                assert!(matches!(running.expect("it starts").await, Exit::GaveUp(_)));
+            });
+        });
+        recorder.log(|log| {
+            let [(fields, None)] = &log.events[..] else { panic!("{:?}", log.events) };
+            assert!(fields.contains_key("supervisor"), "{fields:?}");
+            assert_eq!(fields.get("label").map(String::as_str), label);
+        });
+    }
+}
+
 /// Method: a process receives messages of two requests and one of none. After each it waits, so
 /// that the rest of its work is in another step, and tells of it.
 #[test]

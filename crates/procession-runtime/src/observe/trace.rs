@@ -23,7 +23,7 @@ use tracing::{Level, Span, event, event_enabled, span};
 use crate::process::span::wants_details;
 use crate::process::unwind::guarded;
 use crate::report::exit_report::ExitReport;
-use crate::report::supervisor_report::SupervisorReport;
+use crate::report::supervisor_report::{DEFAULT_LABEL, SupervisorReport};
 use crate::report::text::EndedText;
 use crate::scheduler::stalls::{Stall, StallKind};
 
@@ -99,7 +99,7 @@ pub(crate) fn supervised(report: &SupervisorReport) -> bool {
             pid = report.process.map(display),
             panicked_at = report.panicked_at.as_deref(),
             supervisor = is_bare.then_some(display(report.supervisor)),
-            label = supervisor.filter(|_| is_bare),
+            label = supervisor.filter(|&label| is_bare && label != DEFAULT_LABEL),
             "{}",
             report.brief()
         );

@@ -8,6 +8,9 @@ use crate::process::reporting::{ReportLevel, Reporting};
 use crate::report::text::{EndedText, Escaped, Quoted, REASON_MAX};
 use crate::{Exit, Pid};
 
+/// The label of a supervisor that is started without options.
+pub(crate) const DEFAULT_LABEL: &str = "supervisor";
+
 /// The report of what a supervisor does about a child. See the [module](super).
 ///
 /// Its `Display` is the line that is printed by default.

@@ -12,6 +12,7 @@ use crate::mailbox::call::pair;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::SlotRef;
 use crate::process::wait_reason::Waiting;
+use crate::report::supervisor_report::DEFAULT_LABEL;
 use crate::scheduler::owner;
 use crate::{Address, Context, SpawnOptions};
 
@@ -27,7 +28,7 @@ impl Supervisor {
     /// If it is dropped before it completes, the supervisor still starts and runs.
     #[track_caller]
     pub fn start(self) -> impl Future<Output = Result<Running, StartError>> + Send {
-        self.start_with(SpawnOptions::new().label("supervisor"))
+        self.start_with(SpawnOptions::new().label(DEFAULT_LABEL))
     }
 
     /// Starts the supervisor like [`start`](Self::start), as a process with these options. It can
