@@ -162,6 +162,7 @@ async fn listen(_: Context<()>, accounts: Accounts) -> Result<(), Error> {
     println!("accounts: listening on {}", listener.local_addr()?);
     let connections = SupervisorRef::named("connections")?;
     let connection = Template::new(move |_: Context<()>, stream| serve(stream, accounts.clone()));
+    let connection = connection.label("connection");
     while let Some(accepted) = until_cancelled(listener.accept()).await {
         connections.start_another(&connection, accepted?.0).await?;
     }
@@ -177,6 +178,7 @@ async fn main() -> Result<(), Error> {
     let entries = registry.clone();
     let account = Template::server(|name| Account { name, balance: 0, visits: 0 })
         .enter(move |name: &String| entries.entry(name.as_str(), ()))
+        .label("account")
         .restart(Restart::Transient);
     let accounts = Accounts { registry, account };
     let ledger = ChildSpec::with_init("ledger", move |cx, up| ledger(cx, up, path.clone()));
