@@ -32,8 +32,8 @@
 //!
 //! A process that ends with [`Exit::Normal`], [`Exit::Shutdown`] or [`Exit::Killed`] is not
 //! reported. A process that ends because another has ended is not reported either: it ends by a
-//! link, an exit signal, a terminate, a shutdown or a scope. For example, a failure that takes 10
-//! 000 linked processes along is one report.
+//! link, an exit signal, a terminate, a shutdown or a scope. For example, a failure that takes
+//! 10 000 linked processes along is one report.
 //!
 //! Reports never contain messages or the state of a process. They contain the text of a panic or of
 //! an error, so keep secrets out of panics and errors.
