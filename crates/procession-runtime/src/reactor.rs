@@ -110,7 +110,7 @@ impl Shared {
             && self.poller.waiting.fetch_sub(count, Release) == count
         {
             // A worker must check whether the clock may advance now.
-            self.announce();
+            self.workforce.announce();
         }
     }
 

@@ -49,6 +49,7 @@ pub(crate) mod supply;
 mod thread_end;
 mod threads;
 pub(crate) mod worker;
+pub(crate) mod workforce;
 pub(crate) mod writes;
 
 pub use self::enter::EnterGuard;

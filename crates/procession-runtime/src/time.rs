@@ -43,7 +43,7 @@ use self::running::{FunctionEnd, TimerFunction};
 impl TimerPlace {
     fn timers(self, shared: &Shared) -> &Timers<Action> {
         match self {
-            Self::Seat(seat) => &shared.seat(seat).timers,
+            Self::Seat(seat) => &shared.workforce.seat(seat).timers,
             Self::Outside => &shared.clock.outside,
         }
     }
@@ -65,7 +65,7 @@ impl TimerPlace {
                 };
                 local.filter(own).is_some_and(|local| {
                     local.wake_next_for(when);
-                    !shared.clock.driver.must_nudge(&shared.idle, seat)
+                    !shared.clock.driver.must_nudge(&shared.workforce.idle, seat)
                 })
             }),
             Self::Outside => false,

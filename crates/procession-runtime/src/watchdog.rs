@@ -105,6 +105,7 @@ mod quiet;
 mod stalled;
 pub(crate) mod wait_stamps;
 
+use std::io;
 use std::sync::Arc;
 
 use procession_protocols::scheduler::idle::mutation;
@@ -140,40 +141,19 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Shared {
-    /// Notes that a worker has become awake or was claimed. Starts the watchdog, or sees to it that
-    /// it looks soon.
-    #[inline]
-    pub(crate) fn rouse_watchdog(&self) {
-        let watchdog = &self.watchdog;
-        watchdog.park.rouse(|| self.world.now(), |when| watchdog.alarm.set(when));
-        // Relaxed: the swap in `start_watchdog` lets only one caller start it.
-        if !self.watchdog.is_started.load(Relaxed) {
-            self.start_watchdog();
-        }
-    }
-
     /// Notes that the calling worker parks: if none is awake, the watchdog need not look soon.
     #[inline]
     pub(crate) fn calm_watchdog(&self) {
-        let (park, alarm) = (&self.watchdog.park, &self.watchdog.alarm);
+        let watchdog = &self.workforce.watchdog;
+        let (park, alarm) = (&watchdog.park, &watchdog.alarm);
         park.put_off(|| is_quiet(self), || self.world.now(), |when| alarm.set(when));
     }
 
-    #[cold]
-    fn start_watchdog(&self) {
-        let Some(shared) = self.identity.me.upgrade() else { return };
-        // Relaxed: the thread is handed all that it needs.
-        if self.lifetime.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
-            return;
-        }
-        let started = self
-            .world
-            .start_thread(format!("watch-{}", self.name()), move || Watch::new(shared).keep());
-        if started.is_err() {
-            self.threads.count_refused();
-            // The next worker that becomes awake tries again.
-            self.watchdog.is_started.store(false, Relaxed);
-        }
+    /// Starts the thread of the watchdog.
+    pub(crate) fn start_watch(self: Arc<Self>) -> io::Result<()> {
+        let name = format!("watch-{}", self.name());
+        let shared = Arc::clone(&self);
+        self.world.start_thread(name, move || Watch::new(shared).keep())
     }
 }
 
@@ -263,8 +243,8 @@ impl Watch {
         let shared = Arc::clone(&self.shared);
         // For the hook, and for functions of timers.
         let _entered = Entered::enter(Current::outside(Arc::clone(&shared)));
-        let (world, watchdog) = (&shared.world, &shared.watchdog);
-        if let Some(cpus) = &shared.threads.options.cpus {
+        let (world, watchdog) = (&shared.world, &shared.workforce.watchdog);
+        if let Some(cpus) = &shared.workforce.threads.options.cpus {
             // As for the workers.
             let _ = cpus.bind_this_thread();
         }
@@ -281,7 +261,7 @@ impl Watch {
     /// Begins again after a pause: what the looks before it have seen may prove nothing any more.
     fn resume(&mut self, pause: Pause, now: u64) {
         let woken = match pause.parks {
-            true => self.shared.watchdog.park.end(),
+            true => self.shared.workforce.watchdog.park.end(),
             false => Woken::InTime,
         };
         match woken {
@@ -300,7 +280,7 @@ impl Watch {
     /// time.
     fn pause(&mut self, looked: u64, quiet: bool) -> Pause {
         let shared = &*self.shared;
-        let watchdog = &shared.watchdog;
+        let watchdog = &shared.workforce.watchdog;
         self.quiet = if quiet { self.quiet + 1 } else { 0 };
         if self.quiet >= 2 {
             let until = self.sleeps_until(looked);
@@ -344,35 +324,39 @@ impl Watch {
     /// `Look`, and the steps that it requires. Returns `true` if there was nothing to do.
     fn look(&mut self, now: u64) -> bool {
         let shared = Arc::clone(&self.shared);
-        count(&shared.watchdog.counts.looks);
+        count(&shared.workforce.watchdog.counts.looks);
         shared.clock.beacon.set(now);
         self.marks.mark(&shared, now);
         self.sample(now);
-        let late = shared.idle.write_off(now);
+        let late = shared.workforce.idle.write_off(now);
         if late > 0 {
-            shared.watchdog.count_late(late);
+            shared.workforce.watchdog.count_late(late);
             if !mutation::is(mutation::BUILT, mutation::WRITE_OFF_WITHOUT_RECHECK)
-                && shared.has_queued()
+                && shared.workforce.has_queued()
             {
-                shared.announce();
+                shared.workforce.announce();
             }
         }
         let found = self.find(now);
-        let stalled_next = found.iter().any(|found| !shared.seat(found.seat).next.look().is_null());
+        let stalled_next =
+            found.iter().any(|found| !shared.workforce.seat(found.seat).next.look().is_null());
         let due = self.note_due(now);
         let unpolled = self.note_polls(now);
-        let (searching, _, spare) = shared.idle.counts();
+        let (searching, _, spare) = shared.workforce.idle.counts();
         let mut replaced = vec![false; found.len()];
         let mut lifo_slots = vec![false; found.len()];
-        let is_stranded = stalled_next || shared.has_queued() || due || unpolled;
+        let is_stranded = stalled_next || shared.workforce.has_queued() || due || unpolled;
         let nobody_comes = searching == 0 && spare == 0;
         let rescued =
             nobody_comes && is_stranded && self.rescue(&found, &mut replaced, &mut lifo_slots, now);
         if nobody_comes && !rescued {
             // All threads are in use, or all workers have no time.
             if due {
-                let all =
-                    shared.all_seats().map(|seat| &seat.timers).chain([&shared.clock.outside]);
+                let all = shared
+                    .workforce
+                    .all_seats()
+                    .map(|seat| &seat.timers)
+                    .chain([&shared.clock.outside]);
                 all.for_each(|timers| {
                     shared.fire(timers);
                 });
@@ -397,7 +381,7 @@ impl Watch {
         let passed = passed.min(OVERSLEPT);
         self.sampled = now;
         self.running.clear();
-        for seat in shared.all_seats() {
+        for seat in shared.workforce.all_seats() {
             let step = seat.step.load(Relaxed);
             let slot = seat.running.load(Relaxed).checked_sub(1);
             if step % 2 == 0 || seat.in_section.load(Relaxed) {
@@ -410,7 +394,7 @@ impl Watch {
                 self.running.extend((seat.step.load(Relaxed) == step).then_some(process));
             }
         }
-        shared.watchdog.samples.add(now, passed, &self.running);
+        shared.workforce.watchdog.samples.add(now, passed, &self.running);
         self.ages.look(shared, now);
         let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
         self.visited = if self.quiet > 0 { self.visited.saturating_add(visits) } else { 0 };
@@ -421,27 +405,27 @@ impl Watch {
     fn nudge(&mut self, pending: bool, now: u64) {
         let shared = &*self.shared;
         let holds_next = |(number, look): (usize, &SeatLook)| {
-            let seat = shared.seats.made(SeatId(number as u32));
+            let seat = shared.workforce.seats.made(SeatId(number as u32));
             look.since < now && seat.is_some_and(|seat| !seat.next.look().is_null())
         };
         let lasts = self.looks.iter().any(|look| look.since < now);
         let has_any = || shared.poller.kernel().is_some() || shared.next_deadline() != NEVER;
         let unattended = lasts && !shared.clock.driver.is_kept() && has_any();
-        let waits = shared.has_queued()
+        let waits = shared.workforce.has_queued()
             || pending
             || unattended
             || self.looks.iter().enumerate().any(holds_next);
-        let waits = waits && shared.idle.counts().2 > 0;
+        let waits = waits && shared.workforce.idle.counts().2 > 0;
         if waits && (self.waited || unattended) {
-            shared.announce_from_outside();
+            shared.workforce.announce_from_outside();
         }
         self.waited = waits && !self.waited;
         // Processes that are bound to a seat without a thread, which the system has refused.
-        if !shared.threads.is_resting(&shared.world)
-            && let Some(seat) = shared.stranded_seat()
-            && shared.idle.claim_this(seat)
+        if !shared.workforce.threads.is_resting(&shared.world)
+            && let Some(seat) = shared.workforce.stranded_seat()
+            && shared.workforce.idle.claim_this(seat)
         {
-            shared.wake_seat(seat);
+            shared.workforce.wake_seat(seat);
         }
     }
 
@@ -512,9 +496,9 @@ mod tests {
             let pause = watch.pause(round * SECOND, quiet);
             let is_short = pause == Pause { until: round * SECOND + LOOK_EVERY, parks: false };
             assert_eq!(is_short, round == 1, "{pause:?}");
-            shared.rouse_watchdog();
+            shared.workforce.rouse_watchdog();
             assert_eq!(
-                shared.watchdog.park.end(),
+                shared.workforce.watchdog.park.end(),
                 if pause.parks { Woken::Roused } else { Woken::InTime }
             );
             pause.until != NEVER
@@ -528,7 +512,7 @@ mod tests {
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
         assert_eq!(pauses_with_an_end(&mut watch), 1, "two looks find all there is");
-        assert!(shared.idle.claim_absent(1).is_some(), "one is awake");
+        assert!(shared.workforce.idle.claim_absent(1).is_some(), "one is awake");
         let quiet = watch.look(21 * SECOND);
         assert!(!watch.pause(21 * SECOND, quiet).parks);
     }
@@ -590,7 +574,7 @@ mod tests {
     fn short_steps_are_looked_at_once_in_a_while() {
         let scheduler = scripted();
         let shared = scheduler.shared();
-        let (park, alarm) = (&shared.watchdog.park, Cell::new(0));
+        let (park, alarm) = (&shared.workforce.watchdog.park, Cell::new(0));
         let set = |when| alarm.set(when);
         assert!(park.begin(NEVER, || true, set));
         assert_eq!((alarm.get(), park.end()), (NEVER, Woken::InTime));
@@ -622,11 +606,11 @@ mod tests {
     fn a_thread_that_wakes_a_caller_rouses_the_watchdog() {
         let scheduler = scripted();
         let shared = scheduler.shared();
-        assert!(shared.idle.claim_absent(1).is_some());
-        shared.idle.announce(SeatId(0), false);
-        assert!(shared.watchdog.park.begin(NEVER, || true, |_| {}));
-        shared.wake_caller();
-        let woken = shared.watchdog.park.end();
+        assert!(shared.workforce.idle.claim_absent(1).is_some());
+        shared.workforce.idle.announce(SeatId(0), false);
+        assert!(shared.workforce.watchdog.park.begin(NEVER, || true, |_| {}));
+        shared.workforce.wake_caller();
+        let woken = shared.workforce.watchdog.park.end();
         assert_eq!(woken, Woken::Roused, "it sleeps beside a worker that may be late");
     }
 
@@ -637,14 +621,14 @@ mod tests {
         let scheduler = scripted();
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
-        assert!(shared.idle.claim_absent(1).is_some());
-        shared.idle.give_back(SeatId(0));
+        assert!(shared.workforce.idle.claim_absent(1).is_some());
+        shared.workforce.idle.give_back(SeatId(0));
         for seat in (1..4).map(SeatId) {
-            assert!(shared.idle.claim_this(seat) && shared.idle.come(seat));
-            shared.idle.stop_searching();
-            shared.idle.give_back(seat);
+            assert!(shared.workforce.idle.claim_this(seat) && shared.workforce.idle.come(seat));
+            shared.workforce.idle.stop_searching();
+            shared.workforce.idle.give_back(seat);
         }
-        assert_eq!(shared.idle.counts(), (0, 0, 0), "no worker is left to be woken");
+        assert_eq!(shared.workforce.idle.counts(), (0, 0, 0), "no worker is left to be woken");
         let far = 1000 * SECOND;
         let armed = shared
             .clock
@@ -654,14 +638,14 @@ mod tests {
         let mut pauses = (1..=20).map(|round| {
             let quiet = watch.look(round);
             let pause = watch.pause(round, quiet);
-            let _ = shared.watchdog.park.end();
+            let _ = shared.workforce.watchdog.park.end();
             pause
         });
         let last = pauses.by_ref().last();
         assert_eq!(last, Some(Pause { until: far, parks: true }));
-        assert!(shared.watchdog.park.begin(NEVER, || true, |_| {}));
+        assert!(shared.workforce.watchdog.park.begin(NEVER, || true, |_| {}));
         shared.outside_timer_set(SECOND);
-        let woken = shared.watchdog.park.end();
+        let woken = shared.workforce.watchdog.park.end();
         assert_eq!(woken, Woken::Roused, "nothing else looks after the earlier timer");
         drop(shared.clock.outside.delete(armed.id));
     }
@@ -674,15 +658,17 @@ mod tests {
         let shared = scheduler.shared();
         let mut watch = Watch::new(Arc::clone(shared));
         // The last seat is used; the seats before it are never made.
-        assert!(shared.idle.claim_this(SeatId(3)) && shared.idle.come(SeatId(3)));
-        shared.idle.stop_searching();
-        let seat = shared.seat(SeatId(3));
+        assert!(
+            shared.workforce.idle.claim_this(SeatId(3)) && shared.workforce.idle.come(SeatId(3))
+        );
+        shared.workforce.idle.stop_searching();
+        let seat = shared.workforce.seat(SeatId(3));
         for (now, step) in [(10, 0), (20, 1), (30, 1)] {
             seat.thread.store(1, Relaxed);
             seat.step.store(step, Relaxed);
             assert!(!watch.look(now), "one is awake");
         }
-        shared.idle.announce(SeatId(3), false);
+        shared.workforce.idle.announce(SeatId(3), false);
         assert!(!watch.look(40), "a step lasts");
         seat.step.store(2, Relaxed);
         assert!(watch.look(50), "it is parked, and the others were never used");
@@ -694,8 +680,8 @@ mod tests {
         seat.thread.store(1, Relaxed);
         assert!(!watch.look(90), "it does again, and is in its step");
         assert_eq!(watch.looks.len(), 4);
-        shared.idle.leave(SeatId(3), false, 0);
-        shared.idle.lower_reach(1, |_| true);
+        shared.workforce.idle.leave(SeatId(3), false, 0);
+        shared.workforce.idle.lower_reach(1, |_| true);
         assert!(watch.look(100), "the seat is out of reach");
         assert_eq!(watch.looks.len(), 1);
     }

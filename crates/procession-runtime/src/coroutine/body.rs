@@ -198,7 +198,11 @@ where
             return Err(Attempt::Refused(Exit::failed(error.to_string())));
         }
         match local.stores.stacks.take(shared, self.bytes) {
-            Err(error) if error.is_limit() || error.is_exhausted() && shared.has_coroutines() => {
+            Err(error)
+                if error.is_limit()
+                    || error.is_exhausted()
+                        && shared.coroutines.has_begun_any(&shared.workforce) =>
+            {
                 shared.coroutines.wait_for_stack(task.waker().clone());
                 // Tried once more, for a stack that came back before this waker was registered.
                 local.stores.stacks.take(shared, self.bytes).map_err(|_| Attempt::Waits)

@@ -5,18 +5,16 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::residence::ResidentKind;
 use crate::scheduler::seat::Seat;
-use crate::scheduler::shared::Shared;
 use crate::scheduler::supply::Supply;
-
-impl Shared {
-    /// Returns `true` if any coroutine has begun and not ended.
-    pub(crate) fn has_coroutines(&self) -> bool {
-        self.coroutines.migrating.load(Relaxed) > 0
-            || self.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
-    }
-}
+use crate::scheduler::workforce::Workforce;
 
 impl Supply {
+    /// Returns `true` if any coroutine of the scheduler has begun and not ended.
+    pub(crate) fn has_begun_any(&self, workforce: &Workforce) -> bool {
+        self.migrating.load(Relaxed) > 0
+            || workforce.all_seats().any(|seat| seat.coroutines.load(Relaxed) > 0)
+    }
+
     /// Counts a coroutine that has begun and stays nowhere.
     pub(crate) fn count_migrating(&self) {
         self.migrating.fetch_add(1, Relaxed);

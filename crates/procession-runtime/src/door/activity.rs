@@ -17,7 +17,7 @@ const WINDOW_MAX: Duration = Duration::from_secs(10);
 
 /// Writes what the watchdog has found.
 pub(super) fn stalls(json: &mut Json, shared: &Shared) {
-    let counts = shared.watchdog.counts();
+    let counts = shared.workforce.watchdog.counts();
     for (name, count) in [
         ("blocked", counts.blocked),
         ("computing", counts.computing),
@@ -33,7 +33,7 @@ pub(super) fn stalls(json: &mut Json, shared: &Shared) {
 /// Writes the workers and their queues, timers, descriptors and stalls.
 pub(super) fn workers(json: &mut Json, shared: &Shared) {
     let found = snapshot::take_without_processes(shared);
-    let busy: Vec<_> = shared.all_seats().map(|seat| seat.stats.busy.get()).collect();
+    let busy: Vec<_> = shared.workforce.all_seats().map(|seat| seat.stats.busy.get()).collect();
     json.name("workers").array(|json| {
         for (worker, busy) in found.workers.iter().zip(&busy) {
             let queue = worker.deque + worker.fifo + worker.bound + usize::from(worker.lifo_slot);

@@ -161,7 +161,7 @@ fn about(shared: &Shared, actions: bool) -> Response {
         json.name("system_pid").literal(std::process::id());
         json.name("scheduler").literal(shared.id());
         json.name("name").text(shared.name());
-        json.name("workers").literal(shared.width());
+        json.name("workers").literal(shared.workforce.width());
         json.name("actions").literal(actions);
         json.name("sections").array(|json| {
             for name in Sections::of(shared).names() {

@@ -59,6 +59,6 @@ impl Scheduler {
     /// [`Snapshot::stalls`](crate::observe::snapshot::Snapshot::stalls) alone, at a cost that does
     /// not grow with the number of processes.
     pub fn stalls(&self) -> StallSnapshot {
-        self.shared().watchdog.counts()
+        self.shared().workforce.watchdog.counts()
     }
 }

@@ -10,6 +10,7 @@ use crate::observe::unfinished::{self, Unfinished};
 use crate::recorder::dump::{DumpCause, Dumps};
 use crate::scheduler::current;
 use crate::scheduler::owner::Scheduler;
+use crate::scheduler::settle::settle_reports;
 use crate::scheduler::writes::SettledWrites;
 use crate::sys::nanoseconds;
 
@@ -63,7 +64,7 @@ impl Scheduler {
         let terminates = now.saturating_add(allowed - kept_back);
         shared.lifetime.health.end();
         shared.lifetime.note_deadline(terminates);
-        shared.cancel_all(caller);
+        shared.lifetime.cancel_all(shared.table(), caller);
         shared.wait_for_ends(left, terminates).await;
         let mut terminated = Vec::new();
         if shared.alive() > left {
@@ -77,7 +78,7 @@ impl Scheduler {
         shared.settle_writes(&mut settled, deadline).await;
         let Unwritten { writes, messages } = settled.give_up();
         Dumps::settle_by(shared, deadline);
-        shared.settle_reports(deadline);
+        settle_reports(&shared.world, deadline);
         let processes = if shared.alive() <= left {
             Vec::new()
         } else {

@@ -223,7 +223,7 @@ pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
 /// they are read.
 pub(crate) fn in_steps(shared: &Shared) -> Vec<u32> {
     // Ordering: Acquire pairs with the Release of `LocalWorker::run`.
-    let seats = shared.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
+    let seats = shared.workforce.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
     seats.filter_map(|seat| seat.running.load(Relaxed).checked_sub(1)).collect()
 }
 
@@ -271,7 +271,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
     Snapshot {
         workers: workers(shared),
         processes: processes(),
-        global_queue: shared.queues.len(),
+        global_queue: shared.workforce.queues.len(),
         ended,
         spawned: total(|stats| &stats.spawned).saturating_sub(refused),
         panicked: total(|stats| &stats.panics),
@@ -284,9 +284,9 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
             .map(|(bound, count)| (bound.map_or(Duration::MAX, Duration::from_nanos), count))
             .collect(),
         descriptors: descriptors(shared),
-        threads_started: shared.threads.started(),
-        threads_refused: shared.threads.refused(),
-        stalls: shared.watchdog.counts(),
+        threads_started: shared.workforce.threads.started(),
+        threads_refused: shared.workforce.threads.refused(),
+        stalls: shared.workforce.watchdog.counts(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
         recorder: RecorderSnapshot::of(shared),
         slots_lost: shared.table().lost(),
@@ -296,7 +296,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) 
 }
 
 fn timers(shared: &Shared) -> TimerSnapshot {
-    let all = shared.seats.used().map(|seat| &seat.timers).chain([&shared.clock.outside]);
+    let all = shared.workforce.seats.used().map(|seat| &seat.timers).chain([&shared.clock.outside]);
     all.map(|timers| timers.counts()).fold(TimerSnapshot::default(), |sum, counts| TimerSnapshot {
         armed: sum.armed + counts.armed,
         fired: sum.fired + counts.fired,
@@ -308,7 +308,7 @@ fn timers(shared: &Shared) -> TimerSnapshot {
 /// Returns the times between the deadlines of timers and their firings.
 pub(crate) fn lateness(shared: &Shared) -> Histogram {
     let mut sum = shared.clock.outside.lateness();
-    for seat in shared.seats.used() {
+    for seat in shared.workforce.seats.used() {
         sum.merge(&seat.timers.lateness());
     }
     sum
@@ -327,8 +327,8 @@ fn descriptors(shared: &Shared) -> DescriptorSnapshot {
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let now = shared.world.now();
     let mut ages = shared.stats.ages.lock();
-    ages.resize(shared.seats.len(), (0, 0));
-    let seats = shared.all_seats().zip(ages.iter_mut());
+    ages.resize(shared.workforce.seats.len(), (0, 0));
+    let seats = shared.workforce.all_seats().zip(ages.iter_mut());
     seats
         .map(|(seat, age)| {
             let step = seat.step.load(Relaxed);

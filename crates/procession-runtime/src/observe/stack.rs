@@ -263,7 +263,7 @@ impl StepWatch {
 
 /// Returns the step that the process in a slot is in.
 fn step_of(shared: &Shared, slot: u32) -> Option<RunningStep> {
-    shared.all_seats().find_map(|seat| {
+    shared.workforce.all_seats().find_map(|seat| {
         // Ordering: Acquire pairs with the Release of `LocalWorker::run`.
         let number = seat.step.load(Acquire);
         // Relaxed: compared again after the sample.

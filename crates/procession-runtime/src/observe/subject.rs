@@ -26,12 +26,12 @@ impl Laws<'_> {
     /// Returns `true` if the system has refused a thread, and the watchdog has not had the time to
     /// start another.
     fn awaits_threads(&self) -> bool {
-        let looks = self.0.watchdog.counts.looks.load(Relaxed);
-        let until = &self.0.threads.looks_in_rest;
+        let looks = self.0.workforce.watchdog.counts.looks.load(Relaxed);
+        let until = &self.0.workforce.threads.looks_in_rest;
         if until.load(Relaxed) != NEVER {
             return looks < until.load(Relaxed);
         }
-        if !self.0.threads.is_resting(&self.0.world) {
+        if !self.0.workforce.threads.is_resting(&self.0.world) {
             until.store(looks + LOOKS, Relaxed);
         }
         true
@@ -40,10 +40,10 @@ impl Laws<'_> {
     /// Describes where processes that are ready wait.
     fn places_of_work(&self) -> String {
         let mut places = Vec::new();
-        if !self.0.queues.are_empty() {
+        if !self.0.workforce.queues.are_empty() {
             places.push("in the global queue".to_owned());
         }
-        for (number, seat) in self.0.all_seats().enumerate() {
+        for (number, seat) in self.0.workforce.all_seats().enumerate() {
             let (next, bound) = (!seat.next.look().is_null(), !seat.bound.is_empty());
             let all =
                 [(next, "LIFO slot"), (bound, "bound queue"), (!seat.queues.are_empty(), "queues")];
@@ -55,7 +55,7 @@ impl Laws<'_> {
 
     /// Returns `true` if a worker is in a step, so that its thread can wait in code of the user.
     fn is_any_in_step(&self) -> bool {
-        self.0.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
+        self.0.workforce.all_seats().any(|seat| seat.step.load(Relaxed) % 2 == 1)
     }
 }
 
@@ -76,9 +76,10 @@ impl Laws<'_> {
                 && !self.0.processes.requests.is_held(slot.index())
         };
         let ready = self.existing().filter(is_queued).count();
-        let lifo_slots = self.0.all_seats().filter(|seat| !seat.next.look().is_null()).count();
-        let queued: usize = self.0.all_seats().map(|seat| seat.queues.len()).sum();
-        ready == lifo_slots + queued + self.0.queues.len()
+        let lifo_slots =
+            self.0.workforce.all_seats().filter(|seat| !seat.next.look().is_null()).count();
+        let queued: usize = self.0.workforce.all_seats().map(|seat| seat.queues.len()).sum();
+        ready == lifo_slots + queued + self.0.workforce.queues.len()
     }
 
     /// Returns a monitor that breaks its law, if any. The law: each monitor reports the end of its
@@ -133,17 +134,17 @@ impl Subject for Shared {
         let stalls = |(number, seat): (u32, &Seat)| {
             seat.step.load(Relaxed) % 2 == 1
                 && !seat.in_section.load(Relaxed)
-                && !self.idle.is_revoked(SeatId(number))
+                && !self.workforce.idle.is_revoked(SeatId(number))
         };
-        let is_attended = !(0..).zip(self.all_seats()).any(stalls)
-            && (!Laws(self).is_any_in_step() || self.idle.counts().2 > 0)
+        let is_attended = !(0..).zip(self.workforce.all_seats()).any(stalls)
+            && (!Laws(self).is_any_in_step() || self.workforce.idle.counts().2 > 0)
             && !Laws(self).awaits_threads();
         if is_attended && !self.lifetime.has_ended() { self.next_deadline() } else { NEVER }
     }
 
     fn broken_law(&self) -> Option<String> {
-        let (searching, awake, _) = self.idle.counts();
-        let watchdog = &self.watchdog;
+        let (searching, awake, _) = self.workforce.idle.counts();
+        let watchdog = &self.workforce.watchdog;
         if self.lifetime.has_ended() {
             let is_told = !watchdog.alarm.is_after(0);
             return (!is_told).then(|| "a scheduler has ended, and its watchdog sleeps".into());
@@ -154,9 +155,10 @@ impl Subject for Shared {
         let is_parked = awake == 0 && !Laws(self).is_any_in_step();
         // After the system has refused a thread, what is bound to its seat waits for a while, and
         // so does everything if no parked worker can be woken in its place.
-        let is_refused = (self.stranded_seat().is_some() || !self.idle.is_any_parked_spare())
+        let is_refused = (self.workforce.stranded_seat().is_some()
+            || !self.workforce.idle.is_any_parked_spare())
             && Laws(self).awaits_threads();
-        if is_parked && !self.callers.drive && self.has_work() && !is_refused {
+        if is_parked && !self.callers.drive && self.workforce.has_work() && !is_refused {
             let places = Laws(self).places_of_work();
             return Some(format!("a process is ready {places}, and all workers are parked"));
         }
@@ -178,16 +180,19 @@ impl Subject for Shared {
 
     fn broken_law_of_wake_ups(&self) -> Option<String> {
         // A worker that was woken counts as searching, until the watchdog writes it off.
-        let (searching, _, spare) = self.idle.counts();
-        let relies = searching > 0 || self.idle.is_any_napping();
+        let (searching, _, spare) = self.workforce.idle.counts();
+        let relies = searching > 0 || self.workforce.idle.is_any_napping();
         // The entry of a LIFO slot waits for its worker or the watchdog, so it is left out.
-        if relies || self.lifetime.has_ended() || !self.has_queued() {
+        if relies || self.lifetime.has_ended() || !self.workforce.has_queued() {
             return None;
         }
         // After the system has refused a thread, vacant seats are spare for a while and cannot be
         // woken.
-        let could_come =
-            if Laws(self).awaits_threads() { self.idle.is_any_parked_spare() } else { spare > 0 };
+        let could_come = if Laws(self).awaits_threads() {
+            self.workforce.idle.is_any_parked_spare()
+        } else {
+            spare > 0
+        };
         could_come.then(|| {
             let places = Laws(self).places_of_work();
             format!("a process could be stolen {places}, and no worker comes for it")
@@ -195,7 +200,7 @@ impl Subject for Shared {
     }
 
     fn broken_law_of_the_end(&self) -> Option<String> {
-        let (searching, awake, _) = self.idle.counts();
+        let (searching, awake, _) = self.workforce.idle.counts();
         (searching > 0 || awake > 0)
             .then(|| "all threads have ended, and a worker counts as awake".into())
             .or_else(|| Laws(self).broken_relation())
@@ -203,13 +208,14 @@ impl Subject for Shared {
 
     fn demand(&self) -> Demand {
         let in_steps: Vec<_> = self
+            .workforce
             .all_seats()
             .filter(|seat| seat.step.load(Relaxed) % 2 == 1)
             .map(|seat| (seat.running.load(Relaxed), seat.in_section.load(Relaxed)))
             .collect();
         let stalled = in_steps.iter().filter(|(_, in_section)| !in_section).count();
         // A thread is left that could come.
-        let has_seat = in_steps.len() < self.seats.len();
+        let has_seat = in_steps.len() < self.workforce.seats.len();
         let is_waiting = |slot: &SlotRef| {
             // A coroutine that has not begun may wait for a stack.
             slot.state.see().phase() == ProcessPhase::Active
@@ -231,12 +237,13 @@ impl Subject for Shared {
                 && !self.callers.drive
                 && !Laws(self).awaits_threads()
                 && has_seat
-                && (stalled < self.seats.first() as usize || self.watchdog.is_running()),
+                && (stalled < self.workforce.seats.first() as usize
+                    || self.workforce.watchdog.is_running()),
         }
     }
 
     fn process_of(&self, worker: u32) -> Option<String> {
-        let seat = self.all_seats().nth(worker as usize)?;
+        let seat = self.workforce.all_seats().nth(worker as usize)?;
         let index = seat.running.load(Relaxed).checked_sub(1)?;
         // Where each operation is a point, a pin makes the stores of its thread visible. A run must
         // be the same whether its story is written or not.
@@ -247,7 +254,7 @@ impl Subject for Shared {
     }
 
     fn mark_of(&self, worker: u32) -> u64 {
-        let seat = self.all_seats().nth(worker as usize);
+        let seat = self.workforce.all_seats().nth(worker as usize);
         let number = seat.map_or(0, |seat| seat.running.load(Relaxed));
         let slot = number.checked_sub(1).and_then(|index| self.table().slot(index));
         // Its scheduler is left out, as in names.

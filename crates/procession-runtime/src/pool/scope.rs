@@ -386,7 +386,7 @@ fn wait_in(shared: &Arc<Shared>, latch: &Latch) {
 /// A coroutine must not: it can be unwound while it waits. A worker must not, since the jobs may
 /// need it.
 fn check_caller(shared: &Arc<Shared>) -> Result<(), WaitError> {
-    let is_worker = current::is_worker() || shared.seats.has_this_thread();
+    let is_worker = current::is_worker() || shared.workforce.seats.has_this_thread();
     if is_worker || crate::coroutine::is_coroutine() { Err(WaitError::OnWorker) } else { Ok(()) }
 }
 

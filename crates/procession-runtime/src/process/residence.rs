@@ -84,7 +84,7 @@ impl Residence {
     }
 
     fn count(&mut self, slot: &Slot, seat: SeatId) {
-        slot.shared().seat(seat).count_resident(self.kind);
+        slot.shared().workforce.seat(seat).count_resident(self.kind);
         self.seat = Some(seat);
     }
 
@@ -99,7 +99,7 @@ impl Residence {
             });
         }
         if let Some(seat) = self.seat.take() {
-            slot.shared().seat(seat).uncount_resident(self.kind);
+            slot.shared().workforce.seat(seat).uncount_resident(self.kind);
         }
     }
 
@@ -119,9 +119,9 @@ impl Residence {
 /// coroutine only if all other threads block.
 fn seat_for_coroutine(local: &LocalWorker) -> Option<SeatId> {
     let shared = &*local.shared;
-    let first = shared.seats.first();
+    let first = shared.workforce.seats.first();
     let is_first = local.seat.0 < first;
-    let own = shared.seat(local.seat).residents();
+    let own = shared.workforce.seat(local.seat).residents();
     if is_first && (own < COROUTINES_APART || first == 1) {
         return None;
     }
@@ -132,9 +132,10 @@ fn seat_for_coroutine(local: &LocalWorker) -> Option<SeatId> {
     } as u32;
     let from = if is_first { local.seat.0 } else { 0 };
     let other = shared
+        .workforce
         .idle
         .first_unblocked((from + apart) % first, first)
         .filter(|&other| other != local.seat)?;
-    let theirs = shared.seat(other).residents();
+    let theirs = shared.workforce.seat(other).residents();
     (!is_first || own > theirs.saturating_mul(2).saturating_add(COROUTINES_APART)).then_some(other)
 }

@@ -210,8 +210,8 @@ impl<'a> Collector<'a> {
 
     /// Collects from the present on.
     pub(crate) fn from_now(shared: &'a Shared) -> Self {
-        let workers = (0..shared.seats.len() as u32)
-            .map(|seat| shared.seats.made(SeatId(seat)).and_then(|seat| seat.ring.get()))
+        let workers = (0..shared.workforce.seats.len() as u32)
+            .map(|seat| shared.workforce.seats.made(SeatId(seat)).and_then(|seat| seat.ring.get()))
             .map(Chunks::from_now)
             .collect();
         let watchdog = Chunks::from_now(shared.recorder.watchdog.get());
@@ -224,9 +224,9 @@ impl<'a> Collector<'a> {
         if let Some(ring) = self.shared.recorder.watchdog.get() {
             self.watchdog.add(ring);
         }
-        self.workers.resize(self.shared.seats.len(), Chunks::default());
+        self.workers.resize(self.shared.workforce.seats.len(), Chunks::default());
         for (number, chunks) in self.workers.iter_mut().enumerate() {
-            let seat = self.shared.seats.made(SeatId(number as u32));
+            let seat = self.shared.workforce.seats.made(SeatId(number as u32));
             if let Some(ring) = seat.and_then(|seat| seat.ring.get()) {
                 chunks.add(ring);
             }

@@ -306,14 +306,14 @@ struct FineWindow<'a>(&'a Shared);
 
 impl<'a> FineWindow<'a> {
     fn begin(shared: &'a Shared) -> Option<Self> {
-        let rings = shared.seats.used().map(|seat| &seat.ring);
+        let rings = shared.workforce.seats.used().map(|seat| &seat.ring);
         shared.recorder.set_fine(rings, true).then_some(Self(shared))
     }
 }
 
 impl Drop for FineWindow<'_> {
     fn drop(&mut self) {
-        self.0.recorder.set_fine(self.0.seats.used().map(|seat| &seat.ring), false);
+        self.0.recorder.set_fine(self.0.workforce.seats.used().map(|seat| &seat.ring), false);
     }
 }
 

@@ -142,7 +142,7 @@ fn block_in_section(
     };
     let mut caller = SeatCaller { shared, number: None };
     loop {
-        if let Some((seat, core)) = shared.take_callers_seat() {
+        if let Some((seat, core)) = shared.workforce.take_callers_seat() {
             let visit = Visit(shared);
             sit(Arc::clone(shared), seat, core, false, Stay::BlockOn(root, &mut poll));
             drop(visit);
@@ -159,7 +159,7 @@ fn block_in_section(
             shared.world.point();
             if shared.callers.drive {
                 caller.wait(&waker);
-                if shared.idle.has_absent(current::thread_number()) {
+                if shared.workforce.idle.has_absent(current::thread_number()) {
                     return false;
                 }
             }
@@ -181,9 +181,9 @@ fn block_in_section(
 /// This happens on the calling thread, unless it is in a step of this scheduler, which would wait
 /// for itself. In that case a new thread does it, if the callers' seat is free.
 pub(crate) fn drain(shared: &Arc<Shared>) {
-    if !shared.seats.has_this_thread() {
+    if !shared.workforce.seats.has_this_thread() {
         run_until_idle(shared);
-    } else if shared.idle.has_absent(current::thread_number()) {
+    } else if shared.workforce.idle.has_absent(current::thread_number()) {
         let drained = Arc::clone(shared);
         let drive = move || {
             run_until_idle(&drained);
@@ -197,7 +197,7 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
 /// Runs processes of a scheduler that callers drive on this thread until none can run. Returns
 /// `true` if the seat was free.
 pub(crate) fn run_until_idle(shared: &Arc<Shared>) -> bool {
-    match shared.take_callers_seat() {
+    match shared.workforce.take_callers_seat() {
         Some((seat, core)) => {
             let _aside = SetAside::all();
             let _visit = Visit(shared);

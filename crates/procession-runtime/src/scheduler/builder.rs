@@ -1,7 +1,7 @@
 //! The builder of a scheduler.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use procession_coroutine::Stacks;
@@ -26,11 +26,12 @@ use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::poller::Poller;
 use crate::scheduler::seat::SeatTable;
-use crate::scheduler::shared::{Extensions, Identity, ProcessIndex, Shared, SharedQueues};
+use crate::scheduler::shared::{Extensions, Identity, ProcessIndex, Shared};
 use crate::scheduler::stalls::{Stall, StallObserver, Watchdog, WatchdogOptions, stall_after};
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
+use crate::scheduler::workforce::{Employer, SharedQueues, Workforce};
 use crate::sys::{Cpus, World};
 use crate::util::out_of_range::OutOfRange;
 
@@ -440,7 +441,7 @@ impl Builder {
             companion: None,
         })?;
         let look_every = self.parts.paused().and_then(Companion::look_every);
-        let world = world.looking_every(look_every);
+        let world = Arc::new(world.looking_every(look_every));
         let id = next_id(&world)?;
         let shared = Arc::new_cyclic(|me| Shared {
             identity: Identity { me: me.clone(), id, name: self.name },
@@ -448,27 +449,31 @@ impl Builder {
                 Table::new(self.processes, width as u32),
                 self.request_ids,
             ),
-            queues: SharedQueues::new(self.shuffled),
-            idle: Idle::new(max_threads as u32, width as u32, self.callers_drive),
-            seats: SeatTable::new(&world, width, max_threads, self.timers),
+            workforce: Workforce {
+                idle: Idle::new(max_threads as u32, width as u32, self.callers_drive),
+                seats: SeatTable::new(&world, width, max_threads, self.timers),
+                queues: SharedQueues::new(self.shuffled),
+                threads: ThreadSupply::new(ThreadOptions {
+                    keep_alive: self.keep_alive,
+                    on_start: self.on_thread_start,
+                    on_stop: self.on_thread_stop,
+                    cpus,
+                }),
+                watchdog: Watchdog::new(WatchdogOptions {
+                    is_on: self.watchdog && !self.test_clock && max_threads > 1,
+                    stall_after: stall_after(self.stall_after),
+                    max_computing: self.max_computing.unwrap_or(2 * width),
+                    on_stall: self.on_stall,
+                }),
+                world: Arc::clone(&world),
+                employer: me.clone() as Weak<dyn Employer>,
+            },
             world,
             clock: Clock::new(self.timers),
             poller: Poller::closed(),
             lifetime: Lifetime::open(),
             callers: Callers::new(self.callers_drive),
             coroutines: Supply::new(stacks, self.stacks, self.stack_bytes),
-            threads: ThreadSupply::new(ThreadOptions {
-                keep_alive: self.keep_alive,
-                on_start: self.on_thread_start,
-                on_stop: self.on_thread_stop,
-                cpus,
-            }),
-            watchdog: Watchdog::new(WatchdogOptions {
-                is_on: self.watchdog && !self.test_clock && max_threads > 1,
-                stall_after: stall_after(self.stall_after),
-                max_computing: self.max_computing.unwrap_or(2 * width),
-                on_stall: self.on_stall,
-            }),
             recorder: Recorder::new(self.recorder_events),
             extensions: Extensions { handlers, dead_letters: self.dead_letters, relay: self.relay },
             parts: self.parts,

@@ -10,10 +10,11 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::core::Core;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::workforce::Workforce;
 use crate::scheduler::{block_on, current};
 use crate::sys::Parker;
 
-impl Shared {
+impl Workforce {
     /// Takes the callers' seat, if there is one and no other caller sits there.
     pub(crate) fn take_callers_seat(&self) -> Option<(SeatId, Core)> {
         let seat = self.idle.claim_absent(current::thread_number())?;
@@ -33,13 +34,15 @@ impl Shared {
             self.rouse_watchdog();
         }
     }
+}
 
+impl Shared {
     /// Wakes the threads that wait until all is idle, because the last worker has parked.
     #[cold]
     pub(crate) fn wake_idle_waiters(&self) {
         self.callers.unpark_idle_watchers();
         if self.callers.drive {
-            self.seat(SeatId(0)).parker.unpark();
+            self.workforce.seat(SeatId(0)).parker.unpark();
         }
     }
 
@@ -49,8 +52,11 @@ impl Shared {
         self.callers.add_idle_watcher(&watcher);
         // If another caller or threads run the scheduler, this waits until they are idle, or until
         // the callers' seat is free.
-        let is_idle =
-            || self.idle.all_parked_and(|| self.clock.outstanding() == 0 && !self.has_work());
+        let is_idle = || {
+            self.workforce
+                .idle
+                .all_parked_and(|| self.clock.outstanding() == 0 && !self.workforce.has_work())
+        };
         while !(block_on::run_until_idle(self) || is_idle()) {
             self.world.park(&watcher, NEVER);
         }
@@ -58,7 +64,7 @@ impl Shared {
         self.callers.idle_waits.fetch_sub(1, Relaxed);
         if self.world.is_test() {
             // The clock may move again if another caller drives the scheduler.
-            self.announce();
+            self.workforce.announce();
         }
     }
 

@@ -18,14 +18,17 @@ use crate::time::action::TimerWaker;
 impl Shared {
     /// Returns the earliest of all deadlines.
     pub(crate) fn next_deadline(&self) -> u64 {
-        self.all_seats().map(|seat| seat.timers.next()).fold(self.clock.outside.next(), u64::min)
+        self.workforce
+            .all_seats()
+            .map(|seat| seat.timers.next())
+            .fold(self.clock.outside.next(), u64::min)
     }
 
     /// Makes the earliest of all deadlines right, for a worker that is to wake for `deadline`. Its
     /// timer may have been put off by a step on another worker than the one that has set it. The
     /// worker has cleaned its own heap. Returns `true` if there was one to be made right.
     pub(crate) fn clean_first(&self, deadline: u64, own: SeatId) -> bool {
-        let others = (0..).zip(self.all_seats()).filter(|(number, _)| *number != own.0);
+        let others = (0..).zip(self.workforce.all_seats()).filter(|(number, _)| *number != own.0);
         let others = others.map(|(_, seat)| &seat.timers).chain([&self.clock.outside]);
         let mut is_changed = false;
         for timers in others.filter(|timers| timers.next() == deadline) {
@@ -67,13 +70,13 @@ impl Shared {
     pub(crate) fn settle_debt(&self, owed: Owed) {
         match owed {
             Owed::Nothing => {}
-            Owed::Nudge(seat) => self.seat(seat).parker.unpark(),
+            Owed::Nudge(seat) => self.workforce.seat(seat).parker.unpark(),
             Owed::Wake => {
                 // Also if others search: one that finds work may wake nobody for this.
-                self.announce_many(1);
+                self.workforce.announce_many(1);
                 // If all workers block, there is none to wake. The watchdog then looks after
                 // deadlines and descriptors.
-                self.rouse_watchdog();
+                self.workforce.rouse_watchdog();
             }
         }
     }
@@ -82,7 +85,7 @@ impl Shared {
     pub(crate) fn keep_time(&self, seat: SeatId, earliest: u64) -> Kept {
         let kept = self.clock.driver.keep(seat, earliest);
         if let Kept::ByNudged(driver) = kept {
-            self.seat(driver).parker.unpark();
+            self.workforce.seat(driver).parker.unpark();
         }
         kept
     }
@@ -102,23 +105,13 @@ impl Shared {
             runtime.is_quiet(&SeenScheduler {
                 waits_for_descriptors: self.poller.is_waited_for(),
                 steps: &|| {
-                    let steps = self.all_seats().map(|seat| seat.step.load(Relaxed));
+                    let steps = self.workforce.all_seats().map(|seat| seat.step.load(Relaxed));
                     steps.fold(0, u64::wrapping_add)
                 },
                 #[cfg(feature = "tokio")]
                 any_waited_for: &|which| self.poller.sources.any_waited_for(which),
             })
         })
-    }
-
-    /// Moves the test clock to `deadline`, or to an earlier one of a paused runtime beside the
-    /// scheduler.
-    pub(crate) fn advance_towards(&self, deadline: u64) {
-        let until = match self.parts.paused() {
-            Some(runtime) => runtime.advance(self.world.now(), deadline),
-            None => deadline,
-        };
-        self.world.advance_to(until);
     }
 
     /// Counts a completion as outstanding.
@@ -134,7 +127,7 @@ impl Shared {
     pub(crate) fn end_outstanding(&self) {
         if self.world.is_test() && self.clock.outstanding.fetch_sub(1, Release) == 1 {
             // A worker must check whether the clock may move now.
-            self.announce();
+            self.workforce.announce();
         }
     }
 
@@ -238,7 +231,7 @@ mod tests {
         let scheduler = builder.build().expect("it starts no thread");
         let shared = scheduler.shared();
         let (first, second) = (SeatId(0), SeatId(1));
-        let timers = &shared.seat(first).timers;
+        let timers = &shared.workforce.seat(first).timers;
         let action = || Action::Wake(Waker::noop().clone().into());
         let put_off = timers.add(5, None, action()).expect("there is room");
         assert!(timers.reset(put_off.id, 20).is_some(), "it is pending");

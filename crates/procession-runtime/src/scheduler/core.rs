@@ -138,7 +138,7 @@ impl FreeStacks {
         let supply = &shared.coroutines;
         let stacks =
             supply.stacks.as_ref().expect("coroutines are refused unless they are enabled");
-        let most = STACKS_CACHED.min(supply.stacks_limit / shared.width() / 16);
+        let most = STACKS_CACHED.min(supply.stacks_limit / shared.workforce.width() / 16);
         self.0.borrow_mut().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
     }
 

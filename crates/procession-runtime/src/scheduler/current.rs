@@ -148,7 +148,7 @@ fn entered() -> Option<Hold> {
 
 fn step_of(local: &LocalWorker) -> u64 {
     // Relaxed: this thread writes it.
-    local.shared.seat(local.seat).step.load(Relaxed)
+    local.shared.workforce.seat(local.seat).step.load(Relaxed)
 }
 
 /// Makes `shared` the scheduler of this thread until the entry with the returned number is removed.
@@ -260,17 +260,17 @@ impl Section {
     /// panics, it is never refused.
     pub(crate) fn wait_for(&self, root: &Arc<BlockOnFuture>) -> Option<WaitNote<'_>> {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
-        let registered = RegisteredRoot::new(local.shared.seat(local.seat), root);
+        let registered = RegisteredRoot::new(local.shared.workforce.seat(local.seat), root);
         let is_free = !local.step.is_any() || thread::panicking();
         let shared = &local.shared;
-        let rest = shared.rest();
+        let rest = shared.workforce.rest();
         if is_free || rest.has_thread {
             return Some(WaitNote(Some(registered)));
         }
         if Arc::ptr_eq(shared, root.shared()) {
             // Relaxed: the lock of the seats, under which `rest` looks, shows the flag of each
             // thread that has looked before (`scheduler/wait_cycle.rs`).
-            let is_in_section = |seat: SeatId| shared.seat(seat).in_section.load(Relaxed);
+            let is_in_section = |seat: SeatId| shared.workforce.seat(seat).in_section.load(Relaxed);
             let waits = wait_cycle::one_returns(rest.out, is_in_section);
             return waits.then(|| WaitNote(Some(registered)));
         }
@@ -328,7 +328,9 @@ pub(crate) fn is_current(slot: &Slot) -> bool {
 #[inline]
 pub(crate) fn is_replaced() -> bool {
     with_local(|local| {
-        local.is_some_and(|local| local.step.is_any() && local.shared.idle.is_revoked(local.seat))
+        local.is_some_and(|local| {
+            local.step.is_any() && local.shared.workforce.idle.is_revoked(local.seat)
+        })
     })
 }
 
@@ -349,7 +351,7 @@ impl<'a> Counter<'a> {
     /// The counters of the worker that this thread is.
     #[inline]
     pub(crate) fn of(local: &'a LocalWorker) -> Self {
-        Self::own(&local.shared.seat(local.seat).stats)
+        Self::own(&local.shared.workforce.seat(local.seat).stats)
     }
 
     /// Returns `true` if only this thread writes these counters.
@@ -374,7 +376,7 @@ pub(crate) fn counter(shared: &Shared) -> Counter<'_> {
 #[inline]
 pub(crate) fn counter_at<'a>(local: Option<&LocalWorker>, shared: &'a Shared) -> Counter<'a> {
     match local.filter(|local| std::ptr::eq(local.step.counts_for.get(), shared)) {
-        Some(local) => Counter::own(&shared.seat(local.seat).stats),
+        Some(local) => Counter::own(&shared.workforce.seat(local.seat).stats),
         None => Counter { stats: &shared.stats.outside, own: false },
     }
 }
@@ -600,7 +602,7 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.log.ready(word_of(origin, in_step), slot);
             local.queues.push_bound(seat, ready, in_step);
         }
-        (Some(seat), None) => shared.enqueue_bound(seat, ready),
+        (Some(seat), None) => shared.workforce.enqueue_bound(seat, ready),
         (None, Some(local)) if origin == Origin::Spawned => {
             local.log.spawn(slot);
             local.queues.push_newborn(ready);
@@ -621,8 +623,8 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
             local.queues.push_woken(ready);
         }
         (None, None) => {
-            shared.queues.global.push(ready);
-            shared.announce_from_outside();
+            shared.workforce.queues.global.push(ready);
+            shared.workforce.announce_from_outside();
         }
     });
 }

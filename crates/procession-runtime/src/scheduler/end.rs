@@ -14,11 +14,12 @@ use procession_sync::atomic::fence;
 
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Parent, Slot};
+use crate::process::table::Table;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::wake::{cancel, cancellation, terminate};
 use crate::relations::links;
-use crate::scheduler::end::state::Losses;
+use crate::scheduler::end::state::{Lifetime, Losses};
 use crate::scheduler::error::InsideError;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
@@ -30,7 +31,7 @@ use crate::{Exit, Pid};
 
 impl Shared {
     pub(crate) fn totals(&self, count: impl Fn(&Stats) -> &Count) -> u64 {
-        self.seats.used().map(|seat| count(&seat.stats).get()).sum::<u64>()
+        self.workforce.seats.used().map(|seat| count(&seat.stats).get()).sum::<u64>()
             + count(&self.stats.outside).get()
     }
 
@@ -75,7 +76,7 @@ impl Shared {
             && let Some(slot) = slot
         {
             for dependent in self.lifetime.dependents.take(slot.index()) {
-                self.cancel_after_parent(dependent);
+                self.lifetime.cancel_after_parent(self.table(), dependent);
             }
         }
         let alive = self.alive();
@@ -96,81 +97,20 @@ impl Shared {
     /// Ends the scheduler after its last process. No process can come, and the threads leave.
     fn end(&self) {
         self.lifetime.closing.enter(shutdown::ENDED);
-        self.watchdog.dismiss();
-        for seat in self.seats.used() {
+        self.workforce.watchdog.dismiss();
+        for seat in self.workforce.seats.used() {
             seat.parker.unpark();
         }
         // Pending functions may hold this scheduler. The sleep of a block-on future is woken, and
         // sets its timer again.
-        for timers in self.seats.used().map(|seat| &seat.timers).chain([&self.clock.outside]) {
+        for timers in
+            self.workforce.seats.used().map(|seat| &seat.timers).chain([&self.clock.outside])
+        {
             timers.clear(&mut |action: Action| action.give_up());
         }
         self.give_up_descriptors();
         if let Some(companion) = &self.parts.companion {
             companion.note_ended();
-        }
-    }
-
-    /// Decides what becomes of a process that was counted and made reachable, in case a shutdown
-    /// began meanwhile.
-    pub(crate) fn after_publishing(&self, slot: &Slot) -> Newcomer {
-        match self.lifetime.closing.phase_after_publishing() {
-            shutdown::OPEN => Newcomer::Runs,
-            shutdown::STOPPING => {
-                if slot.parent_in_table().is_none() {
-                    // The process was accepted before the shutdown began, and the shutdown may have
-                    // passed its slot. It is ACTIVE, and the spawner queues it.
-                    note_told(&self.lifetime.losses, slot);
-                    let _ = cancellation(slot)(&slot.state);
-                } else if !is_in_hand(slot) {
-                    // It may help its parent to clean up, whatever a cancel does to it.
-                    self.cancel_by_turn(slot);
-                }
-                Newcomer::Runs
-            }
-            // The workers may have left already.
-            _ => Newcomer::Ends,
-        }
-    }
-
-    pub(crate) fn cancel_all(&self, except: Option<Pid>) {
-        self.lifetime.closing.enter(shutdown::STOPPING);
-        if let Some(caller) = except.and_then(find) {
-            // Otherwise the supervisor would wait for the caller, and the caller for its
-            // supervisor.
-            links::release_from_supervisor(&caller);
-        }
-        self.table().each(|slot| {
-            if Some(slot.pid()) == except || is_in_hand(slot) {
-                return;
-            }
-            // The caller waits for its children.
-            let waits_for_parent =
-                slot.kind().on_cancel == OnCancel::Drop && slot.parent() != except;
-            if waits_for_parent { self.cancel_by_turn(slot) } else { self.cancel_now(slot) }
-        });
-    }
-
-    /// Cancels a process after its parent has ended.
-    fn cancel_by_turn(&self, slot: &Slot) {
-        match (slot.as_parent(), slot.parent_in_table()) {
-            (Some(child), Some(parent)) => self.cancel_after_parent(Dependent { child, parent }),
-            _ => self.cancel_now(slot),
-        }
-    }
-
-    fn cancel_now(&self, slot: &Slot) {
-        note_told(&self.lifetime.losses, slot);
-        cancel(slot);
-    }
-
-    fn cancel_after_parent(&self, dependent: Dependent) {
-        let pin = |(index, generation): Parent| self.table().pin(index, generation.get());
-        let has_ended = || pin(dependent.parent).is_none_or(|slot| slot.state.see().is_complete());
-        if self.lifetime.dependents.insert(dependent, has_ended)
-            && let Some(child) = pin(dependent.child)
-        {
-            self.cancel_now(&child);
         }
     }
 
@@ -190,16 +130,6 @@ impl Shared {
         if self.alive() == 0 {
             self.end();
         }
-    }
-
-    /// Ends the coroutines that began on this thread, which sits in `seat` and ends.
-    pub(crate) fn terminate_begun_on(&self, seat: SeatId) {
-        self.table().each(|slot| {
-            // A terminated coroutine is queued already, and ends with that exit.
-            if slot.bound.has_begun_on(seat) && !slot.state.see().is_terminated() {
-                links::end_by(slot, Exit::ThreadEnded);
-            }
-        });
     }
 
     /// Waits until no more than `left` processes are alive, or until `deadline`.
@@ -239,6 +169,84 @@ impl Shared {
         })
         .await
     }
+}
+
+impl Lifetime {
+    /// Decides what becomes of a process that was counted and made reachable, in case a shutdown
+    /// began meanwhile.
+    pub(crate) fn after_publishing(&self, slot: &Slot) -> Newcomer {
+        match self.closing.phase_after_publishing() {
+            shutdown::OPEN => Newcomer::Runs,
+            shutdown::STOPPING => {
+                if slot.parent_in_table().is_none() {
+                    // The process was accepted before the shutdown began, and the shutdown may have
+                    // passed its slot. It is ACTIVE, and the spawner queues it.
+                    note_told(&self.losses, slot);
+                    let _ = cancellation(slot)(&slot.state);
+                } else if !is_in_hand(slot) {
+                    // It may help its parent to clean up, whatever a cancel does to it.
+                    self.cancel_by_turn(slot);
+                }
+                Newcomer::Runs
+            }
+            // The workers may have left already.
+            _ => Newcomer::Ends,
+        }
+    }
+
+    /// Cancels the processes of `table`, the table of this scheduler, for a shutdown.
+    pub(crate) fn cancel_all(&self, table: &Table, except: Option<Pid>) {
+        self.closing.enter(shutdown::STOPPING);
+        if let Some(caller) = except.and_then(find) {
+            // Otherwise the supervisor would wait for the caller, and the caller for its
+            // supervisor.
+            links::release_from_supervisor(&caller);
+        }
+        table.each(|slot| {
+            if Some(slot.pid()) == except || is_in_hand(slot) {
+                return;
+            }
+            // The caller waits for its children.
+            let waits_for_parent =
+                slot.kind().on_cancel == OnCancel::Drop && slot.parent() != except;
+            if waits_for_parent { self.cancel_by_turn(slot) } else { self.cancel_now(slot) }
+        });
+    }
+
+    /// Cancels a process after its parent has ended.
+    fn cancel_by_turn(&self, slot: &Slot) {
+        match (slot.as_parent(), slot.parent_in_table()) {
+            (Some(child), Some(parent)) => {
+                self.cancel_after_parent(slot.shared().table(), Dependent { child, parent });
+            }
+            _ => self.cancel_now(slot),
+        }
+    }
+
+    fn cancel_now(&self, slot: &Slot) {
+        note_told(&self.losses, slot);
+        cancel(slot);
+    }
+
+    fn cancel_after_parent(&self, table: &Table, dependent: Dependent) {
+        let pin = |(index, generation): Parent| table.pin(index, generation.get());
+        let has_ended = || pin(dependent.parent).is_none_or(|slot| slot.state.see().is_complete());
+        if self.dependents.insert(dependent, has_ended)
+            && let Some(child) = pin(dependent.child)
+        {
+            self.cancel_now(&child);
+        }
+    }
+}
+
+/// Ends the coroutines that began on this thread, which sits in `seat` and ends.
+pub(crate) fn terminate_begun_on(table: &Table, seat: SeatId) {
+    table.each(|slot| {
+        // A terminated coroutine is queued already, and ends with that exit.
+        if slot.bound.has_begun_on(seat) && !slot.state.see().is_terminated() {
+            links::end_by(slot, Exit::ThreadEnded);
+        }
+    });
 }
 
 /// Returns `true` if the calling code runs in a process of `shared`, or in a job for a process of

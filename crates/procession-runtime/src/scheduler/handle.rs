@@ -133,7 +133,7 @@ impl Scheduler {
 
     /// Returns how many workers may run concurrently.
     pub fn worker_threads(&self) -> usize {
-        self.shared().width()
+        self.shared().workforce.width()
     }
 
     /// Changes how many workers may run concurrently. If more workers run, the excess workers stop
@@ -146,9 +146,9 @@ impl Scheduler {
     /// [`WorkerThreadsError`]: the number is 0 or above the maximum of threads
     /// ([`Builder::max_threads`](crate::Builder::max_threads)).
     pub fn set_worker_threads(&self, workers: usize) -> Result<(), WorkerThreadsError> {
-        let max = self.shared().seats.len();
+        let max = self.shared().workforce.seats.len();
         OutOfRange::check("worker_threads", workers, 1, max).map_err(WorkerThreadsError)?;
-        self.shared().set_worker_threads(workers as u32);
+        self.shared().workforce.set_worker_threads(workers as u32);
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl Scheduler {
             // Like a look of the watchdog.
             shared.clock.beacon.set(shared.world.now());
         }
-        shared.announce();
+        shared.workforce.announce();
     }
 
     /// Returns the current time of the scheduler's clock.

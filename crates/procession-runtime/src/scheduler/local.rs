@@ -167,10 +167,10 @@ impl Search {
     #[inline]
     pub(crate) fn stop(&self, shared: &Shared) {
         if self.owes_next.take() {
-            shared.announce();
+            shared.workforce.announce();
         }
-        if self.is_on.take() && shared.idle.stop_searching() {
-            shared.announce();
+        if self.is_on.take() && shared.workforce.idle.stop_searching() {
+            shared.workforce.announce();
         }
     }
 }
@@ -222,8 +222,8 @@ impl Parking {
     /// Returns the time until which to park at most because a running worker's LIFO slot is full
     /// and must be looked at again.
     pub(crate) fn look_again_at(&self, shared: &Shared) -> u64 {
-        let full = shared.all_seats().any(|seat| !seat.next.look().is_null());
-        if !full || shared.world.is_test() || shared.idle.counts().0 > 0 {
+        let full = shared.workforce.all_seats().any(|seat| !seat.next.look().is_null());
+        if !full || shared.world.is_test() || shared.workforce.idle.counts().0 > 0 {
             // The next look comes soon.
             self.timeout.set(NEXT_AGE);
             return NEVER;
@@ -239,7 +239,11 @@ impl Parking {
     pub(crate) fn nap(&self, shared: &Shared, search: &Search) -> Option<u64> {
         let naps = self.naps.get();
         let fruitless = !self.useful.replace(false) && search.rounds.get() == 1;
-        if !fruitless || naps == NAPS || shared.world.is_test() || !shared.idle.is_another_awake() {
+        if !fruitless
+            || naps == NAPS
+            || shared.world.is_test()
+            || !shared.workforce.idle.is_another_awake()
+        {
             self.naps.set(0);
             return None;
         }
@@ -290,10 +294,10 @@ impl Stay<'_> {
     /// is no surplus of threads.
     pub(crate) fn retire_at(&self, shared: &Shared, seat: SeatId) -> u64 {
         // Coroutines and local processes that have begun here stay on this thread.
-        let keeps = shared.seat(seat).residents() > 0;
-        if !matches!(self, Self::Always) || keeps || !shared.idle.has_surplus() {
+        let keeps = shared.workforce.seat(seat).residents() > 0;
+        if !matches!(self, Self::Always) || keeps || !shared.workforce.idle.has_surplus() {
             return NEVER;
         }
-        shared.world.now().saturating_add(nanoseconds(shared.threads.options.keep_alive))
+        shared.world.now().saturating_add(nanoseconds(shared.workforce.threads.options.keep_alive))
     }
 }

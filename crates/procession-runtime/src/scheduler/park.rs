@@ -49,10 +49,11 @@ impl LocalWorker {
     /// would take fifty times as long. Returns `true` if there is one, or other work.
     pub(crate) fn await_bound(&self) -> bool {
         let shared = &*self.shared;
-        if !self.queues.had_bound() || shared.seats.first() == 1 || shared.world.is_test() {
+        if !self.queues.had_bound() || shared.workforce.seats.first() == 1 || shared.world.is_test()
+        {
             return false;
         }
-        let bound = &shared.seat(self.seat).bound;
+        let bound = &shared.workforce.seat(self.seat).bound;
         let fruitless = self.parking.fruitless_looks.get();
         let looks =
             if fruitless % LONG_LOOK_EVERY == LONG_LOOK_EVERY - 1 { LOOKS_LONG } else { LOOKS };
@@ -63,7 +64,7 @@ impl LocalWorker {
             }
             // This worker may still count as searching, in which case no other is woken for what is
             // queued now.
-            if look % 16 == 0 && shared.has_queued() {
+            if look % 16 == 0 && shared.workforce.has_queued() {
                 return true;
             }
             shared.world.spin_loop();
@@ -75,16 +76,16 @@ impl LocalWorker {
     /// Parks until there is something to do (`scheduler/idle.rs`).
     pub(crate) fn park(&self, stay: &Stay<'_>) -> Parked {
         let shared = &*self.shared;
-        let seat = shared.seat(self.seat);
+        let seat = shared.workforce.seat(self.seat);
         // In a simulated system, another thread may run between the last look of the search and the
         // announcement, and below between `Earliest` and `Keep` or `Resign`.
         shared.world.point();
         seat.stats.parks.add(1);
         let nap = self.parking.nap(shared, &self.search);
-        let mut napping = nap.map(|_| shared.idle.nap());
+        let mut napping = nap.map(|_| shared.workforce.idle.nap());
         self.tidy_up();
         self.search.owes_next.set(false);
-        if shared.idle.announce(self.seat, self.search.is_on.replace(false)) {
+        if shared.workforce.idle.announce(self.seat, self.search.is_on.replace(false)) {
             shared.wake_idle_waiters();
         }
         shared.note_end_at_leisure();
@@ -136,7 +137,7 @@ impl LocalWorker {
             if self.wait(keeps, look_again.min(retire_at)) {
                 break;
             }
-            if shared.idle.come(self.seat) {
+            if shared.workforce.idle.come(self.seat) {
                 // A waker claimed the seat.
                 self.search.is_on.set(true);
                 break;
@@ -147,7 +148,7 @@ impl LocalWorker {
             }
             let now = shared.world.now();
             if now >= retire_at {
-                if shared.idle.retire(self.seat) {
+                if shared.workforce.idle.retire(self.seat) {
                     shared.clock.driver.leave(self.seat);
                     return Parked::Retired;
                 }
@@ -173,7 +174,7 @@ impl LocalWorker {
         }
         self.queues.rings.pace.resume();
         shared.clock.driver.leave(self.seat);
-        shared.rouse_watchdog();
+        shared.workforce.rouse_watchdog();
         Parked::Woken
     }
 
@@ -185,18 +186,18 @@ impl LocalWorker {
         // A task may compute for long.
         self.search.stop(&self.shared);
         runtime.drive(shared.world.now())
-            || shared.has_work()
+            || shared.workforce.has_work()
             || self.queues.has_local()
             || stay.is_over(&self.shared)
     }
 
     /// Does what there is time for before this worker parks.
     fn tidy_up(&self) {
-        let seat = self.shared.seat(self.seat);
+        let seat = self.shared.workforce.seat(self.seat);
         // Settle the changes that others made to the timers.
         seat.timers.adjust();
         seat.timers.clean();
-        if self.seat.0 >= self.shared.seats.first() {
+        if self.seat.0 >= self.shared.workforce.seats.first() {
             // An extra worker may be gone for long, and a limit on processes counts the slots that
             // it holds.
             self.stores.return_slots(&self.shared);
@@ -205,11 +206,12 @@ impl LocalWorker {
 
     /// `Recheck` and `TakeBack`. Returns `true` if this worker is no longer parked.
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
-        let has_bound = !self.shared.seat(self.seat).bound.is_empty() || self.queues.has_bound();
+        let has_bound =
+            !self.shared.workforce.seat(self.seat).bound.is_empty() || self.queues.has_bound();
         let has_bound =
             has_bound && !mutation::is(mutation::BUILT, mutation::BOUND_WITHOUT_RECHECK);
         let must_run = has_bound || stay.is_over(&self.shared);
-        let has_queued = self.shared.has_queued()
+        let has_queued = self.shared.workforce.has_queued()
             && !mutation::is(mutation::BUILT, mutation::PARK_WITHOUT_RECHECK);
         (due || has_queued || must_run) && self.take_back(must_run)
             || matches!(stay, Stay::Idle)
@@ -227,13 +229,13 @@ impl LocalWorker {
         if !(may_leave || may_advance) {
             return None;
         }
-        let awakenings = shared.idle.take_back_if_all_parked(self.seat)?;
+        let awakenings = shared.workforce.idle.take_back_if_all_parked(self.seat)?;
         self.search.is_on.set(true);
         // Only now no other worker runs: the values read before may be old.
-        let idle = shared.clock.outstanding() == 0 && !shared.has_work();
+        let idle = shared.clock.outstanding() == 0 && !shared.workforce.has_work();
         let deadline = shared.next_deadline();
         let may_advance = may_advance && shared.may_advance();
-        let idle = idle && shared.idle.is_alone_since(awakenings);
+        let idle = idle && shared.workforce.idle.is_alone_since(awakenings);
         if idle && may_leave && deadline > shared.world.now() {
             self.search.stop(&self.shared);
             // This worker may have been the driver while another ran. A thread that sets a timer
@@ -242,7 +244,7 @@ impl LocalWorker {
             return Some(Parked::AllIdle);
         }
         if idle && may_advance && deadline != NEVER {
-            shared.advance_towards(deadline);
+            shared.parts.advance(&shared.world, deadline);
         }
         Some(Parked::Woken)
     }
@@ -255,13 +257,13 @@ impl LocalWorker {
             // As the driver, also until an event of a descriptor.
             (Some(deadline), Some(kernel)) => self.poll_while_parked(|batch| {
                 let asking = shared.poller.begin_waiting();
-                let parker = &shared.seat(self.seat).parker;
+                let parker = &shared.workforce.seat(self.seat).parker;
                 shared.world.park_in_kernel(parker, kernel, deadline.min(until), &mut batch.events);
                 drop(asking);
             }),
             (deadline, _) => {
                 let until = deadline.unwrap_or(NEVER).min(until);
-                shared.world.park(&shared.seat(self.seat).parker, until);
+                shared.world.park(&shared.workforce.seat(self.seat).parker, until);
                 false
             }
         }
@@ -270,7 +272,7 @@ impl LocalWorker {
     /// Takes the announcement back, unless there is no permit. Returns `true` if this worker
     /// searches now.
     fn take_back(&self, force: bool) -> bool {
-        let searches = match self.shared.idle.take_back(self.seat, force) {
+        let searches = match self.shared.workforce.idle.take_back(self.seat, force) {
             // In the second case, the waker's token causes one spurious wake-up.
             TakenBack::Yes | TakenBack::ByWaker => true,
             TakenBack::NoPermit => false,

@@ -37,6 +37,7 @@ use crate::process::slot::Slot;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::scheduler::error::BuildError;
 use crate::scheduler::shared::Shared;
+use crate::sys::World;
 use crate::{Exit, Pid};
 
 /// The span of a process that has failed, if it is open and the program has the feature `tracing`.
@@ -211,6 +212,16 @@ impl Parts {
     /// Returns the runtime beside the scheduler, if its clock is paused.
     pub(crate) fn paused(&self) -> Option<&dyn Companion> {
         self.companion.as_deref().filter(|companion| companion.look_every().is_some())
+    }
+
+    /// Moves the test clock to `deadline`, or to an earlier deadline of a paused runtime beside the
+    /// scheduler.
+    pub(crate) fn advance(&self, world: &World, deadline: u64) {
+        let until = match self.paused() {
+            Some(runtime) => runtime.advance(world.now(), deadline),
+            None => deadline,
+        };
+        world.advance_to(until);
     }
 
     /// Calls `run` in the context of the runtime beside the scheduler, if there is one.

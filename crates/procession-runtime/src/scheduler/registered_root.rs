@@ -75,11 +75,11 @@ impl RootWaits for BlockOnFuture {
     }
 
     fn all_in(shared: &Shared) -> Option<Vec<Arc<Self>>> {
-        let rest = shared.rest();
+        let rest = shared.workforce.rest();
         if rest.has_thread || rest.has_absent {
             return None;
         }
-        let waits_for = |seat| shared.seat(seat).waits_for.lock().clone();
+        let waits_for = |seat| shared.workforce.seat(seat).waits_for.lock().clone();
         rest.out.into_iter().map(waits_for).collect()
     }
 }

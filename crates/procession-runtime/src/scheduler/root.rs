@@ -133,7 +133,7 @@ impl StdWake for BlockOnFuture {
         self.parker.unpark();
         if self.shared.callers.drive {
             // The thread in the first seat may be the one that waits.
-            self.shared.wake_caller();
+            self.shared.workforce.wake_caller();
         }
     }
 }

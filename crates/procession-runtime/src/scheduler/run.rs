@@ -24,7 +24,7 @@ impl LocalWorker {
     /// Runs one step of a process.
     pub(crate) fn run(&self, ready: Ready) {
         let slot = ready.slot();
-        let seat = self.shared.seat(self.seat);
+        let seat = self.shared.workforce.seat(self.seat);
         // Before the step begins: these wakers wake this process, which must not count as a new
         // wake-up.
         slot.wake_foreign_wakers();
@@ -108,7 +108,7 @@ impl LocalWorker {
         unsafe {
             ready.slot().with_body(|body| span::close(body.as_deref_mut()));
         }
-        self.shared.seat(self.seat).stats.count_exit(exit);
+        self.shared.workforce.seat(self.seat).stats.count_exit(exit);
         self.log.end(&self.stores.places, ready.slot(), exit.is_failure());
         self.end(ready, exit, is_held);
     }
@@ -117,7 +117,7 @@ impl LocalWorker {
     #[cold]
     fn end_early(&self, ready: Ready, seen: Seen, exit: &Exit) {
         let slot = ready.slot();
-        self.shared.seat(self.seat).stats.count_exit(exit);
+        self.shared.workforce.seat(self.seat).stats.count_exit(exit);
         if seen.is_terminated() {
             self.shared.lifetime.note_dropped(slot.pid(), slot.location());
         }
@@ -137,7 +137,7 @@ impl LocalWorker {
     fn end(&self, ready: Ready, exit: &Exit, is_held: bool) {
         complete(&self.shared, ready, exit, is_held);
         self.step.process.set(None);
-        self.shared.seat(self.seat).running.store(0, Relaxed);
+        self.shared.workforce.seat(self.seat).running.store(0, Relaxed);
         self.shared.note_end(Some(ready.slot()));
     }
 }

@@ -84,38 +84,43 @@ impl RunQueues {
 
     /// Pushes an entry onto the deque, and wakes a worker for it.
     pub(crate) fn push(&self, ready: Ready) {
-        self.rings.deque.push_overflowing(ready, &self.shared.queues.overflow);
-        self.shared.announce();
+        self.rings.deque.push_overflowing(ready, &self.shared.workforce.queues.overflow);
+        self.shared.workforce.announce();
     }
 
     /// Pushes a new process onto the deque. If it is alone there, it runs after this step, and no
     /// worker is woken while one naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
-        let is_alone = self.rings.deque.is_empty() && !self.shared.idle.is_revoked(self.seat);
-        self.rings.deque.push_overflowing(ready, &self.shared.queues.overflow);
-        if is_alone { self.shared.announce_own() } else { self.shared.announce() }
+        let is_alone =
+            self.rings.deque.is_empty() && !self.shared.workforce.idle.is_revoked(self.seat);
+        self.rings.deque.push_overflowing(ready, &self.shared.workforce.queues.overflow);
+        if is_alone {
+            self.shared.workforce.announce_own()
+        } else {
+            self.shared.workforce.announce()
+        }
     }
 
     /// Puts an entry into the LIFO slot, which wakes no worker. The previous entry is queued as
     /// woken, and announced.
     pub(crate) fn set_next(&self, ready: Ready) {
-        if self.shared.queues.shuffled && self.rings.generator.borrow_mut().bool() {
+        if self.shared.workforce.queues.shuffled && self.rings.generator.borrow_mut().bool() {
             self.log.wake(ready.slot());
             return self.push(ready);
         }
-        if self.shared.idle.is_revoked(self.seat) {
+        if self.shared.workforce.idle.is_revoked(self.seat) {
             // This worker will not take it soon.
             self.log.wake(ready.slot());
             self.push_woken(ready);
             self.unannounced.set(false);
-            return self.shared.announce();
+            return self.shared.workforce.announce();
         }
-        if let Some(before) = self.shared.seat(self.seat).next.set(ready.as_raw()) {
+        if let Some(before) = self.shared.workforce.seat(self.seat).next.set(ready.as_raw()) {
             let before = Ready::from_raw(before);
             self.log.wake(before.slot());
             self.push_woken(before);
             self.unannounced.set(false);
-            self.shared.announce();
+            self.shared.workforce.announce();
         }
     }
 
@@ -126,7 +131,7 @@ impl RunQueues {
             ready.slot().bound.worker().is_none(),
             "a process binds itself in its step only"
         );
-        self.rings.woken.push(ready, &self.shared.queues.global);
+        self.rings.woken.push(ready, &self.shared.workforce.queues.global);
         self.unannounced.set(true);
     }
 
@@ -134,19 +139,19 @@ impl RunQueues {
     /// the same order as if [`set_next`](Self::set_next) were called for each process, but a worker
     /// is woken once.
     pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
-        let is_revoked = self.shared.idle.is_revoked(self.seat);
+        let is_revoked = self.shared.workforce.idle.is_revoked(self.seat);
         if !is_revoked
             && let Some(last) = woken.pop()
-            && let Some(before) = self.shared.seat(self.seat).next.set(last.as_raw())
+            && let Some(before) = self.shared.workforce.seat(self.seat).next.set(last.as_raw())
         {
             woken.insert(0, Ready::from_raw(before));
         }
         woken.iter().for_each(|ready| self.log.wake(ready.slot()));
         // A worker without a permit will not take them soon.
         let is_own = woken.len() <= FEW && !is_revoked;
-        self.rings.woken.push_all(woken, &self.shared.queues.global);
+        self.rings.woken.push_all(woken, &self.shared.workforce.queues.global);
         self.unannounced.set(false);
-        if is_own { self.shared.announce_own() } else { self.shared.announce() }
+        if is_own { self.shared.workforce.announce_own() } else { self.shared.workforce.announce() }
     }
 
     /// Queues a continued process, behind all others of that class.
@@ -154,9 +159,9 @@ impl RunQueues {
     pub(crate) fn push_continued(&self, ready: Ready) {
         match ready.slot().bound.worker() {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
-            Some(seat) => self.shared.enqueue_bound(seat, ready),
+            Some(seat) => self.shared.workforce.enqueue_bound(seat, ready),
             None => {
-                self.rings.continued.push(ready, &self.shared.queues.overflow);
+                self.rings.continued.push(ready, &self.shared.workforce.queues.overflow);
                 self.unannounced.set(true);
             }
         }
@@ -178,14 +183,14 @@ impl RunQueues {
             }
             self.rings.bound.borrow_mut().push_back((ready, chain));
         } else {
-            self.shared.enqueue_bound(seat, ready);
+            self.shared.workforce.enqueue_bound(seat, ready);
         }
     }
 
     /// Moves the processes that only this worker would have found to queues where other workers
     /// find them. The caller announces these processes.
     pub(crate) fn hand_out(&self) {
-        if let Some(next) = self.shared.seat(self.seat).next.take() {
+        if let Some(next) = self.shared.workforce.seat(self.seat).next.take() {
             let next = Ready::from_raw(next);
             self.log.wake(next.slot());
             self.push_woken(next);
@@ -198,8 +203,8 @@ impl RunQueues {
     /// first, and a thief had the oldest. Then a program that splits its work by spawning
     /// coroutines would leave nearly all the work to one of the two workers.
     pub(crate) fn puts_coroutines_off(&self) -> bool {
-        self.shared.seats.first() > 1
-            && (self.has_bound() || !self.shared.seat(self.seat).bound.is_empty())
+        self.shared.workforce.seats.first() > 1
+            && (self.has_bound() || !self.shared.workforce.seat(self.seat).bound.is_empty())
     }
 
     /// Draws a number below `count`.
@@ -221,29 +226,29 @@ impl RunQueues {
     /// Wakes a worker for all that was queued here.
     pub(crate) fn announce_all(&self) {
         self.unannounced.set(false);
-        self.shared.announce();
+        self.shared.workforce.announce();
     }
 
     /// Before the worker leaves, moves the processes that only this worker would have found to
     /// queues where other workers find them.
     pub(crate) fn empty(&self) {
         let rings = &self.rings;
-        if self.seat.0 >= self.shared.seats.first() {
+        if self.seat.0 >= self.shared.workforce.seats.first() {
             // No thread may ever sit here again, and an empty seat need not be looked at.
             while let Some(ready) = rings.woken.pop() {
-                self.shared.queues.global.push(ready);
+                self.shared.workforce.queues.global.push(ready);
             }
             while let Some(ready) = rings.continued.pop().or_else(|| rings.deque.pop_oldest()) {
-                self.shared.queues.overflow.push(ready);
+                self.shared.workforce.queues.overflow.push(ready);
             }
         }
         if let Some(next) = self.take_next() {
             // No thread may sit here again soon.
             self.log.wake(next.slot());
-            self.shared.queues.global.push(next);
+            self.shared.workforce.queues.global.push(next);
         }
         for (ready, _) in rings.bound.take().into_iter().chain(rings.bound_continued.take()) {
-            self.shared.seat(self.seat).bound.push(ready);
+            self.shared.workforce.seat(self.seat).bound.push(ready);
         }
     }
 }

@@ -19,17 +19,17 @@ impl LocalWorker {
     /// Searches the other workers, unless enough others are searching.
     fn search(&self) -> Option<Ready> {
         let shared = &*self.shared;
-        let reach = shared.idle.reach();
+        let reach = shared.workforce.idle.reach();
         if reach == 1 {
             return None;
         }
         if !self.search.is_on.get() {
-            if !shared.idle.start_searching() {
+            if !shared.workforce.idle.start_searching() {
                 return None;
             }
             self.search.is_on.set(true);
         }
-        let stats = &shared.seat(self.seat).stats;
+        let stats = &shared.workforce.seat(self.seat).stats;
         stats.searches.add(1);
         let rounds = self.search.rounds.get();
         for round in 0..rounds {
@@ -44,7 +44,7 @@ impl LocalWorker {
                     self.log.steal(victim, first.slot());
                     self.search.rounds.set(ROUNDS);
                     stats.steals.add(1);
-                    shared.seat(victim).stats.stolen.add_shared(1);
+                    shared.workforce.seat(victim).stats.stolen.add_shared(1);
                     return found;
                 }
             }
@@ -64,7 +64,7 @@ impl LocalWorker {
     /// entry is old, and its due timers.
     fn steal_late(&self, victim: SeatId) -> Option<Ready> {
         let shared = &*self.shared;
-        let seat = shared.seat(victim);
+        let seat = shared.workforce.seat(victim);
         if self.fire(&seat.timers)
             && let Some(ready) = self.queues.find_local()
         {

@@ -32,11 +32,11 @@ impl LocalWorker {
                 return;
             }
         }
-        let look = self
-            .queues
-            .rings
-            .pace
-            .look(beacon, self.shared.watchdog.is_running(), || self.shared.world.now());
+        let look = self.queues.rings.pace.look(
+            beacon,
+            self.shared.workforce.watchdog.is_running(),
+            || self.shared.world.now(),
+        );
         if look.serves {
             self.serve(look);
         }
@@ -50,7 +50,7 @@ impl LocalWorker {
     fn serve(&self, look: Look) {
         if self.search.owes_next.take() {
             // This worker does not park soon, so another is to wait for descriptors and timers.
-            self.shared.announce();
+            self.shared.workforce.announce();
         }
         let now = look.now.or_else(|| self.time_for_others());
         if let Some(now) = now {
@@ -98,14 +98,14 @@ impl LocalWorker {
         let woken = self.shared.deliver(batch);
         // This worker has announced some processes already, and threads that are no workers wake
         // themselves. At worst a few workers look and find nothing.
-        self.shared.announce_many(woken.saturating_sub(own));
+        self.shared.workforce.announce_many(woken.saturating_sub(own));
     }
 
     /// Fires due timers of this worker and of threads that are no workers. Returns `true` if any
     /// were due.
     pub(crate) fn fire_due(&self) -> bool {
         let shared = &*self.shared;
-        let own = self.fire(&shared.seat(self.seat).timers);
+        let own = self.fire(&shared.workforce.seat(self.seat).timers);
         self.fire(&shared.clock.outside) || own
     }
 
@@ -119,13 +119,14 @@ impl LocalWorker {
             return false;
         }
         let late = now.saturating_sub(SERVE_EVERY);
-        let is_due =
-            |seat: &SeatId| shared.seats.made(*seat).is_some_and(|seat| seat.timers.next() <= now);
-        let due: Vec<_> = (0..shared.idle.reach()).map(SeatId).filter(is_due).collect();
-        let without_permit = shared.idle.without_permit(due.iter().copied());
+        let is_due = |seat: &SeatId| {
+            shared.workforce.seats.made(*seat).is_some_and(|seat| seat.timers.next() <= now)
+        };
+        let due: Vec<_> = (0..shared.workforce.idle.reach()).map(SeatId).filter(is_due).collect();
+        let without_permit = shared.workforce.idle.without_permit(due.iter().copied());
         let mut fired = false;
         for seat in due {
-            let timers = &shared.seat(seat).timers;
+            let timers = &shared.workforce.seat(seat).timers;
             if self.queues.rings.pace.is_slow()
                 || without_permit.contains(&seat)
                 || timers.next() <= late
@@ -141,7 +142,7 @@ impl LocalWorker {
     fn time_for_others(&self) -> Option<u64> {
         let timeless = &self.stores.timeless;
         timeless.set(timeless.get() + 1);
-        if timeless.get() < TIMELESS || self.shared.idle.are_all_awake() {
+        if timeless.get() < TIMELESS || self.shared.workforce.idle.are_all_awake() {
             return None;
         }
         timeless.set(0);

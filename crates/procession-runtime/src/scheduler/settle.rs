@@ -13,7 +13,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::writes::{PATIENCE, SettledWrites};
 use crate::scheduler::{block_on, current};
 use crate::sys::alarm::Alarm;
-use crate::sys::{nanoseconds, stderr};
+use crate::sys::{World, nanoseconds, stderr};
 use crate::time::sleep_on;
 
 impl Shared {
@@ -43,22 +43,22 @@ impl Shared {
         })
         .await;
     }
+}
 
-    /// Waits until what was reported is written, for a short time, at the end of a shutdown with
-    /// this deadline.
-    pub(crate) fn settle_reports(&self, deadline: u64) {
-        if !stderr::is_unsettled_in(&self.world) {
-            return;
-        }
-        // The test clock says nothing about standard error.
-        let left = if self.world.is_test() {
-            stderr::FLUSH_MAX
-        } else {
-            Duration::from_nanos(deadline.saturating_sub(self.world.now())).min(stderr::FLUSH_MAX)
-        };
-        let _section = Section::enter();
-        stderr::flush(&self.world, left);
+/// Waits until what was reported is written, for a short time, at the end of a shutdown with
+/// this deadline.
+pub(crate) fn settle_reports(world: &World, deadline: u64) {
+    if !stderr::is_unsettled_in(world) {
+        return;
     }
+    // The test clock says nothing about standard error.
+    let left = if world.is_test() {
+        stderr::FLUSH_MAX
+    } else {
+        Duration::from_nanos(deadline.saturating_sub(world.now())).min(stderr::FLUSH_MAX)
+    };
+    let _section = Section::enter();
+    stderr::flush(world, left);
 }
 
 /// A thread that wakes a wait for writes at its deadline.

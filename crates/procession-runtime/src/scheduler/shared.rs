@@ -5,9 +5,6 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::{fmt, mem};
 
-use procession_protocols::scheduler::idle::Idle;
-use procession_protocols::scheduler::seat_id::SeatId;
-use procession_queue::Global;
 use procession_sync::Mutex;
 
 use crate::machine::registry::HandlerTable;
@@ -25,11 +22,9 @@ use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::log::rings::Recorder;
 use crate::scheduler::part::Parts;
 use crate::scheduler::poller::Poller;
-use crate::scheduler::seat::{Seat, SeatTable};
-use crate::scheduler::stalls::Watchdog;
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
-use crate::scheduler::threads::state::ThreadSupply;
+use crate::scheduler::workforce::Workforce;
 use crate::sys::World;
 use crate::util::column::Column;
 
@@ -39,18 +34,14 @@ use crate::util::column::Column;
 /// of their subject, in an `impl` block of this type.
 pub(crate) struct Shared {
     pub(crate) identity: Identity,
-    pub(crate) world: World,
+    pub(crate) world: Arc<World>,
     pub(crate) processes: ProcessIndex,
-    pub(crate) queues: SharedQueues,
-    pub(crate) idle: Idle,
-    pub(crate) seats: SeatTable,
+    pub(crate) workforce: Workforce,
     pub(crate) clock: Clock,
     pub(crate) poller: Poller,
     pub(crate) lifetime: Lifetime,
     pub(crate) callers: Callers,
     pub(crate) coroutines: Supply,
-    pub(crate) threads: ThreadSupply,
-    pub(crate) watchdog: Watchdog,
     pub(crate) recorder: Recorder,
     pub(crate) extensions: Extensions,
     pub(crate) parts: Parts,
@@ -115,32 +106,6 @@ impl ProcessIndex {
     }
 }
 
-/// The queues that belong to no worker.
-pub(crate) struct SharedQueues {
-    /// The global queue: processes that became ready outside of the workers, and those for which a
-    /// woken ring had no room.
-    pub(crate) global: Global<Ready>,
-    /// The overflow queue: processes for which a continued ring or a deque had no room.
-    pub(crate) overflow: Global<Ready>,
-    /// Set if the order is random wherever no caller may rely on it.
-    pub(crate) shuffled: bool,
-}
-
-impl SharedQueues {
-    pub(crate) fn new(shuffled: bool) -> Self {
-        Self { global: Global::new(), overflow: Global::new(), shuffled }
-    }
-
-    #[inline]
-    pub(crate) fn are_empty(&self) -> bool {
-        self.global.is_empty() && self.overflow.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.global.len() + self.overflow.len()
-    }
-}
-
 /// The objects that the program passed to the builder of the scheduler.
 pub(crate) struct Extensions {
     pub(crate) handlers: HandlerTable,
@@ -176,25 +141,6 @@ impl Shared {
         &self.processes.table
     }
 
-    #[inline]
-    pub(crate) fn seat(&self, seat: SeatId) -> &Seat {
-        match self.seats.get_first(seat) {
-            Some(place) => place,
-            None => self.seats.get_extra(seat, &self.world),
-        }
-    }
-
-    /// Returns every seat that may hold anything.
-    #[inline]
-    pub(crate) fn all_seats(&self) -> impl Iterator<Item = &Seat> {
-        self.seats.up_to(self.idle.reach() as usize)
-    }
-
-    /// Returns the number of workers that may run at once.
-    pub(crate) fn width(&self) -> usize {
-        self.idle.width() as usize
-    }
-
     pub(crate) fn arc(&self) -> Arc<Self> {
         self.identity
             .me
@@ -207,7 +153,9 @@ impl Drop for Shared {
     /// Drops the user's values one by one: the last address of a process may be dropped by any
     /// thread, even by a worker of another scheduler.
     fn drop(&mut self) {
-        for timers in self.seats.used().map(|seat| &seat.timers).chain([&self.clock.outside]) {
+        for timers in
+            self.workforce.seats.used().map(|seat| &seat.timers).chain([&self.clock.outside])
+        {
             timers.clear(&mut drop_guarded);
         }
         drop_each(self.clock.take_timer_waiters());
@@ -221,9 +169,10 @@ impl Drop for Shared {
         drop_each(extensions.handlers.take());
         drop_guarded(extensions.dead_letters.take());
         drop_guarded(extensions.relay.take());
-        drop_guarded(self.threads.options.on_start.take());
-        drop_guarded(self.threads.options.on_stop.take());
-        drop_guarded(self.watchdog.take_observer());
+        let options = &mut self.workforce.threads.options;
+        drop_guarded(options.on_start.take());
+        drop_guarded(options.on_stop.take());
+        drop_guarded(self.workforce.watchdog.take_observer());
         self.parts.drop_each();
     }
 }

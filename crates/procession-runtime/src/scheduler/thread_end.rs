@@ -50,8 +50,8 @@ pub(crate) struct Visit<'a>(pub(crate) &'a Arc<Shared>);
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        let counted = self.0.seat(SeatId(0)).residents();
-        if counted == 0 || !self.0.idle.is_absent_for(current::thread_number()) {
+        let counted = self.0.workforce.seat(SeatId(0)).residents();
+        if counted == 0 || !self.0.workforce.idle.is_absent_for(current::thread_number()) {
             return;
         }
         let note = |left: &SchedulersLeft| {
@@ -69,15 +69,15 @@ impl Drop for Visit<'_> {
 
 /// Ends the coroutines that have begun on this thread and are still alive.
 fn end_coroutines(shared: &Arc<Shared>) {
-    if !shared.idle.is_absent_for(current::thread_number()) {
+    if !shared.workforce.idle.is_absent_for(current::thread_number()) {
         return;
     }
     let _aside = SetAside::all();
-    if let Some((seat, core)) = shared.take_callers_seat() {
+    if let Some((seat, core)) = shared.workforce.take_callers_seat() {
         sit(Arc::clone(shared), seat, core, false, Stay::EndCoroutines(Vec::new()));
     }
     if shared.must_be_drained()
-        && let Some((seat, core)) = shared.take_callers_seat()
+        && let Some((seat, core)) = shared.workforce.take_callers_seat()
     {
         sit(Arc::clone(shared), seat, core, false, Stay::Idle);
     }

@@ -144,6 +144,7 @@ use crate::process::slot::Ready;
 use crate::process::unwind::guarded;
 use crate::scheduler::core::Core;
 use crate::scheduler::current::{Current, Entered};
+use crate::scheduler::end::terminate_begun_on;
 use crate::scheduler::local::{LocalWorker, Stay};
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::park::Parked;
@@ -158,7 +159,7 @@ impl LocalWorker {
     /// Runs processes until `stay` is over.
     fn work(&self, mut stay: Stay<'_>) {
         if matches!(stay, Stay::EndCoroutines(_)) {
-            self.shared.terminate_begun_on(self.seat);
+            terminate_begun_on(self.shared.table(), self.seat);
         }
         loop {
             match &mut stay {
@@ -178,7 +179,8 @@ impl LocalWorker {
                 }
                 _ => {}
             }
-            let has_permit = !self.shared.idle.is_revoked(self.seat) || self.regain_permit(&stay);
+            let has_permit =
+                !self.shared.workforce.idle.is_revoked(self.seat) || self.regain_permit(&stay);
             let found = match &mut stay {
                 Stay::EndCoroutines(passed_over) => match self.find_begun(passed_over) {
                     None => return,
@@ -219,7 +221,7 @@ impl LocalWorker {
                 None => yield_thread(),
             }
         }
-        let seat = self.shared.seat(self.seat);
+        let seat = self.shared.workforce.seat(self.seat);
         passed_over.drain(..).for_each(|ready| seat.bound.push(ready));
         None
     }
@@ -230,14 +232,15 @@ impl LocalWorker {
     #[cold]
     fn regain_permit(&self, stay: &Stay<'_>) -> bool {
         self.search.stop(&self.shared);
-        let has_bound = self.queues.has_bound() || !self.shared.seat(self.seat).bound.is_empty();
+        let has_bound =
+            self.queues.has_bound() || !self.shared.workforce.seat(self.seat).bound.is_empty();
         let must_run = has_bound || stay.is_over(&self.shared);
-        let regained = self.shared.idle.regain(self.seat, must_run);
+        let regained = self.shared.workforce.idle.regain(self.seat, must_run);
         if regained {
-            self.shared.rouse_watchdog();
+            self.shared.workforce.rouse_watchdog();
         } else {
             self.queues.hand_out();
-            self.shared.announce();
+            self.shared.workforce.announce();
         }
         regained
     }
@@ -251,7 +254,7 @@ impl LocalWorker {
         self.search.stop(&self.shared);
         self.queues.hand_out();
         self.shared.stats.blocking_sections.fetch_add(1, Relaxed);
-        self.shared.seat(self.seat).in_section.store(true, Relaxed);
+        self.shared.workforce.seat(self.seat).in_section.store(true, Relaxed);
         self.shared.give_permit_back(self.seat);
         self.shared.world.point();
     }
@@ -262,10 +265,10 @@ impl LocalWorker {
         self.sections.set(self.sections.get() - 1);
         if self.sections.get() == 0 {
             self.shared.world.point();
-            self.shared.seat(self.seat).in_section.store(false, Relaxed);
-            self.shared.idle.regain(self.seat, false);
+            self.shared.workforce.seat(self.seat).in_section.store(false, Relaxed);
+            self.shared.workforce.idle.regain(self.seat, false);
             self.log.plain(WordKind::Unblock, 0);
-            self.shared.rouse_watchdog();
+            self.shared.workforce.rouse_watchdog();
         }
     }
 
@@ -278,16 +281,17 @@ impl LocalWorker {
         let shared = &*self.shared;
         let has_queued = || {
             // A worker that has seen a full LIFO slot, and this searcher, parks without a timeout.
-            shared.has_queued() || shared.all_seats().any(|seat| !seat.next.look().is_null())
+            shared.workforce.has_queued()
+                || shared.workforce.all_seats().any(|seat| !seat.next.look().is_null())
         };
         let rested = self.parking.rested.get();
         self.parking.rested.set(rested.saturating_sub(1));
-        let Some(is_queued) = shared.idle.leave_search(has_queued) else { return };
+        let Some(is_queued) = shared.workforce.idle.leave_search(has_queued) else { return };
         // After a long rest, little happens: the next worker would most likely find nothing.
         let is_short = rested > 0 || !self.queues.rings.pace.is_slow();
-        let is_watched = shared.watchdog.is_running() && is_short;
+        let is_watched = shared.workforce.watchdog.is_running() && is_short;
         if is_queued || !is_watched || is_soon(shared, shared.next_deadline()) {
-            shared.announce();
+            shared.workforce.announce();
         } else {
             self.search.owes_next.set(true);
         }
@@ -298,7 +302,7 @@ impl LocalWorker {
     pub(crate) fn wake_next_for(&self, deadline: u64) {
         if self.search.owes_next.get() && is_soon(&self.shared, deadline) {
             self.search.owes_next.set(false);
-            self.shared.announce();
+            self.shared.workforce.announce();
         }
     }
 
@@ -325,11 +329,11 @@ fn is_soon(shared: &Shared, deadline: u64) -> bool {
 /// and leaves the seat with the core in it.
 pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool, stay: Stay<'_>) {
     let local = Rc::new(LocalWorker::new(shared, seat, core, searching));
-    local.shared.seat(seat).thread.store(World::thread_number(), Relaxed);
+    local.shared.workforce.seat(seat).thread.store(World::thread_number(), Relaxed);
     if searching {
-        local.shared.idle.come(seat);
+        local.shared.workforce.idle.come(seat);
     }
-    local.shared.rouse_watchdog();
+    local.shared.workforce.rouse_watchdog();
     let entered = Entered::enter(Current::Seat(Rc::clone(&local)));
     // Entered once for all that runs here, and below every coroutine's stack. The root future is
     // the user's. Its panic is resumed once the seat is left in order.
@@ -352,7 +356,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
 
 /// The body of a worker's thread, which was started for a seat that a waker claimed.
 pub(crate) fn run_thread(shared: Arc<Shared>, seat: SeatId, core: Core) {
-    let threads = &shared.threads.options;
+    let threads = &shared.workforce.threads.options;
     if let Some(cpus) = &threads.cpus {
         // These processors were allowed when the scheduler was built. If that has changed, the
         // thread runs where the system lets it.

@@ -149,8 +149,10 @@ impl Rest {
         kind: &Kind,
         shared: &Shared,
     ) -> Result<Option<Box<Extra>>, SpawnErrorKind> {
-        if let Some(worker) = self.affinity.filter(|&worker| worker >= shared.seats.first()) {
-            return Err(SpawnErrorKind::Affinity { worker, width: shared.seats.first() });
+        if let Some(worker) =
+            self.affinity.filter(|&worker| worker >= shared.workforce.seats.first())
+        {
+            return Err(SpawnErrorKind::Affinity { worker, width: shared.workforce.seats.first() });
         }
         if self.link || self.monitor || self.scoped || self.supervised {
             self.own = Some(current::current().ok_or(SpawnErrorKind::NoProcess)?);

@@ -16,7 +16,7 @@ use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 /// Queues a new process, or ends it if no worker will run it.
 #[inline]
 pub(super) fn queue(shared: &Hold, ready: Ready) {
-    match shared.after_publishing(ready.slot()) {
+    match shared.lifetime.after_publishing(ready.slot()) {
         Newcomer::Runs => current::enqueue_newborn(shared, ready),
         Newcomer::Ends => crate::scheduler::run::end_unqueued(shared, ready),
     }

@@ -31,10 +31,10 @@ impl Marks {
             return;
         }
         self.push(EventWord::of_time(WordKind::Clock, now));
-        let reach = shared.idle.reach();
+        let reach = shared.workforce.idle.reach();
         self.seen.resize(reach as usize, 0);
         for number in 0..reach {
-            let Some(seat) = shared.seats.made(SeatId(number)) else { continue };
+            let Some(seat) = shared.workforce.seats.made(SeatId(number)) else { continue };
             let Some(ring) = seat.ring.get() else { continue };
             let position = ring.position();
             let before = std::mem::replace(&mut self.seen[number as usize], position);
@@ -43,10 +43,10 @@ impl Marks {
                 self.push(EventWord::new(WordKind::Position, number, position as u32));
             }
         }
-        let queued =
-            shared.queues.len() + shared.all_seats().map(|seat| seat.queues.len()).sum::<usize>();
+        let queued = shared.workforce.queues.len()
+            + shared.workforce.all_seats().map(|seat| seat.queues.len()).sum::<usize>();
         self.push(EventWord::new(WordKind::Queued, 0, u32::try_from(queued).unwrap_or(u32::MAX)));
-        self.push(EventWord::new(WordKind::Awake, 0, shared.idle.counts().1));
+        self.push(EventWord::new(WordKind::Awake, 0, shared.workforce.idle.counts().1));
         self.push(EventWord::new(WordKind::Sent, 0, shared.totals(|stats| &stats.sent) as u32));
     }
 

@@ -50,15 +50,15 @@ fn earliest(looks: &[QueueLook]) -> u64 {
 impl QueueAges {
     /// Looks at all queues, and publishes since when their processes wait.
     pub(crate) fn look(&mut self, shared: &Shared, now: u64) {
-        let reach = shared.idle.reach();
+        let reach = shared.workforce.idle.reach();
         self.seats.resize(reach as usize, Default::default());
         for (number, looks) in (0..reach).zip(&mut self.seats) {
-            let Some(seat) = shared.seats.made(SeatId(number)) else { continue };
+            let Some(seat) = shared.workforce.seats.made(SeatId(number)) else { continue };
             look_at(looks, seat, now);
             // Relaxed: statistics.
             seat.stats.queued_since.store(earliest(looks), Relaxed);
         }
-        let queues = [&shared.queues.global, &shared.queues.overflow];
+        let queues = [&shared.workforce.queues.global, &shared.workforce.queues.overflow];
         for (look, queue) in self.shared.iter_mut().zip(queues) {
             look.again(queue.len(), queue.taken(), now);
         }

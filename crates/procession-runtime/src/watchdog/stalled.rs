@@ -30,19 +30,19 @@ impl Watch {
     pub(super) fn find(&mut self, now: u64) -> Vec<FoundStall> {
         let shared = &*self.shared;
         let mut all = Vec::new();
-        let reach = shared.idle.reach();
+        let reach = shared.workforce.idle.reach();
         // Nothing may be kept of the seats beyond: what was last seen there would never change, and
         // the watchdog would never sleep.
         self.looks.resize(reach as usize, SeatLook::default());
         for number in 0..reach {
             let look = &mut self.looks[number as usize];
-            let Some(seat) = shared.seats.made(SeatId(number)) else {
+            let Some(seat) = shared.workforce.seats.made(SeatId(number)) else {
                 *look = SeatLook { since: now, ..SeatLook::default() };
                 continue;
             };
             let thread = seat.thread.load(Relaxed);
             if thread != look.thread && number < FILES_KEPT {
-                shared.watchdog.open_file(seat, thread);
+                shared.workforce.watchdog.open_file(seat, thread);
             }
             let step = seat.step.load(Relaxed);
             let in_step = step % 2 == 1 && thread != 0;
@@ -71,48 +71,48 @@ impl Watch {
         now: u64,
     ) -> bool {
         let shared = Arc::clone(&self.shared);
-        let options = &shared.watchdog.options;
+        let options = &shared.workforce.watchdog.options;
         let is_computing =
             |look: &&SeatLook| look.replaced && look.found == Some(StallKind::Computing);
         let mut computing = self.looks.iter().filter(is_computing).count();
         let mut count_replaced = 0;
         for (at, found) in all.iter().enumerate() {
-            let seat = shared.seat(found.seat);
+            let seat = shared.workforce.seat(found.seat);
             let look = &mut self.looks[found.seat.0 as usize];
             if seat.step.load(Relaxed) != look.step {
                 continue;
             }
             if let Some(next) = seat.next.steal(seat.next.look()) {
                 lifo_slots[at] = true;
-                count(&shared.watchdog.counts.lifo_slots);
-                shared.queues.global.push(Ready::from_raw(next));
+                count(&shared.workforce.watchdog.counts.lifo_slots);
+                shared.workforce.queues.global.push(Ready::from_raw(next));
             }
             let is_capped =
                 found.kind == StallKind::Computing && computing >= options.max_computing;
-            if look.replaced || is_capped || !shared.idle.revoke(found.seat) {
+            if look.replaced || is_capped || !shared.workforce.idle.revoke(found.seat) {
                 continue;
             }
             computing += usize::from(found.kind == StallKind::Computing);
             (look.replaced, replaced[at]) = (true, true);
-            count(&shared.watchdog.counts.replaced);
+            count(&shared.workforce.watchdog.counts.replaced);
             count_replaced += 1;
         }
-        let late = shared.idle.revoke_late(now, options.stall_after);
-        shared.announce_many(count_replaced + late);
-        shared.idle.counts().0 > 0
+        let late = shared.workforce.idle.revoke_late(now, options.stall_after);
+        shared.workforce.announce_many(count_replaced + late);
+        shared.workforce.idle.counts().0 > 0
     }
 
     pub(super) fn report(&mut self, found: &FoundStall, replaced: bool, lifo_slot: bool, now: u64) {
         let shared = &*self.shared;
-        let counts = &shared.watchdog.counts;
+        let counts = &shared.workforce.watchdog.counts;
         count(match found.kind {
             StallKind::Blocked => &counts.blocked,
             StallKind::Computing => &counts.computing,
         });
-        let running = shared.seat(found.seat).running.load(Relaxed);
+        let running = shared.workforce.seat(found.seat).running.load(Relaxed);
         self.marks.stall(found.seat, running.saturating_sub(1));
         Dumps::request(shared, DumpCause::Stall);
-        let observer = shared.watchdog.options.on_stall.as_ref();
+        let observer = shared.workforce.watchdog.options.on_stall.as_ref();
         if observer.is_none() && !is_traced() {
             return;
         }
@@ -124,7 +124,7 @@ impl Watch {
             return count(&counts.unreported);
         }
         self.reports.1 += 1;
-        let seat = shared.seat(found.seat);
+        let seat = shared.workforce.seat(found.seat);
         let step = self.looks[found.seat.0 as usize].step;
         let slot = seat
             .running
@@ -208,9 +208,9 @@ fn classify(
     duration: u64,
     now: u64,
 ) -> Option<StallKind> {
-    let watchdog = &shared.watchdog;
+    let watchdog = &shared.workforce.watchdog;
     let stall_after = watchdog.options.stall_after;
-    let place = shared.seat(seat);
+    let place = shared.workforce.seat(seat);
     let thread = place.thread.load(Relaxed);
     let Some((since, before)) = look.first else {
         // This look is the nearest to the middle. Of two looks at the same distance it is the

@@ -161,8 +161,13 @@ pub(crate) fn mailbox_length(slot: &Slot) -> u32 {
 
 /// Returns a baseline with what the watchdog has counted.
 fn baseline(shared: &Shared) -> Baseline {
-    let (samples, began) = shared.watchdog.samples.all();
-    Baseline { looks: shared.watchdog.counts().looks, began, samples, ..Baseline::default() }
+    let (samples, began) = shared.workforce.watchdog.samples.all();
+    Baseline {
+        looks: shared.workforce.watchdog.counts().looks,
+        began,
+        samples,
+        ..Baseline::default()
+    }
 }
 
 /// Visits all processes, and returns the best candidates for the rows.

@@ -184,7 +184,7 @@ impl MetricsReader {
             failed: shared.totals(|stats| &stats.failed),
         };
         let now = shared.world.now();
-        let busy: Vec<_> = shared.all_seats().map(|seat| seat.stats.busy.get()).collect();
+        let busy: Vec<_> = shared.workforce.all_seats().map(|seat| seat.stats.busy.get()).collect();
         let busy = self.busy.lock().times(now, &busy);
         let mut pools = BTreeMap::new();
         THREAD_POOLS.add_to(&mut pools);
@@ -194,12 +194,12 @@ impl MetricsReader {
             returned: shared.totals(|stats| &stats.returned),
             lateness: snapshot::lateness(shared),
             busy,
-            ages: shared.all_seats().map(|seat| age(seat, now)).collect(),
+            ages: shared.workforce.all_seats().map(|seat| age(seat, now)).collect(),
             global_age: global_age(shared, now),
             restarts: Reports::of(shared).restarts.all(),
             pools,
             floors: &self.floors,
-            width: shared.width(),
+            width: shared.workforce.width(),
             name: shared.name(),
             took: Duration::from_nanos(World::real_now().saturating_sub(begin)),
             snapshot,
@@ -222,7 +222,7 @@ fn age(seat: &Seat, now: u64) -> f64 {
 fn global_age(shared: &Shared, now: u64) -> f64 {
     // Relaxed: statistics.
     let since = shared.stats.outside.queued_since.load(Relaxed);
-    seconds_since(since, now, shared.queues.are_empty())
+    seconds_since(since, now, shared.workforce.queues.are_empty())
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ fn a_step_without_a_permit_will_return() {
         held.recv().unwrap_or_default();
     });
     begun.recv().expect("it begins");
-    let idle = &scheduler.shared().idle;
+    let idle = &scheduler.shared().workforce.idle;
     assert!([SeatId(0), SeatId(1)].map(|seat| idle.revoke(seat)).contains(&true));
     let asks = scheduler.spawn({
         let scheduler = scheduler.clone();

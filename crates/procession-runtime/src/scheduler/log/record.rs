@@ -26,8 +26,8 @@ pub(crate) struct WorkerLog {
 impl WorkerLog {
     /// Returns the log of the worker that takes the seat.
     pub(crate) fn new(shared: &Arc<Shared>, seat: SeatId) -> Self {
-        let is_extra = seat.0 >= shared.seats.first();
-        let place = &shared.seat(seat).ring;
+        let is_extra = seat.0 >= shared.workforce.seats.first();
+        let place = &shared.workforce.seat(seat).ring;
         let ring = shared.recorder.ring(place, is_extra, || shared.world.now());
         Self { shared: Arc::clone(shared), ring }
     }

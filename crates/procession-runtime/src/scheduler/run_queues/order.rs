@@ -56,7 +56,7 @@ impl RunQueues {
         let found =
             self.rings.woken.pop().or_else(|| self.pop_continued()).or_else(|| self.pop_bound());
         if self.unannounced.take() && self.has_queued() {
-            self.shared.announce_in_sight();
+            self.shared.workforce.announce_in_sight();
         }
         found
     }
@@ -86,7 +86,7 @@ impl RunQueues {
     #[inline]
     fn announce_queued(&self) {
         if self.unannounced.take() && self.has_queued() {
-            self.shared.announce();
+            self.shared.workforce.announce();
         }
     }
 
@@ -130,7 +130,7 @@ impl RunQueues {
 
     #[inline]
     pub(crate) fn pop_bound(&self) -> Option<Ready> {
-        let seat = &self.shared.seat(self.seat).bound;
+        let seat = &self.shared.workforce.seat(self.seat).bound;
         if seat.is_empty() && self.rings.bound.borrow().is_empty() {
             return None;
         }
@@ -139,7 +139,7 @@ impl RunQueues {
 
     #[inline(never)]
     fn pop_bound_of_both(&self) -> Option<Ready> {
-        let seat = &self.shared.seat(self.seat).bound;
+        let seat = &self.shared.workforce.seat(self.seat).bound;
         // Processes queued by others have every other turn.
         let others_turn = self.bound_turns.of_others.replace(!self.bound_turns.of_others.get())
             && !seat.is_empty();
@@ -170,20 +170,22 @@ impl RunQueues {
     // Always inlined, because each hop asks: as a call, it takes 5 instructions more.
     #[inline(always)]
     pub(crate) fn has_local(&self) -> bool {
-        self.has_queued() || self.has_bound() || !self.shared.seat(self.seat).bound.is_empty()
+        self.has_queued()
+            || self.has_bound()
+            || !self.shared.workforce.seat(self.seat).bound.is_empty()
     }
 
     #[inline]
     pub(super) fn take_next(&self) -> Option<Ready> {
-        Some(Ready::from_raw(self.shared.seat(self.seat).next.take()?))
+        Some(Ready::from_raw(self.shared.workforce.seat(self.seat).next.take()?))
     }
 
     /// Takes the oldest process of the global queue, or of the overflow queue, to be run. A share
     /// of the rest is moved into the ring.
     pub(crate) fn pop_global(&self) -> Option<Ready> {
         let (rings, shared) = (&self.rings, &*self.shared);
-        self.pop_behind(&rings.woken, &shared.queues.global)
-            .or_else(|| self.pop_behind(&rings.continued, &shared.queues.overflow))
+        self.pop_behind(&rings.woken, &shared.workforce.queues.global)
+            .or_else(|| self.pop_behind(&rings.continued, &shared.workforce.queues.overflow))
     }
 
     #[inline]
@@ -197,7 +199,7 @@ impl RunQueues {
             self.take_share(lane, behind, 1 + lane.room(), Some(&mut first));
             // Other workers may take what this worker does not run immediately.
             if !lane.is_empty() {
-                self.shared.announce();
+                self.shared.workforce.announce();
             }
         }
         lane.note_refilled(behind);
@@ -213,8 +215,8 @@ impl RunQueues {
         most: usize,
         first: Option<&mut Option<Ready>>,
     ) -> usize {
-        let share = behind.pop_share(self.shared.width(), most);
-        if self.shared.queues.shuffled {
+        let share = behind.pop_share(self.shared.workforce.width(), most);
+        if self.shared.workforce.queues.shuffled {
             let mut batch: Vec<Ready> = share.collect();
             self.rings.generator.borrow_mut().shuffle(&mut batch);
             return queue_share(lane, batch.into_iter(), first);
@@ -227,8 +229,8 @@ impl RunQueues {
     pub(crate) fn others(&self, seats: u32) -> impl Iterator<Item = SeatId> + use<> {
         let (start, stride) = {
             let mut generator = self.rings.generator.borrow_mut();
-            let strides = self.shared.seats.strides();
-            let stride = if seats == self.shared.seats.first() {
+            let strides = self.shared.workforce.seats.strides();
+            let stride = if seats == self.shared.workforce.seats.first() {
                 strides[generator.below(strides.len())]
             } else {
                 1
@@ -248,7 +250,7 @@ impl RunQueues {
     }
 
     pub(crate) fn steal(&self, victim: SeatId, lost: &mut bool) -> Option<Ready> {
-        let victim = self.shared.seat(victim);
+        let victim = self.shared.workforce.seat(victim);
         // Two loads show that a queue is empty, without a read-modify-write.
         let (rings, queues) = (&self.rings, &victim.queues);
         let mut taken = |stolen: Steal<Ready>| {
@@ -259,7 +261,7 @@ impl RunQueues {
             .or_else(|| taken(rings.continued.steal_half(&queues.deque)))
             .or_else(|| taken(rings.continued.steal_half(&queues.continued)))?;
         if self.has_queued() {
-            self.shared.announce();
+            self.shared.workforce.announce();
         }
         Some(ready)
     }

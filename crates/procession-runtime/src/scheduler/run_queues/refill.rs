@@ -41,7 +41,7 @@ impl RunQueues {
             // Before the processes that wait here are counted.
             self.take_left_behind();
         }
-        let bound = rings.bound.borrow().len() + self.shared.seat(self.seat).bound.len();
+        let bound = rings.bound.borrow().len() + self.shared.workforce.seat(self.seat).bound.len();
         let continued = rings.continued.len() + rings.bound_continued.borrow().len();
         // While steps are slow, the whole deque is owed a turn; otherwise one process of the deque.
         let spawned = rings.deque.len().min(if rings.pace.is_slow() { usize::MAX } else { 1 });
@@ -62,14 +62,14 @@ impl RunQueues {
     /// the global queue, however many processes are woken here.
     pub(crate) fn serve_global(&self, dispatches: usize) {
         let shared = &*self.shared;
-        if shared.queues.global.is_empty() {
-            return self.rings.woken.note_refilled(&shared.queues.global);
+        if shared.workforce.queues.global.is_empty() {
+            return self.rings.woken.note_refilled(&shared.workforce.queues.global);
         }
         let wanted =
             (dispatches / 2 + 1).saturating_sub(self.rings.woken.len()).max(dispatches / 4 + 1);
-        self.refill(&self.rings.woken, &shared.queues.global, wanted);
+        self.refill(&self.rings.woken, &shared.workforce.queues.global, wanted);
         // Other workers may take what this worker does not run immediately.
-        shared.announce();
+        shared.workforce.announce();
     }
 
     /// Refills the continued ring from the overflow queue. If the ring has overflowed, by as many
@@ -78,8 +78,8 @@ impl RunQueues {
     /// then.
     pub(crate) fn serve_overflow(&self, dispatches: usize) {
         let (rings, shared) = (&self.rings, &*self.shared);
-        if shared.queues.overflow.is_empty() {
-            return rings.continued.note_refilled(&shared.queues.overflow);
+        if shared.workforce.queues.overflow.is_empty() {
+            return rings.continued.note_refilled(&shared.workforce.queues.overflow);
         }
         rings.services.set(rings.services.get().wrapping_add(1));
         let has_share = rings.pace.is_slow() || rings.services.get().is_multiple_of(SHARE_EVERY);
@@ -88,8 +88,8 @@ impl RunQueues {
             (false, true) => SHARE,
             (false, false) => 1,
         };
-        self.refill(&rings.continued, &shared.queues.overflow, wanted);
-        shared.announce();
+        self.refill(&rings.continued, &shared.workforce.queues.overflow, wanted);
+        shared.workforce.announce();
     }
 
     /// Moves `wanted` processes of the queue behind a ring into that ring, as far as there are so
@@ -115,13 +115,13 @@ impl RunQueues {
     /// steal.
     fn take_left_behind(&self) {
         let shared = &*self.shared;
-        let is_filled = |seat: &SeatId| !shared.seat(*seat).queues.are_empty();
-        let mut filled = self.others(shared.idle.reach()).filter(is_filled).peekable();
+        let is_filled = |seat: &SeatId| !shared.workforce.seat(*seat).queues.are_empty();
+        let mut filled = self.others(shared.workforce.idle.reach()).filter(is_filled).peekable();
         if filled.peek().is_none() {
             return;
         }
-        for other in shared.idle.without_permit(filled) {
-            let seat = shared.seat(other);
+        for other in shared.workforce.idle.without_permit(filled) {
+            let seat = shared.workforce.seat(other);
             // At most as many as there are now: the step of that seat may go on, and queue more.
             for _ in 0..seat.queues.len() {
                 if let Some(ready) = seat.queues.woken.steal().success() {
@@ -133,7 +133,7 @@ impl RunQueues {
                 } else {
                     break;
                 }
-                shared.seat(self.seat).stats.steals.add(1);
+                shared.workforce.seat(self.seat).stats.steals.add(1);
                 seat.stats.stolen.add_shared(1);
             }
         }
@@ -142,21 +142,21 @@ impl RunQueues {
     /// Takes over part of the continued processes of a worker that has more to do.
     fn balance(&self) {
         let shared = &*self.shared;
-        let reach = shared.idle.reach();
+        let reach = shared.workforce.idle.reach();
         if reach == 1 {
             return;
         }
         let own = self.rings.deque.len() + self.rings.woken.len() + self.rings.continued.len();
-        let queued = |seat: &SeatId| shared.seat(*seat).queues.len();
+        let queued = |seat: &SeatId| shared.workforce.seat(*seat).queues.len();
         let Some(other) = self.others(reach).take(BALANCE_WITH).max_by_key(queued) else { return };
-        let in_step = shared.seat(other).step.load(Relaxed) % 2 == 1;
+        let in_step = shared.workforce.seat(other).step.load(Relaxed) % 2 == 1;
         let count = surplus(own, queued(&other), in_step);
-        let stats = &shared.seat(self.seat).stats;
+        let stats = &shared.workforce.seat(self.seat).stats;
         for _ in 0..count {
-            let queue = &shared.seat(other).queues.continued;
+            let queue = &shared.workforce.seat(other).queues.continued;
             let Some(ready) = queue.steal().success() else { return };
             stats.steals.add(1);
-            shared.seat(other).stats.stolen.add_shared(1);
+            shared.workforce.seat(other).stats.stolen.add_shared(1);
             self.log.steal(other, ready.slot());
             self.push_continued(ready);
         }
