@@ -10,9 +10,9 @@
 //! would close the cycle must get an error instead.
 //!
 //! ## States
-//! For each seat, under a separate lock: the innermost root future that the thread of the seat
-//! waits for. The root names the scheduler that runs what it needs. A root *stands still* if it was
-//! polled and nothing has woken it since, or while its thread *asks*. One lock for the whole
+//! For each seat, under a lock of its scheduler: the innermost root future that the thread of the
+//! seat waits for. The root names the scheduler that runs what it needs. A root *stands still* if
+//! it was polled and nothing has woken it since, or while its thread *asks*. One lock for the whole
 //! program is held by the thread that asks.
 //!
 //! ## Steps

@@ -197,7 +197,11 @@ where
             let error = StackError::refused(self.bytes);
             return Err(Attempt::Refused(Exit::failed(error.to_string())));
         }
-        match local.stores.stacks.take(shared, self.bytes) {
+        let take = || {
+            let width = shared.workforce.width();
+            local.stores.stacks.take(&shared.coroutines, width, self.bytes)
+        };
+        match take() {
             Err(error)
                 if error.is_limit()
                     || error.is_exhausted()
@@ -205,7 +209,7 @@ where
             {
                 shared.coroutines.wait_for_stack(task.waker().clone());
                 // Tried once more, for a stack that came back before this waker was registered.
-                local.stores.stacks.take(shared, self.bytes).map_err(|_| Attempt::Waits)
+                take().map_err(|_| Attempt::Waits)
             }
             taken => taken.map_err(|error| Attempt::Refused(Exit::failed(error.to_string()))),
         }
@@ -223,7 +227,7 @@ where
         match coroutine.into_stack() {
             Ok(stack) => {
                 current::with_local(|local| match local {
-                    Some(local) => local.stores.stacks.put(&local.shared, stack),
+                    Some(local) => local.stores.stacks.put(&local.shared.coroutines, stack),
                     None => drop(stack),
                 });
                 slot.shared().coroutines.note_stack_room();

@@ -28,6 +28,8 @@
 //!   process is `COMPLETE`, it is touched only by the party that the state protocol names: the
 //!   worker if the handle was gone, else the handle. The holder of the entry of a ready process may
 //!   read where the body is.
+//! - `[home]` the field `home` of a slot points to the scheduler of its table, a `Shared`, which is
+//!   the only `Home`.
 //! - `[place]` a `WaitPlace` is null or was made from a `&'static Location`.
 //! - `[typed]` the mailbox holds messages of type `M`, where `M` is the message type that `kind`
 //!   names.
@@ -55,22 +57,17 @@ use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicPtr, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
-use crate::Pid;
 use crate::machine::value::Value;
 use crate::mailbox::header::RequestId;
 use crate::mailbox::kept::KeptMailbox;
-use crate::mailbox::message_log::MessageLog;
 use crate::process::binding::{Binding, MailboxForm};
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
 use crate::process::held::HeldReport;
 use crate::process::on_cancel::OnCancel;
 use crate::process::reporting::Reporting;
-use crate::process::table::Free;
-use crate::process::target::WaitTarget;
-use crate::process::wait_reason::{WaitWord, Waiting};
+use crate::process::wait_reason::WaitWord;
 use crate::relations::entries::Relations;
-use crate::scheduler::shared::Shared;
 
 /// The functions of a process that depend on its types.
 pub(crate) struct Kind {
@@ -197,6 +194,13 @@ const _: () = assert!(size_of::<Slot>() <= 128 || cfg!(debug_assertions));
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Slot, mailbox) / 64);
 
+/// The scheduler of a slot, as the slot and its table see it: something that they keep alive, and
+/// whose type they need not know.
+///
+/// # Safety
+/// `[home]`: `Slot::shared` casts the pointer of the slot to the implementor. So there is one.
+pub(crate) unsafe trait Home: Send + Sync + 'static {}
+
 /// The number of messages after which the count of a slot wraps around.
 const ROUND: u64 = 1 << 32;
 
@@ -216,7 +220,7 @@ pub(crate) struct Slot {
     pub(crate) bound: Binding,
     body: UnsafeCell<Option<Box<dyn Body>>>,
     /// Fixed for the slot's life.
-    pub(crate) shared: NonNull<Shared>,
+    pub(crate) home: NonNull<()>,
     /// The number of messages that the process has taken out of the mailbox.
     pub(crate) received: AtomicU32,
     /// The greatest length of the mailbox so far. Written by the process.
@@ -239,7 +243,7 @@ unsafe impl Send for Slot {}
 unsafe impl Sync for Slot {}
 
 impl Slot {
-    pub(crate) fn new(shared: NonNull<Shared>, index: u32) -> Self {
+    pub(crate) fn new<H: Home>(home: NonNull<H>, index: u32) -> Self {
         static NOTHING: Kind = Kind::of::<()>("none", OnCancel::Ask, || &NOTHING);
         Self {
             pins: PinCount::free(),
@@ -250,7 +254,7 @@ impl Slot {
             waiting: WaitWord::default(),
             bound: Binding::default(),
             body: UnsafeCell::new(None),
-            shared,
+            home: home.cast(),
             received: AtomicU32::new(0),
             high_water: AtomicU32::new(0),
             parent: UnsafeCell::new(None),
@@ -268,21 +272,9 @@ impl Slot {
         self.index
     }
 
-    /// Returns the scheduler of the slot.
-    #[inline]
-    pub(crate) fn shared(&self) -> &Shared {
-        // SAFETY: [type-stable] a table keeps its scheduler alive while a slot is out of the free
-        // list.
-        unsafe { self.shared.as_ref() }
-    }
-
     /// Returns the identity of this process as a parent.
     pub(crate) fn as_parent(&self) -> Option<Parent> {
         Some((self.index, NonZeroU32::new(self.pins.generation())?))
-    }
-
-    pub(crate) fn pid(&self) -> Pid {
-        Pid::local(self.shared().id(), self.index, self.pins.generation())
     }
 
     pub(crate) fn kind(&self) -> &'static Kind {
@@ -300,11 +292,6 @@ impl Slot {
     pub(crate) fn parent_in_table(&self) -> Option<Parent> {
         // SAFETY: [pinned]
         self.parent.with(|parent| unsafe { *parent })
-    }
-
-    pub(crate) fn parent(&self) -> Option<Pid> {
-        let (slot, generation) = self.parent_in_table()?;
-        Some(Pid::local(self.shared().id(), slot, generation.get()))
     }
 
     #[inline]
@@ -358,29 +345,6 @@ impl Slot {
     fn bounded_mailbox<M: Send + 'static>(&self) -> &BoundedMailbox<M> {
         let ring = self.extra().and_then(|extra| extra.bounded.as_ref()?.downcast_ref());
         ring.expect("[typed] it was made with the process, of its message type")
-    }
-
-    /// Returns `true` if the process handles the requests that headers name. In a simulated system,
-    /// messages can have headers for another reason.
-    pub(crate) fn handles_requests(&self) -> bool {
-        #[cfg(feature = "sim")]
-        if self.shared().world.numbering().is_some() && !self.shared().processes.has_request_ids {
-            return self.extra().is_some_and(|extra| {
-                extra.handling.lock().as_ref().is_some_and(|handling| handling.trace.is_some())
-            });
-        }
-        self.bound.has_headers()
-    }
-
-    /// Traces the messages of the running process from now on, or ends the trace.
-    pub(crate) fn set_trace(&self, trace: Option<Arc<MessageLog>>) {
-        let headed = trace.is_some() || self.shared().processes.has_request_ids;
-        #[cfg(feature = "sim")]
-        let headed = headed || self.shared().world.numbering().is_some();
-        self.bound.set_headed(headed);
-        let before =
-            self.extra_or_default().handling(|handling| mem::replace(&mut handling.trace, trace));
-        drop(before);
     }
 
     /// Returns the mailbox, or `None` if the process receives another type.
@@ -444,17 +408,6 @@ impl Slot {
 
     pub(crate) fn high_water(&self) -> u32 {
         self.high_water.load(Relaxed).max(self.mailbox_length())
-    }
-
-    /// Returns the process that this process waits for, if that process is known.
-    pub(crate) fn target(&self) -> Option<Pid> {
-        if !self.waiting.get().has(Waiting::FOR_ANOTHER) {
-            return None;
-        }
-        let shared = self.shared();
-        let (slot, generation) =
-            WaitTarget::from_bits(shared.processes.targets.get(self.index)).slot()?;
-        Some(Pid::local(shared.id(), slot, generation.get()))
     }
 
     /// Sets the number of bytes of the body.
@@ -621,9 +574,6 @@ impl fmt::Debug for Ready {
         self.slot().pid().fmt(f)
     }
 }
-
-// SAFETY: [free] slots in the list are touched only by the holder of its lock.
-unsafe impl Send for Free {}
 
 /// A message that a mailbox refused.
 pub(crate) enum Refused<M> {

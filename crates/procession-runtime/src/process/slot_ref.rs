@@ -1,18 +1,82 @@
-//! References to slots. `process/slot.rs` lists the invariants.
+//! References to slots, and what a slot knows of its scheduler. `process/slot.rs` lists the
+//! invariants.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::{fmt, mem, ptr};
 
 use procession_protocols::process::refcount::Unpinned;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::process::slot::{Slot, SlotRef};
+use crate::Pid;
+use crate::mailbox::message_log::MessageLog;
+use crate::process::slot::{Home, Slot, SlotRef};
+use crate::process::target::WaitTarget;
+use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
+use crate::scheduler::shared::Shared;
 
 // SAFETY: a pin allows access only to `&Slot`, which is Sync, and is counted atomically.
 unsafe impl Send for SlotRef {}
 // SAFETY: as above.
 unsafe impl Sync for SlotRef {}
+
+// SAFETY: [home] this is the type to which `Slot::shared` casts.
+unsafe impl Home for Shared {}
+
+/// What a slot says of its process by means of its scheduler.
+impl Slot {
+    /// Returns the scheduler of the slot.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: [home] and [type-stable]: a table keeps its scheduler alive while a slot is out
+        // of the free list.
+        unsafe { self.home.cast::<Shared>().as_ref() }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::local(self.shared().id(), self.index, self.pins.generation())
+    }
+
+    pub(crate) fn parent(&self) -> Option<Pid> {
+        let (slot, generation) = self.parent_in_table()?;
+        Some(Pid::local(self.shared().id(), slot, generation.get()))
+    }
+
+    /// Returns `true` if the process handles the requests that headers name. In a simulated system,
+    /// messages can have headers for another reason.
+    pub(crate) fn handles_requests(&self) -> bool {
+        #[cfg(feature = "sim")]
+        if self.shared().world.numbering().is_some() && !self.shared().processes.has_request_ids {
+            return self.extra().is_some_and(|extra| {
+                extra.handling.lock().as_ref().is_some_and(|handling| handling.trace.is_some())
+            });
+        }
+        self.bound.has_headers()
+    }
+
+    /// Traces the messages of the running process from now on, or ends the trace.
+    pub(crate) fn set_trace(&self, trace: Option<Arc<MessageLog>>) {
+        let headed = trace.is_some() || self.shared().processes.has_request_ids;
+        #[cfg(feature = "sim")]
+        let headed = headed || self.shared().world.numbering().is_some();
+        self.bound.set_headed(headed);
+        let before =
+            self.extra_or_default().handling(|handling| mem::replace(&mut handling.trace, trace));
+        drop(before);
+    }
+
+    /// Returns the process that this process waits for, if that process is known.
+    pub(crate) fn target(&self) -> Option<Pid> {
+        if !self.waiting.get().has(Waiting::FOR_ANOTHER) {
+            return None;
+        }
+        let shared = self.shared();
+        let (slot, generation) =
+            WaitTarget::from_bits(shared.processes.targets.get(self.index)).slot()?;
+        Some(Pid::local(shared.id(), slot, generation.get()))
+    }
+}
 
 impl SlotRef {
     /// Takes over a pin that was counted elsewhere.
@@ -85,7 +149,7 @@ pub(crate) fn return_unused(slot: NonNull<Slot>) {
 pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
     // SAFETY: [type-stable]
     let fields = unsafe { slot.as_ref() };
-    let shared = fields.shared;
+    let shared = fields.shared();
     // Relaxed: [free] the caller dropped the last pin, and so sees the writes of all others.
     if let Some(extra) = NonNull::new(fields.extra.load(Relaxed)) {
         // `forget` drops the user's messages one by one, so that the box holds no message when it
@@ -98,8 +162,8 @@ pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
     if reusable && current::cache_slot(slot) {
         return;
     }
-    // SAFETY: [type-stable] the scheduler exists until the slot is in the free list.
-    let released = unsafe { shared.as_ref() }.table().return_free(&mut vec![slot], reusable);
+    // [type-stable] the scheduler exists until the slot is in the free list.
+    let released = shared.table().return_free(&mut vec![slot], reusable);
     // Dropped last, when nothing refers to the scheduler any more, since this may free it.
     drop(released);
 }

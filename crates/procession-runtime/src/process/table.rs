@@ -8,8 +8,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicPtr;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::process::slot::{Slot, SlotRef, prefetch_slot};
-use crate::scheduler::shared::Shared;
+use crate::process::slot::{Home, Slot, SlotRef, prefetch_slot};
 
 /// The number of slots in a segment, which is slightly under 64 KiB. For 512 slots with their
 /// alignment, an allocator's block takes 80 KiB (`idle_mem`: 325 bytes for each process instead of
@@ -44,8 +43,11 @@ pub(crate) struct Free {
     /// The number of slots among `out` that are free of a process and can never be reused, because
     /// their reference counts are saturated.
     lost: u32,
-    keep: Option<Arc<Shared>>,
+    keep: Option<Arc<dyn Home>>,
 }
+
+// SAFETY: [free] slots in the list are touched only by the holder of its lock.
+unsafe impl Send for Free {}
 
 impl Table {
     pub(crate) fn new(limit: u32, workers: u32) -> Self {
@@ -81,15 +83,15 @@ impl Table {
 
     /// Takes at most `count` slots out of the free list. If the list is empty, makes new slots if
     /// the limit allows.
-    pub(crate) fn take_free(
+    pub(crate) fn take_free<H: Home>(
         &self,
-        shared: &Arc<Shared>,
+        home: &Arc<H>,
         count: usize,
         taken: &mut Vec<NonNull<Slot>>,
     ) {
         self.free(|free| {
             if free.slots.is_empty() {
-                self.make_segment(shared, free);
+                self.make_segment(home, free);
             }
             let from = free.slots.len() - count.min(free.slots.len());
             free.fresh = free.fresh.min(from as u32);
@@ -97,19 +99,20 @@ impl Table {
             taken.extend(free.slots.drain(from..));
             free.out += (taken.len() - before) as u32;
             if free.out > 0 && free.keep.is_none() {
-                free.keep = Some(Arc::clone(shared));
+                let keep: Arc<H> = Arc::clone(home);
+                free.keep = Some(keep);
             }
         });
     }
 
-    fn make_segment(&self, shared: &Arc<Shared>, free: &mut Free) {
+    fn make_segment<H: Home>(&self, home: &Arc<H>, free: &mut Free) {
         let count = (self.limit - free.made).min(SEGMENT as u32);
         if count == 0 {
             return;
         }
-        let shared = NonNull::from(&**shared);
+        let home = NonNull::from(&**home);
         let slots: Box<[Slot]> =
-            (free.made..free.made + count).map(|index| Slot::new(shared, index)).collect();
+            (free.made..free.made + count).map(|index| Slot::new(home, index)).collect();
         let segment = Box::leak(slots);
         // The first slot is handed out first.
         free.slots.extend(segment.iter().rev().map(NonNull::from));
@@ -126,7 +129,7 @@ impl Table {
         &self,
         slots: &mut Vec<NonNull<Slot>>,
         reusable: bool,
-    ) -> Option<Arc<Shared>> {
+    ) -> Option<Arc<dyn Home>> {
         self.free(|free| {
             free.out -= slots.len() as u32;
             if reusable {

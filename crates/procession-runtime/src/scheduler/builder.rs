@@ -31,7 +31,7 @@ use crate::scheduler::stalls::{Stall, StallObserver, Watchdog, WatchdogOptions, 
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
-use crate::scheduler::workforce::{Employer, SharedQueues, Workforce};
+use crate::scheduler::workforce::{SharedQueues, Starter, Workforce};
 use crate::sys::{Cpus, World};
 use crate::util::out_of_range::OutOfRange;
 
@@ -466,7 +466,7 @@ impl Builder {
                     on_stall: self.on_stall,
                 }),
                 world: Arc::clone(&world),
-                employer: me.clone() as Weak<dyn Employer>,
+                starter: me.clone() as Weak<dyn Starter>,
             },
             world,
             clock: Clock::new(self.timers),

@@ -10,11 +10,11 @@ use procession_coroutine::{Stack, StackCache, StackError};
 use procession_protocols::scheduler::pace::{OwedTurns, Pace};
 use procession_queue::{deque, fifo};
 
-use crate::process::slot::{Ready, Slot, prefetch_slot};
-use crate::process::table::CACHE;
+use crate::process::slot::{Home, Ready, Slot, prefetch_slot};
+use crate::process::table::{CACHE, Table};
 use crate::scheduler::lane::Lane;
 use crate::scheduler::log::places::PlaceCache;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::supply::Supply;
 use crate::util::generator::Generator;
 
 /// Capacity of the continued ring. It has room for 1000 processes that yield, because each turn of
@@ -106,12 +106,13 @@ impl Core {
 }
 
 impl Stores {
-    /// Returns a free slot from the worker's own, which come from the table in batches.
-    pub(crate) fn free_slot(&self, shared: &Arc<Shared>) -> Option<NonNull<Slot>> {
+    /// Returns a free slot of the worker. It takes them in batches from the table of its scheduler,
+    /// `home`.
+    pub(crate) fn free_slot<H: Home>(&self, table: &Table, home: &Arc<H>) -> Option<NonNull<Slot>> {
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
-            let batch = (shared.table().cache() / 2).max(1);
-            shared.table().take_free(shared, batch, &mut slots);
+            let batch = (table.cache() / 2).max(1);
+            table.take_free(home, batch, &mut slots);
         }
         let slot = slots.pop()?;
         if let Some(next) = slots.last() {
@@ -121,10 +122,10 @@ impl Stores {
         Some(slot)
     }
 
-    pub(crate) fn return_slots(&self, shared: &Shared) {
+    pub(crate) fn return_slots(&self, table: &Table) {
         let mut slots = mem::take(&mut *self.slots.borrow_mut());
         // The caller keeps the scheduler itself alive.
-        drop(shared.table().return_free(&mut slots, true));
+        drop(table.return_free(&mut slots, true));
     }
 }
 
@@ -133,23 +134,28 @@ impl Stores {
 pub(crate) struct FreeStacks(RefCell<Option<StackCache>>);
 
 impl FreeStacks {
-    /// Takes a stack: the one used here last, if there is one.
-    pub(crate) fn take(&self, shared: &Shared, bytes: usize) -> Result<Stack, StackError> {
-        let supply = &shared.coroutines;
+    /// Takes the stack that was used here last, or else a stack of the supply. `width` is the
+    /// number of workers that share the supply.
+    pub(crate) fn take(
+        &self,
+        supply: &Supply,
+        width: usize,
+        bytes: usize,
+    ) -> Result<Stack, StackError> {
         let stacks =
             supply.stacks.as_ref().expect("coroutines are refused unless they are enabled");
-        let most = STACKS_CACHED.min(supply.stacks_limit / shared.workforce.width() / 16);
+        let most = STACKS_CACHED.min(supply.stacks_limit / width / 16);
         self.0.borrow_mut().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
     }
 
     /// Takes back the stack of a coroutine that has ended.
-    pub(crate) fn put(&self, shared: &Shared, stack: Stack) {
-        if shared.coroutines.has_stack_waiters() {
+    pub(crate) fn put(&self, supply: &Supply, stack: Stack) {
+        if supply.has_stack_waiters() {
             drop(stack);
             if let Some(cache) = &mut *self.0.borrow_mut() {
                 cache.clear();
             }
-            shared.coroutines.wake_stack_waiters();
+            supply.wake_stack_waiters();
         } else if let Some(cache) = &mut *self.0.borrow_mut() {
             cache.put(stack);
         }

@@ -260,7 +260,7 @@ impl Section {
     /// panics, it is never refused.
     pub(crate) fn wait_for(&self, root: &Arc<BlockOnFuture>) -> Option<WaitNote<'_>> {
         let Some(local) = &self.0 else { return Some(WaitNote(None)) };
-        let registered = RegisteredRoot::new(local.shared.workforce.seat(local.seat), root);
+        let registered = RegisteredRoot::new(&local.shared.callers, local.seat, root);
         let is_free = !local.step.is_any() || thread::panicking();
         let shared = &local.shared;
         let rest = shared.workforce.rest();
@@ -426,10 +426,10 @@ pub(crate) fn cache_slot(slot: NonNull<Slot>) -> bool {
 /// Returns a free slot for a new process of `shared`.
 pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
     if let Some(local) = shared.local() {
-        return local.stores.free_slot(shared);
+        return local.stores.free_slot(shared.table(), shared);
     }
     with_local(|local| match local.filter(|local| Arc::ptr_eq(&local.shared, shared)) {
-        Some(local) => local.stores.free_slot(shared),
+        Some(local) => local.stores.free_slot(shared.table(), shared),
         None => {
             let mut slots = Vec::with_capacity(1);
             shared.table().take_free(shared, 1, &mut slots);

@@ -200,7 +200,7 @@ impl LocalWorker {
         if self.seat.0 >= self.shared.workforce.seats.first() {
             // An extra worker may be gone for long, and a limit on processes counts the slots that
             // it holds.
-            self.stores.return_slots(&self.shared);
+            self.stores.return_slots(self.shared.table());
         }
     }
 

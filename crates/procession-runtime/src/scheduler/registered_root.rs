@@ -1,14 +1,14 @@
 //! Root futures, as the protocol of wait cycles sees them (`scheduler/wait_cycle.rs` of the crate
 //! `procession-protocols`): which root the thread of a seat waits for, among all schedulers.
 
-use std::mem;
 use std::sync::Arc;
 
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_protocols::scheduler::wait_cycle::{RootWaits, ask, mutation};
 use procession_sync::{Mutex, thread};
 
+use crate::scheduler::callers::state::Callers;
 use crate::scheduler::root::BlockOnFuture;
-use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
 
 /// The number of looks with a mere yield between them. Most roots stand still by then.
@@ -21,26 +21,23 @@ static ASKING: Mutex<()> = Mutex::new(());
 
 /// Keeps the root registered that the thread of a seat waits for, until it is dropped.
 pub(crate) struct RegisteredRoot<'a> {
-    seat: &'a Seat,
+    callers: &'a Callers,
+    seat: SeatId,
     /// The outer root, if its poll has begun to wait in turn.
     outer: Option<Arc<BlockOnFuture>>,
 }
 
 impl<'a> RegisteredRoot<'a> {
     /// `Register`.
-    pub(crate) fn new(seat: &'a Seat, root: &Arc<BlockOnFuture>) -> Self {
-        let mut waits_for = seat.waits_for.lock();
-        let outer = waits_for.replace(Arc::clone(root));
-        Self { seat, outer }
+    pub(crate) fn new(callers: &'a Callers, seat: SeatId, root: &Arc<BlockOnFuture>) -> Self {
+        let outer = callers.replace_root(seat, Some(Arc::clone(root)));
+        Self { callers, seat, outer }
     }
 }
 
 impl Drop for RegisteredRoot<'_> {
     fn drop(&mut self) {
-        let mut waits_for = self.seat.waits_for.lock();
-        let own = mem::replace(&mut *waits_for, self.outer.take());
-        drop(waits_for);
-        drop(own);
+        drop(self.callers.replace_root(self.seat, self.outer.take()));
     }
 }
 
@@ -79,7 +76,6 @@ impl RootWaits for BlockOnFuture {
         if rest.has_thread || rest.has_absent {
             return None;
         }
-        let waits_for = |seat| shared.workforce.seat(seat).waits_for.lock().clone();
-        rest.out.into_iter().map(waits_for).collect()
+        rest.out.into_iter().map(|seat| shared.callers.root_of(seat)).collect()
     }
 }

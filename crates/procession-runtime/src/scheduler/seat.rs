@@ -1,6 +1,6 @@
 //! A worker's seat, as the other workers see it, and all seats of a scheduler.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use procession_protocols::scheduler::lifo_slot::LifoSlot;
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
@@ -13,7 +13,6 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::{Core, Queues};
 use crate::scheduler::log::rings::RingPlace;
-use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::stats::Stats;
 use crate::sys::{Parker, ThreadFile, World};
 use crate::time::action::Action;
@@ -43,8 +42,6 @@ pub(crate) struct Seat {
     pub(crate) stats: Stats,
     /// The events of the threads that have sat here, once one has.
     pub(crate) ring: RingPlace,
-    /// The block-on future that the thread waits for, if any (`scheduler/wait_cycle.rs`).
-    pub(crate) waits_for: Mutex<Option<Arc<BlockOnFuture>>>,
     /// The number of coroutines that have begun here, and so stay here, or were sent here.
     pub(crate) coroutines: AtomicU32,
     /// The same of local processes.
@@ -69,7 +66,6 @@ impl Seat {
             parker: Parker::default(),
             stats: Stats::default(),
             ring: RingPlace::new(),
-            waits_for: Mutex::new(None),
             coroutines: AtomicU32::new(0),
             locals: AtomicU32::new(0),
             core: Mutex::new(Some(core)),

@@ -11,7 +11,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::core::Core;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::workforce::{Employer, Workforce};
+use crate::scheduler::workforce::{Starter, Workforce};
 use crate::scheduler::{current, worker};
 use crate::sys::yield_thread;
 
@@ -51,14 +51,13 @@ impl Workforce {
     fn start_thread(&self, seat: SeatId) -> bool {
         // After the end of the scheduler there is nothing left to do, and the last thread to leave
         // would start the next.
-        let Some(employer) = self.employer.upgrade().filter(|employer| !employer.has_ended())
-        else {
+        let Some(starter) = self.starter.upgrade().filter(|starter| !starter.has_ended()) else {
             return false;
         };
         if self.threads.is_resting(&self.world) {
             return false;
         }
-        let is_started = employer.start_worker(seat).is_ok();
+        let is_started = starter.start_worker(seat).is_ok();
         if !is_started {
             self.threads.rest(&self.world);
         }
@@ -99,12 +98,12 @@ impl Workforce {
 
     #[cold]
     fn start_watchdog(&self) {
-        let Some(employer) = self.employer.upgrade() else { return };
+        let Some(starter) = self.starter.upgrade() else { return };
         // Relaxed: the thread is handed all that it needs.
-        if employer.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
+        if starter.has_ended() || self.watchdog.is_started.swap(true, Relaxed) {
             return;
         }
-        if employer.start_watchdog().is_err() {
+        if starter.start_watchdog().is_err() {
             self.threads.count_refused();
             // The next worker that becomes awake tries again.
             self.watchdog.is_started.store(false, Relaxed);
@@ -112,7 +111,7 @@ impl Workforce {
     }
 }
 
-impl Employer for Shared {
+impl Starter for Shared {
     fn has_ended(&self) -> bool {
         self.lifetime.has_ended()
     }

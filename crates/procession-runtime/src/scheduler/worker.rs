@@ -345,7 +345,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     let Some(local) = Rc::into_inner(local) else {
         unreachable!("nobody else on this thread keeps its seat")
     };
-    local.stores.return_slots(&local.shared);
+    local.stores.return_slots(local.shared.table());
     local.stores.stacks.give_up();
     local.queues.empty();
     local.shared.vacate(seat, Core { rings: local.queues.rings, stores: local.stores });

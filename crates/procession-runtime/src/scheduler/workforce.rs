@@ -27,11 +27,11 @@ pub(crate) struct Workforce {
     pub(crate) watchdog: Watchdog,
     pub(crate) world: Arc<World>,
     /// The scheduler, whose threads only it can start.
-    pub(crate) employer: Weak<dyn Employer>,
+    pub(crate) starter: Weak<dyn Starter>,
 }
 
 /// The scheduler, as its workforce sees it: what a new thread runs.
-pub(crate) trait Employer: Send + Sync {
+pub(crate) trait Starter: Send + Sync {
     /// Returns `true` after the end of the scheduler, when no thread is needed.
     fn has_ended(&self) -> bool;
 

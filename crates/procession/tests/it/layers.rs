@@ -18,24 +18,20 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-runtime
 /// The sources of the crates around the runtime. The public face has their items, too.
 const CRATES_AROUND: &[&str] = &[concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-http/src")];
 
-/// The state that refers to itself in a circle: a slot names its scheduler, the scheduler has the
-/// table of slots and the seats of workers, and the handler of a command gets a completion, which
-/// names a slot. All other modules are free of import cycles.
+/// The state that refers to itself in a circle: the scheduler has parts and handlers of commands,
+/// and knows the threads that wait for it, and all of these name the scheduler.
 const KERNEL: &[&str] = &[
     "machine::completion",
     "machine::registry",
-    "process::body",
-    "process::slot",
-    "process::table",
-    "scheduler::core",
+    "scheduler::callers::state",
     "scheduler::part",
     "scheduler::root",
-    "scheduler::seat",
     "scheduler::shared",
 ];
 
-/// Small cycles between neighbours in one room.
-const NEIGHBOURS: &[&[&str]] = &[&["net::options", "net::tcp", "net::udp"]];
+/// Small cycles between neighbours in one room. All other modules are free of import cycles.
+const NEIGHBOURS: &[&[&str]] =
+    &[&["net::options", "net::tcp", "net::udp"], &["process::body", "process::slot"]];
 
 /// The rooms that each room may import besides itself. The rooms of the kernel import no guest, and
 /// only the public face imports `inner`, `os_process`, `stream` or `supervisor`.

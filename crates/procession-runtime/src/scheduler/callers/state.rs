@@ -5,10 +5,12 @@ use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::scheduler::root::BlockOnFuture;
 use crate::sys::Parker;
 
 /// The callers of a scheduler.
@@ -19,6 +21,9 @@ pub(crate) struct Callers {
     /// wait until the seat is left or the caller goes.
     waiting: Mutex<BTreeMap<u64, Waker>>,
     last: AtomicU64,
+    /// The innermost block-on future that the thread of each seat waits for, for the seats whose
+    /// threads wait in a process (`scheduler/wait_cycle.rs`).
+    roots: Mutex<Vec<(SeatId, Arc<BlockOnFuture>)>>,
     /// The number of threads that wait until all is idle. The test clock stands still for them.
     pub(crate) idle_waits: AtomicU32,
     /// The parkers of these threads, for those that do not drive.
@@ -31,6 +36,7 @@ impl Callers {
             drive,
             waiting: Mutex::default(),
             last: AtomicU64::new(0),
+            roots: Mutex::new(Vec::new()),
             idle_waits: AtomicU32::new(0),
             idle_watchers: Mutex::new(Vec::new()),
         }
@@ -63,6 +69,25 @@ impl Callers {
     /// Takes the wakers of all callers that wait for the seat.
     pub(crate) fn take_waiting(&self) -> impl Iterator<Item = Waker> + use<> {
         mem::take(&mut *self.waiting.lock()).into_values()
+    }
+
+    /// Changes the block-on future that the thread of a seat waits for, and returns the one before.
+    pub(crate) fn replace_root(
+        &self,
+        seat: SeatId,
+        root: Option<Arc<BlockOnFuture>>,
+    ) -> Option<Arc<BlockOnFuture>> {
+        let mut roots = self.roots.lock();
+        let place = roots.iter().position(|(other, _)| *other == seat);
+        let before = place.map(|place| roots.swap_remove(place).1);
+        roots.extend(root.map(|root| (seat, root)));
+        before
+    }
+
+    /// Returns the block-on future that the thread of a seat waits for.
+    pub(crate) fn root_of(&self, seat: SeatId) -> Option<Arc<BlockOnFuture>> {
+        let roots = self.roots.lock();
+        roots.iter().find(|(other, _)| *other == seat).map(|(_, root)| Arc::clone(root))
     }
 
     pub(crate) fn add_idle_watcher(&self, watcher: &Arc<Parker>) {
