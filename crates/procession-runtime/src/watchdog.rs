@@ -28,11 +28,11 @@
 //!   time decides alone: a thread that used hardly any counts as blocked. If that is not known
 //!   either, the stall counts as blocked.
 //! - `Rescue`, if no worker searches, none is spare, and work is stranded: empty the LIFO slots of
-//!   the stalled workers, take their permits (`Revoke` of `scheduler/idle.rs`), and wake or start a
-//!   worker for each, all in the same look. These workers find the other work of the stalled
-//!   workers as any searching worker does. Of the computing workers, only a limited number lose
-//!   their permits, since each adds a thread that competes for processors. If all threads are in
-//!   use, or all workers merely have no time, the watchdog itself fires due timers and polls for
+//!   the stalled workers, take their permits (`Revoke` of `scheduler/idle/permits.rs`), and wake or
+//!   start a worker for each, all in the same look. These workers find the other work of the
+//!   stalled workers as any searching worker does. Of the computing workers, only a limited number
+//!   lose their permits, since each adds a thread that competes for processors. If all threads are
+//!   in use, or all workers merely have no time, the watchdog itself fires due timers and polls for
 //!   descriptors. While all threads block, this is all there is to do: it sleeps until the next
 //!   deadline, or for 10 ms at most if there are descriptors.
 //! - `Sample`, at each look: give the processes that run the time since the look before
@@ -40,7 +40,8 @@
 //!   (`watchdog/wait_stamps.rs`), and note from which queues nothing was taken
 //!   (`watchdog/queue_ages.rs`). For people only.
 //! - `WriteOff`, at each look: stop relying on workers that were woken and have not arrived
-//!   (`scheduler/idle.rs`). `Rescue` also takes their permits, once they are late by `stall_after`.
+//!   (`scheduler/idle/parking.rs`). `Rescue` also takes their permits, once they are late by
+//!   `stall_after`.
 //! - `Nudge`, if a seat is spare and work waits at this look and at the previous look: wake one
 //!   worker, unless one searches. Waiting work is anything in a queue, a timer that was due at the
 //!   look before, descriptors that were not polled for 10 ms, or a LIFO slot with a worker that is
@@ -95,8 +96,8 @@
 //!   wake-ups in a second of a node of a cluster that is idle, it had 12.
 //!
 //! ## Checked by
-//! `it::stalls`; the models of `scheduler/idle.rs` for the permits, of `scheduler/lifo_slot.rs` for
-//! the LIFO slots, and of `watchdog/park.rs`.
+//! `it::stalls`; the models of `scheduler/idle/permits.rs` for the permits, of
+//! `scheduler/lifo_slot.rs` for the LIFO slots, and of `watchdog/park.rs`.
 
 mod judge;
 mod marks;

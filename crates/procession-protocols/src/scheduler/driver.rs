@@ -26,10 +26,10 @@
 //! - Driver that wakes and stays parked: `Earliest` · `KeepOn` under the lock. If the deadline is
 //!   later than the deadline until which it was the driver, it stops being the driver, and starts
 //!   again at `Earliest`.
-//! - Driver that wakes for a timer that is due, but gets no permit (`scheduler/idle.rs`): `Resign`
-//!   stop being the driver · start again at `Earliest`. A worker in the same situation that is not
-//!   the driver parks, because others are awake: they fire the timers of seats without a permit at
-//!   their services, and the awake worker that parks becomes the driver.
+//! - Driver that wakes for a timer that is due, but gets no permit (`scheduler/idle/permits.rs`):
+//!   `Resign` stop being the driver · start again at `Earliest`. A worker in the same situation
+//!   that is not the driver parks, because others are awake: they fire the timers of seats without
+//!   a permit at their services, and the awake worker that parks becomes the driver.
 //! - Worker that blocks in its step, or leaves with its thread, if no worker is awake then:
 //!   `Attend` read the next deadline of every heap, and continue as a thread that has set that
 //!   timer.
@@ -37,9 +37,9 @@
 //!   parks until a later deadline, nudge it. If there is no driver, wake a worker, even if others
 //!   search: it parks again and so becomes the driver.
 //! - Worker in its step that sets a timer in its own heap: `Set` the heap's deadline · `SetFence`
-//!   fence(SeqCst) · look whether its permit was revoked (`scheduler/idle.rs`). If so, go on as a
-//!   thread that is not a worker. Otherwise notify no other thread, except for a deadline within 10
-//!   ms if it has not yet woken the next worker (`scheduler/idle.rs`, *Steps*).
+//!   fence(SeqCst) · look whether its permit was revoked (`scheduler/idle/permits.rs`). If so, go
+//!   on as a thread that is not a worker. Otherwise notify no other thread, except for a deadline
+//!   within 10 ms if it has not yet woken the next worker (`scheduler/idle/parking.rs`, *Steps*).
 //! - Thread that makes the first descriptor known: `Open` note it under the lock, and look at the
 //!   driver without releasing the lock · nudge the driver, or wake a worker if there is none. Once
 //!   there are descriptors, a parking worker becomes the driver even without a deadline.

@@ -18,7 +18,7 @@
 //! ## Steps
 //! A thread that is about to wait in a process:
 //!
-//! 1. `GiveBack` its permit (`scheduler/idle.rs`).
+//! 1. `GiveBack` its permit (`scheduler/idle/permits.rs`).
 //! 2. `Register` its root at its seat.
 //! 3. Look whether its scheduler has a thread left that runs, is parked, or can be started (and
 //!    start it). If so, wait.

@@ -1,5 +1,5 @@
-//! The publisher's side of the parking protocol (`scheduler/idle.rs`): wakes workers for queued
-//! processes.
+//! The publisher's side of the parking protocol (`scheduler/idle/parking.rs`): wakes workers for
+//! queued processes.
 
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::SeqCst;

@@ -73,7 +73,7 @@ impl LocalWorker {
         false
     }
 
-    /// Parks until there is something to do (`scheduler/idle.rs`).
+    /// Parks until there is something to do (`scheduler/idle/parking.rs`).
     pub(crate) fn park(&self, stay: &Stay<'_>) -> Parked {
         let shared = &*self.shared;
         let seat = shared.workforce.seat(self.seat);

@@ -29,10 +29,10 @@
 //! Behind the continued ring is the overflow queue, which also holds the oldest half of each deque
 //! that was full.
 //!
-//! A worker that finds nothing parks (`scheduler/idle.rs`). If it has run a process that is bound
-//! to it, it first looks for some microseconds for another, or for the same again: two coroutines
-//! of different workers that exchange messages need 0.5 us for each message this way, and 25 us
-//! otherwise (`co_apart`).
+//! A worker that finds nothing parks (`scheduler/idle/parking.rs`). If it has run a process that is
+//! bound to it, it first looks for some microseconds for another, or for the same again: two
+//! coroutines of different workers that exchange messages need 0.5 us for each message this way,
+//! and 25 us otherwise (`co_apart`).
 //!
 //! A *service* refills both rings, fires due timers and polls descriptors. It happens after 61
 //! dispatches at the latest, and at the first step boundary that is more than 1 ms after the last
@@ -272,7 +272,7 @@ impl LocalWorker {
         }
     }
 
-    /// Leaves the search with work to do (`scheduler/idle.rs`).
+    /// Leaves the search with work to do (`scheduler/idle/parking.rs`).
     #[inline]
     fn leave_search(&self) {
         if !self.search.is_on.take() {

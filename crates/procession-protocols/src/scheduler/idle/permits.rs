@@ -1,47 +1,175 @@
-//! `GiveBack`, `Revoke` and `Regain`: which seats have permits.
+//! Permits: which workers may run.
+//!
+//! # Permit protocol
+//!
+//! ## Problem
+//! A scheduler has more threads than may run at the same time, because a thread may block in a
+//! step. A worker that blocks does not run, although it is not parked. An entry that is queued then
+//! waits for a worker that does not look for it. So another worker must run in its place, and when
+//! the step goes on, there must not be one running worker too many for long.
+//!
+//! ## States
+//! There are as many permits as the scheduler is wide. Under the lock, each seat has a permit or
+//! has none. A seat with a permit is *awake*: a thread runs there, or is on its way. A seat with a
+//! thread that is not parked, but without a permit, is *out*: its step blocks, or its permit was
+//! revoked, and it has not parked yet. A seat that is parked or vacant has no permit.
+//!
+//! A worker reads without the lock whether its seat has a permit, before each dispatch. This is a
+//! hint.
+//!
+//! ## Steps
+//! - Worker that blocks in its step: `GiveBack` its permit under the lock (awake to out) ·
+//!   fence(SeqCst) · `Recheck` as a worker that parks (`idle/parking.rs`), and whether there still
+//!   is a driver (`scheduler/driver.rs`). If it finds something: `ReadIdle` and `Claim`, as a
+//!   publisher. When it returns: `Regain` a permit under the lock, if there is one. Without a
+//!   permit, it continues to the end of its step, moves what only it would find to where others
+//!   find it, and parks.
+//! - Watchdog: `Revoke` the permit of a worker that is stalled, which is a `GiveBack` by another
+//!   thread; or of a seat that has been late for as long as a stall takes, if something waits and
+//!   no permit is left.
+//! - Thread that wakes a worker (`Claim`): give it a permit, under the lock. Without a free permit,
+//!   no worker is claimed, except for what only this worker can do. Then the permit of another
+//!   worker is revoked, which parks after its step.
+//! - Thread that changes the width: under the lock, revoke permits while there are too many.
+//!
+//! ## Why it works
+//! *Blocking.* `GiveBack` is also an announcement, and its fence a `ParkFence`. Either the worker
+//! that blocks finds the entry and wakes another for it, or the publisher finds the permit.
+//!
+//! *No permit.* A worker that finds an entry in `Recheck`, and no permit, may sleep. By the lock,
+//! another worker is awake at that moment. Before that one stops being awake, it takes the lock;
+//! then it rechecks, and sees what was seen here. So nothing is lost while a worker is awake, and
+//! the last one to block or to park finds a permit to wake another with.
+//!
+//! *Revoke.* By the lock, `Revoke` and the worker's own steps happen one after the other. The
+//! second finds the seat out, parked or awake, so a permit is returned once. The hint may be seen
+//! late. Then one worker more than the width runs for one step.
+//!
+//! ## Allowed
+//! - A late seat keeps its permit until it is revoked, after the duration of a stall. Until then it
+//!   counts as a seat that runs.
+//! - More workers than the width run from a blocking section's return without a permit to the end
+//!   of that step, and while a worker continues its step after its permit was revoked.
+//!
+//! ## Rejected
+//! - Handing the seat over to another thread when a step blocks, as tokio's `block_in_place` and
+//!   Go's `handoffp` do, instead of having more seats than permits. A worker that stalls without a
+//!   blocking section may wake up at any moment and push onto its own deque, so it can hand nothing
+//!   over, and extra seats are needed for it in any case. With them, a worker in a declared section
+//!   does the same by itself. Besides, bound processes do not change threads then, and what the
+//!   section's closure wakes or spawns is queued as always. The price: a process that is bound to a
+//!   worker waits for its section to end.
+//! - A parked count that ignores permits, and a check of the permits after the pop: publishers
+//!   would take the lock without finding a permit for as long as there are more threads than
+//!   permits.
+//!
+//! ## Checked by
+//! `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
+//! `models::canary_give_back_without_recheck`, `models::park_against_revoke`,
+//! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`.
 
+#[cfg(all(test, procession_loom))]
+mod models;
+
+use std::sync::Arc;
+
+use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
-use super::seats::{SeatState, Seats};
-use super::{Idle, mutation};
+use super::parking::places::Place;
+use super::word::IdleWord;
+use super::{Idle, Seats, mutation};
 use crate::scheduler::seat_id::SeatId;
 
-impl<const MUTATION: u8> Idle<MUTATION> {
-    /// Makes a lifted seat awake.
-    pub(super) fn awaken(&self, seats: &mut Seats, seat: SeatId) {
-        seats.put(seat, SeatState::Awake);
-        seats.awakenings += 1;
-        // Relaxed, as the word. A seat is within reach before anything is queued in it, and leaves
-        // the reach when it is empty.
-        self.reach.fetch_max(seat.0 + 1, Relaxed);
-        self.revoked[seat.0 as usize].store(false, Relaxed);
+/// Which seats have a permit, as it is under the lock.
+#[derive(Debug)]
+pub(super) struct Permits {
+    /// For each seat, whether it has a permit. Written under the lock; a hint without it. Relaxed,
+    /// as the word.
+    held: Arc<[AtomicBool]>,
+    /// The number of seats that have a permit.
+    taken: u32,
+    pub(super) width: u32,
+    /// How often a seat got a permit.
+    pub(super) awakenings: u64,
+    /// Where the search for a seat to take a permit from begins.
+    turn: u32,
+}
+
+impl Permits {
+    pub(super) fn new(held: Arc<[AtomicBool]>, width: u32) -> Self {
+        Self { held, taken: 0, width, awakenings: 0, turn: 0 }
     }
 
-    /// Takes the permit of a seat that is awake.
-    pub(super) fn send_out(&self, seats: &mut Seats, seat: SeatId) {
-        seats.shift(seat, SeatState::Out);
-        // Relaxed: a hint. The state itself is under the lock.
-        self.revoked[seat.0 as usize].store(true, Relaxed);
+    #[inline]
+    pub(super) fn has(&self, seat: SeatId) -> bool {
+        self.held[seat.0 as usize].load(Relaxed)
     }
 
-    /// Makes a lifted seat awake. If there is no permit, takes the permit of another seat.
-    pub(super) fn grant(&self, seats: &mut Seats, seat: SeatId) {
-        if !seats.has_permit()
-            && let Some(victim) = seats.victim()
-        {
-            self.send_out(seats, victim);
+    /// Returns the number of seats that have a permit.
+    #[inline]
+    pub(super) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Returns the number of permits that no seat has.
+    #[inline]
+    pub(super) fn free(&self) -> u32 {
+        self.width.saturating_sub(self.taken)
+    }
+
+    /// Gives a seat a permit, or takes it. Returns `true` if that changed anything.
+    #[inline]
+    fn set(&mut self, seat: SeatId, held: bool) -> bool {
+        let changes = self.has(seat) != held;
+        if changes {
+            self.held[seat.0 as usize].store(held, Relaxed);
+            self.taken = if held { self.taken + 1 } else { self.taken - 1 };
+            self.awakenings += u64::from(held);
         }
-        self.awaken(seats, seat);
+        changes
     }
 
+    /// Takes the permit of a seat. Returns `true` if it had one.
+    #[inline]
+    pub(super) fn release(&mut self, seat: SeatId) -> bool {
+        self.set(seat, false)
+    }
+
+    /// Gives a seat a permit. If no permit is free, takes the permit of another seat.
+    #[inline]
+    pub(super) fn grant(&mut self, seat: SeatId) {
+        if self.free() == 0 {
+            self.release_any();
+        }
+        self.set(seat, true);
+    }
+
+    /// Takes the permit of some seat, if any has one. Seats beyond the width come first, because
+    /// processes may be bound to the seats below it.
+    fn release_any(&mut self) -> bool {
+        let count = self.held.len() as u32;
+        self.turn = self.turn.wrapping_add(1) % count;
+        let turn = self.turn;
+        let has = |seat: &SeatId| self.has(*seat);
+        let extra = (self.width..count).rev().map(SeatId).find(has);
+        let any = || (0..count).map(|at| SeatId((turn + at) % count)).find(has);
+        extra.or_else(any).is_some_and(|victim| self.release(victim))
+    }
+
+    /// Loses count of a permit, as a defect.
+    pub(super) fn miscount(&mut self) {
+        self.taken = self.taken.wrapping_sub(1);
+    }
+}
+
+impl<const MUTATION: u8> Idle<MUTATION> {
     /// `GiveBack`: returns `true` if no worker is awake now. The caller continues with `Recheck`.
     pub fn give_back(&self, seat: SeatId) -> bool {
-        let nobody = self.change(|seats| {
-            if *seats.state(seat) == SeatState::Awake {
-                self.send_out(seats, seat);
-            }
-            (seats.awake == 0, 0)
+        let nobody = self.change(|Seats { permits, .. }| {
+            permits.release(seat);
+            (permits.taken == 0, 0)
         });
         if !mutation::is(MUTATION, mutation::GIVE_BACK_WITHOUT_FENCE) {
             fence(SeqCst);
@@ -51,47 +179,77 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 
     /// `Revoke`: returns `true` if the seat had a permit. The caller then wakes others.
     pub fn revoke(&self, seat: SeatId) -> bool {
-        let had = self.change(|seats| {
-            let had = *seats.state(seat) == SeatState::Awake;
-            if had {
-                self.send_out(seats, seat);
-            }
-            (had, 0)
-        });
+        let had = self.change(|seats| (seats.permits.release(seat), 0));
         fence(SeqCst);
         had
     }
 
-    /// Returns `true` if the permit of a seat was revoked, as far as can be seen.
-    #[inline]
-    pub fn is_revoked(&self, seat: SeatId) -> bool {
-        self.revoked[seat.0 as usize].load(Relaxed)
+    /// `Revoke` of all seats that have been late for this long. Returns how many had a permit; the
+    /// caller then wakes others.
+    pub fn revoke_late(&self, now: u64, after: u64) -> usize {
+        let count = self.change(|Seats { permits, parking }| {
+            let is_due = |seat: &&SeatId| now >= self.is_woken_since(**seat).saturating_add(after);
+            let due = parking.late.iter().filter(is_due);
+            (due.filter(|&&seat| permits.release(seat)).count(), 0)
+        });
+        fence(SeqCst);
+        count
     }
 
-    /// `Regain`: returns `true` if the seat has a permit now. With `force`, takes the permit of
-    /// another seat if there is none.
+    /// `Regain`, by the worker of a seat with a thread: returns `true` if the seat has a permit
+    /// now. With `force`, takes the permit of another seat if there is none.
     pub fn regain(&self, seat: SeatId, force: bool) -> bool {
-        self.change(|seats| {
-            let back = *seats.state(seat) == SeatState::Out && (force || seats.has_permit());
-            if back {
-                seats.lift(seat);
-                self.grant(seats, seat);
+        self.change(|Seats { permits, parking }| {
+            let is_out = parking.place(seat) == Place::Present && !permits.has(seat);
+            if is_out && (force || permits.free() > 0) {
+                permits.grant(seat);
             }
-            (*seats.state(seat) == SeatState::Awake, 0)
+            (permits.has(seat), 0)
         })
+    }
+
+    /// Returns `true` if the seat has no permit, as far as can be seen. For its worker: the permit
+    /// was revoked.
+    #[inline]
+    pub fn is_revoked(&self, seat: SeatId) -> bool {
+        !self.held[seat.0 as usize].load(Relaxed)
+    }
+
+    /// Returns the given seats that have no permit, all at one moment.
+    pub fn without_permit(&self, seats: impl Iterator<Item = SeatId>) -> Vec<SeatId> {
+        self.look(|all| seats.filter(|&seat| !all.permits.has(seat)).collect())
+    }
+
+    /// Returns `true` if all seats within reach have a permit, as far as can be seen.
+    #[inline]
+    pub fn are_all_awake(&self) -> bool {
+        IdleWord(self.counts.load(Relaxed)).awake() >= self.reach()
+    }
+
+    /// Returns `true` if at least two workers are awake, the caller included if it has a permit.
+    pub fn is_another_awake(&self) -> bool {
+        IdleWord(self.counts.load(Relaxed)).awake() > 1
+    }
+
+    /// Returns `true` if no other seat has become awake since all were parked. Then everything that
+    /// this thread has read since was true all the time.
+    pub fn is_alone_since(&self, awakenings: u64) -> bool {
+        self.look(|seats| seats.permits.awakenings == awakenings)
+    }
+
+    /// Returns how many workers may run at the same time.
+    #[inline]
+    pub fn width(&self) -> u32 {
+        self.width.load(Relaxed)
     }
 
     /// Changes how many workers may run at the same time. Excess workers go out, and park after
     /// their steps.
     pub fn set_worker_threads(&self, width: u32) {
-        self.change(|seats| {
-            seats.width = width;
+        self.change(|Seats { permits, .. }| {
+            permits.width = width;
             self.width.store(width, Relaxed);
-            while seats.awake > width
-                && let Some(victim) = seats.victim()
-            {
-                self.send_out(seats, victim);
-            }
+            while permits.taken > width && permits.release_any() {}
             ((), 0)
         });
         // As after `Announce`: the caller then looks whether there is work for workers that may run

@@ -1,6 +1,5 @@
-use super::coming::LATE;
-use super::parking::TakenBack;
-use super::seats::Remaining;
+use super::parking::places::Remaining;
+use super::parking::{LATE, TakenBack};
 use super::{Idle, SeatId};
 
 fn idle_with_all_awake(seats: u32) -> Idle {

@@ -3,14 +3,14 @@
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
-use super::seats::{SeatState, Seats};
-use super::word::{IdleWord, SEARCHING_ONE};
-use super::{Idle, mutation};
+use super::places::{Parking, Place};
+use crate::scheduler::idle::word::{IdleWord, SEARCHING_ONE};
+use crate::scheduler::idle::{Idle, mutation};
 use crate::scheduler::seat_id::SeatId;
 
 /// How long a woken worker may be on its way before other workers stop relying on it. Most workers
 /// run within 20 us; one in a hundred takes up to 60.
-pub(super) const LATE: u64 = 100_000;
+pub(in super::super) const LATE: u64 = 100_000;
 
 /// Takes a seat out of a list, and returns whether it was there.
 #[inline]
@@ -21,25 +21,29 @@ fn take_out(list: &mut Vec<SeatId>, seat: SeatId) -> bool {
 
 impl<const MUTATION: u8> Idle<MUTATION> {
     /// Notes under the lock that a seat was claimed, and counted as searching.
-    pub(super) fn note_claimed(&self, seats: &mut Seats, seat: SeatId) {
+    pub(super) fn note_claimed(&self, parking: &mut Parking, seat: SeatId) {
         debug_assert!(
-            !seats.coming.contains(&seat) && !seats.late.contains(&seat),
+            !parking.coming.contains(&seat) && !parking.late.contains(&seat),
             "[coming] a claimed seat comes first"
         );
         // Relaxed, as all uses: if a time is seen late, a worker is late later, or one more worker
         // than needed is woken.
         self.since[seat.0 as usize].store(u64::MAX, Relaxed);
-        seats.coming.push(seat);
-        self.note_coming(seats);
+        parking.coming.push(seat);
+        self.note_coming(parking);
     }
 
     /// Notes under the lock that the list of coming seats has changed.
-    pub(super) fn note_coming(&self, seats: &Seats) {
-        let earliest =
-            seats.coming.iter().map(|seat| self.since[seat.0 as usize].load(Relaxed)).min();
+    fn note_coming(&self, parking: &Parking) {
+        let earliest = parking.coming.iter().map(|&seat| self.is_woken_since(seat)).min();
         // Relaxed, as all uses of both: hints.
         self.coming_since.store(earliest.unwrap_or(u64::MAX), Relaxed);
-        self.coming.store(seats.coming.len() as u32, Relaxed);
+        self.coming.store(parking.coming.len() as u32, Relaxed);
+    }
+
+    /// Returns the time since which a claimed seat is being woken.
+    pub(in super::super) fn is_woken_since(&self, seat: SeatId) -> u64 {
+        self.since[seat.0 as usize].load(Relaxed)
     }
 
     /// Notes that the worker of a claimed seat is being woken.
@@ -56,36 +60,36 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         if mutation::is(MUTATION, mutation::START_BLINDLY) {
             return true;
         }
-        let mut seats = self.seats.lock();
-        let is_claimed = seats.coming.contains(&seat) || seats.late.contains(&seat);
-        let starts = is_claimed && !seats.starting.contains(&seat);
+        let parking = &mut self.seats.lock().parking;
+        let is_claimed = parking.coming.contains(&seat) || parking.late.contains(&seat);
+        let starts = is_claimed && !parking.starting.contains(&seat);
         if starts {
-            seats.starting.push(seat);
+            parking.starting.push(seat);
         }
         starts
     }
 
     /// Notes under the lock that the worker of a claimed seat runs. Returns the change of the
     /// number of searchers.
-    pub(super) fn arrive(&self, seats: &mut Seats, seat: SeatId) -> i64 {
-        take_out(&mut seats.starting, seat);
-        if take_out(&mut seats.coming, seat) {
-            self.note_coming(seats);
+    pub(super) fn arrive(&self, parking: &mut Parking, seat: SeatId) -> i64 {
+        take_out(&mut parking.starting, seat);
+        if take_out(&mut parking.coming, seat) {
+            self.note_coming(parking);
             return 0;
         }
         i64::from(
-            take_out(&mut seats.late, seat) && !mutation::is(MUTATION, mutation::COME_UNCOUNTED),
+            take_out(&mut parking.late, seat) && !mutation::is(MUTATION, mutation::COME_UNCOUNTED),
         )
     }
 
     /// `Come`, by the worker of a seat that may have been claimed. Returns `true` if it was; the
     /// worker is then counted as searching.
     pub fn come(&self, seat: SeatId) -> bool {
-        let mut seats = self.seats.lock();
-        if *seats.state(seat) == SeatState::Parked {
+        let parking = &mut self.seats.lock().parking;
+        if parking.place(seat) == Place::Parked {
             return false;
         }
-        if self.arrive(&mut seats, seat) > 0 {
+        if self.arrive(parking, seat) > 0 {
             self.counts.fetch_add(SEARCHING_ONE, Relaxed);
         }
         true
@@ -99,7 +103,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             return 0;
         }
         let mut seats = self.seats.lock();
-        let Seats { coming, late, .. } = &mut *seats;
+        let Parking { coming, late, .. } = &mut seats.parking;
         let before = late.len();
         coming.retain(|&seat| {
             let since = &self.since[seat.0 as usize];
@@ -115,7 +119,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             !is_late
         });
         let count = (late.len() - before) as u32;
-        self.note_coming(&seats);
+        self.note_coming(&seats.parking);
         self.counts.fetch_sub(u64::from(count) * SEARCHING_ONE, Relaxed);
         drop(seats);
         if !mutation::is(MUTATION, mutation::WRITE_OFF_WITHOUT_FENCE) {
@@ -136,22 +140,5 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         } else {
             self.write_off(now)
         }
-    }
-
-    /// `Revoke` of all seats that have been late for this long. Returns how many had a permit; the
-    /// caller then wakes others.
-    pub fn revoke_late(&self, now: u64, after: u64) -> usize {
-        let count = self.change(|seats| {
-            let is_due = |seat: &SeatId| {
-                now >= self.since[seat.0 as usize].load(Relaxed).saturating_add(after)
-            };
-            let due: Vec<_> = seats.late.iter().copied().filter(is_due).collect();
-            let awake: Vec<_> =
-                due.into_iter().filter(|&seat| *seats.state(seat) == SeatState::Awake).collect();
-            awake.iter().for_each(|&seat| self.send_out(seats, seat));
-            (awake.len(), 0)
-        });
-        fence(SeqCst);
-        count
     }
 }

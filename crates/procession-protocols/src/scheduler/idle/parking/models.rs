@@ -4,9 +4,10 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Arc, explore, explore_to, thread};
 
+use super::TakenBack;
 use super::coming::LATE;
-use super::parking::TakenBack;
-use super::{Idle, SeatId, mutation};
+use crate::scheduler::idle::{Idle, mutation};
+use crate::scheduler::seat_id::SeatId;
 
 /// One worker parks while another thread publishes. Only the decisions are modelled: if the worker
 /// would block, the publisher must have claimed it.
@@ -311,105 +312,6 @@ fn advance_against_take_back() {
 #[should_panic(expected = "the clock went on while something was on its way")]
 fn canary_advance_without_looking_again() {
     advance::<false>();
-}
-
-/// Two seats and one permit. A worker's step blocks, while another thread publishes.
-fn give_back<const MUTATION: u8, const RECHECK: bool>() {
-    explore(|| {
-        let shared = Arc::new((Idle::<MUTATION>::new(2, 1, true), AtomicU32::new(0)));
-        assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
-        let publisher = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                // Relaxed: only the fences order queue and word, as for a queue's own operations.
-                shared.1.store(1, Relaxed);
-                shared.0.claim_one().is_some()
-            })
-        };
-        assert!(shared.0.give_back(SeatId(0)), "nobody else is awake");
-        let substituted = RECHECK && shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
-        let woken = publisher.join().expect("the publisher does not panic");
-        assert!(substituted || woken, "the entry waits for the one who blocks");
-    });
-}
-
-/// A worker ends its step and parks, while the watchdog takes its permit.
-fn revoke<const MUTATION: u8>() {
-    explore(|| {
-        let shared = Arc::new(Idle::<MUTATION>::new(3, 2, true));
-        assert!(shared.claim_absent(1).is_some(), "the worker has taken its seat");
-        assert!(shared.claim_this(SeatId(1)), "another is awake");
-        let watchdog = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                shared.give_back(SeatId(0));
-            })
-        };
-        if !shared.is_revoked(SeatId(0)) || !shared.regain(SeatId(0), false) {
-            shared.announce(SeatId(0), false);
-        }
-        watchdog.join().expect("the watchdog does not panic");
-        let (_, awake, spare) = shared.counts();
-        let parked = u32::from(!shared.come(SeatId(0)));
-        assert_eq!((awake + parked, spare), (2, parked), "a permit was given up twice");
-    });
-}
-
-/// Two seats and one permit. One worker has no permit, finds an entry, and sleeps. The other has
-/// the permit, and blocks.
-#[test]
-fn park_without_permit_against_the_last_to_block() {
-    explore(|| {
-        let shared = Arc::new((Idle::<{ mutation::SOUND }>::new(2, 1, true), AtomicU32::new(0)));
-        assert!(shared.0.claim_absent(1).is_some(), "the first has the permit");
-        shared.0.give_back(SeatId(0));
-        assert_eq!(shared.0.claim_one(), Some(SeatId(1)), "now the second has");
-        shared.0.stop_searching();
-        let first = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                // The entry of its LIFO slot.
-                shared.1.store(1, Relaxed);
-                if shared.0.regain(SeatId(0), false) || shared.0.claim_one().is_some() {
-                    return true;
-                }
-                shared.0.announce(SeatId(0), false);
-                shared.0.take_back(SeatId(0), false) == TakenBack::Yes
-            })
-        };
-        shared.0.give_back(SeatId(1));
-        let woken = shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
-        let runs = first.join().expect("the first does not panic");
-        assert!(woken || runs, "both have left the entry to the other");
-    });
-}
-
-#[test]
-fn publish_against_give_back() {
-    give_back::<{ mutation::SOUND }, true>();
-}
-
-#[test]
-#[should_panic(expected = "the entry waits for the one who blocks")]
-fn canary_give_back_without_fence() {
-    give_back::<{ mutation::GIVE_BACK_WITHOUT_FENCE }, true>();
-}
-
-#[test]
-#[should_panic(expected = "the entry waits for the one who blocks")]
-fn canary_give_back_without_recheck() {
-    give_back::<{ mutation::SOUND }, false>();
-}
-
-#[test]
-fn park_against_revoke() {
-    revoke::<{ mutation::SOUND }>();
-}
-
-#[test]
-#[should_panic(expected = "a permit was given up twice")]
-fn canary_given_up_twice() {
-    revoke::<{ mutation::GIVEN_UP_TWICE }>();
 }
 
 /// Two seats are claimed. One worker never runs; the other searches, finds nothing, and parks. At

@@ -3,9 +3,9 @@
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
-use super::seats::SeatState;
-use super::word::IdleWord;
-use super::{Idle, mutation};
+use super::places::Place;
+use crate::scheduler::idle::word::IdleWord;
+use crate::scheduler::idle::{Idle, Seats, mutation};
 use crate::scheduler::seat_id::SeatId;
 
 impl<const MUTATION: u8> Idle<MUTATION> {
@@ -40,63 +40,55 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// `Claim`, even if other workers are searching.
     #[cold]
     pub fn claim(&self) -> Option<SeatId> {
-        self.change(|seats| {
-            let first = if seats.has_permit() {
-                seats.stack.last().or(seats.vacant.last()).copied()
-            } else {
-                None
-            };
-            let Some(seat) = first else { return (None, 0) };
-            seats.lift(seat);
-            self.awaken(seats, seat);
-            self.note_claimed(seats, seat);
-            (Some(seat), 1)
+        self.claim_if(|Seats { permits, parking }| {
+            let next = parking.stack.last().or(parking.vacant.last());
+            next.filter(|_| permits.free() > 0).copied()
         })
     }
 
     /// `Claim` of a seat with a thread, if no worker is searching. Used when the system refuses
     /// threads.
     pub fn claim_parked(&self) -> Option<SeatId> {
-        self.change(|seats| {
+        self.claim_if(|Seats { permits, parking }| {
             let searched = IdleWord(self.counts.load(Relaxed)).searching() > 0;
-            let first =
-                if seats.has_permit() && !searched { seats.stack.last().copied() } else { None };
-            let Some(seat) = first else { return (None, 0) };
-            seats.lift(seat);
-            self.awaken(seats, seat);
-            self.note_claimed(seats, seat);
-            (Some(seat), 1)
+            parking.stack.last().filter(|_| permits.free() > 0 && !searched).copied()
         })
     }
 
     /// `ClaimThis`: returns `true` if the seat was parked or vacant, and must now be woken.
     pub fn claim_this(&self, wanted: SeatId) -> bool {
+        let waits = |place| matches!(place, Place::Parked | Place::Vacant);
+        self.claim_if(|seats| waits(seats.parking.place(wanted)).then_some(wanted)).is_some()
+    }
+
+    /// Claims the seat that is found, and counts its worker as searching.
+    fn claim_if(&self, find: impl FnOnce(&Seats) -> Option<SeatId>) -> Option<SeatId> {
         self.change(|seats| {
-            let waits = matches!(seats.state(wanted), SeatState::Parked | SeatState::Vacant);
-            if waits {
-                seats.lift(wanted);
-                self.grant(seats, wanted);
-                self.note_claimed(seats, wanted);
+            let found = find(seats);
+            if let Some(seat) = found {
+                self.awaken(seats, seat);
+                self.note_claimed(&mut seats.parking, seat);
             }
-            (waits, i64::from(waits))
+            (found, i64::from(found.is_some()))
         })
     }
 
     /// Returns `true` if no thread is in the seat, and no thread is on its way.
     pub fn is_vacant(&self, seat: SeatId) -> bool {
-        self.look(|seats| seats.states[seat.0 as usize] == SeatState::Vacant)
+        self.look(|seats| seats.parking.place(seat) == Place::Vacant)
     }
 
     /// Makes a claimed seat vacant again, because no thread can be started for it. It will be
     /// claimed after all others.
     pub fn decline(&self, seat: SeatId) {
         self.change(|seats| {
-            seats.lift(seat);
-            *seats.state(seat) = SeatState::Vacant;
-            seats.vacant.insert(0, seat);
+            seats.settle(seat, Place::Vacant);
+            let vacant = &mut seats.parking.vacant;
+            vacant.retain(|&other| other != seat);
+            vacant.insert(0, seat);
             // A coming seat is counted as searching, and a late one is not. After `arrive` both are
             // counted.
-            let arrived = self.arrive(seats, seat);
+            let arrived = self.arrive(&mut seats.parking, seat);
             ((), arrived - i64::from(!mutation::is(MUTATION, mutation::DECLINE_COUNTED)))
         });
     }
@@ -106,10 +98,10 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     pub fn claim_absent(&self, thread: u64) -> Option<SeatId> {
         let seat = SeatId(0);
         self.change(|seats| {
-            let absent = *seats.state(seat) == SeatState::Absent && seats.is_for(thread);
+            let parking = &seats.parking;
+            let absent = parking.place(seat) == Place::Absent && parking.is_for(thread);
             if absent {
-                seats.lift(seat);
-                self.grant(seats, seat);
+                self.awaken(seats, seat);
             }
             (absent.then_some(seat), 0)
         })
@@ -117,12 +109,16 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 
     /// Returns `true` if the callers' seat is absent, and reserved for this thread.
     pub fn is_absent_for(&self, thread: u64) -> bool {
-        self.look(|seats| seats.states[0] == SeatState::Absent && seats.absent_for == thread)
+        self.look(|Seats { parking, .. }| {
+            parking.place(SeatId(0)) == Place::Absent && parking.absent_for == thread
+        })
     }
 
     /// Returns `true` if the callers' seat is absent, and this thread may take it.
     pub fn has_absent(&self, thread: u64) -> bool {
-        self.look(|seats| seats.states[0] == SeatState::Absent && seats.is_for(thread))
+        self.look(|Seats { parking, .. }| {
+            parking.place(SeatId(0)) == Place::Absent && parking.is_for(thread)
+        })
     }
 
     /// Returns the first of these seats, from `from` on and around, with a worker that neither
@@ -130,12 +126,12 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// is bound to it.
     pub fn first_unblocked(&self, from: u32, count: u32) -> Option<SeatId> {
         self.look(|seats| {
-            let mut round = (from..count).chain(0..from);
-            let is_there = |seat: &u32| match seats.states[*seat as usize] {
-                SeatState::Out => seats.late.contains(&SeatId(*seat)),
-                state => state != SeatState::Absent,
+            let mut round = (from..count).chain(0..from).map(SeatId);
+            let is_there = |seat: &SeatId| match seats.parking.place(*seat) {
+                Place::Present => seats.permits.has(*seat) || seats.parking.late.contains(seat),
+                place => place != Place::Absent,
             };
-            round.find(is_there).map(SeatId)
+            round.find(is_there)
         })
     }
 }
