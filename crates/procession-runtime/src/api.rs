@@ -26,6 +26,7 @@ pub use crate::time::{interval, sleep, timeout};
 use crate::process::async_body::AsyncBody;
 use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::scheduler::current;
+use crate::scheduler::section::Section;
 
 /// The functions and traits of the modules `coroutine` and `machine` that depend on all rooms.
 pub(crate) mod entry {
@@ -600,7 +601,7 @@ pub async fn yield_if_due() {
 /// # Blocking
 /// Blocks the thread for as long as `section` does.
 pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
-    let _section = current::Section::enter();
+    let _section = Section::enter();
     section()
 }
 

@@ -38,6 +38,7 @@ pub(crate) mod run;
 mod run_queues;
 mod search;
 pub(crate) mod seat;
+pub(crate) mod section;
 mod service;
 pub(crate) mod serving;
 pub(crate) mod settle;

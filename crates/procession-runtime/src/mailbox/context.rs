@@ -4,13 +4,13 @@ mod aside;
 pub(crate) mod inspecting;
 mod mark;
 mod take;
+mod timed;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
 
 use procession_queue::Batch;
 
@@ -27,7 +27,6 @@ use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
 use crate::scheduler::placed::placed;
-use crate::time::Timeout;
 use crate::util::exclusive::Exclusive;
 
 /// The context of a process with a mailbox: it receives messages ([`recv`](Self::recv)), knows the
@@ -132,15 +131,6 @@ impl<M: Send + 'static> Context<M> {
         let polled = Pin::new(&mut recv).poll(task);
         recv.waits = false;
         polled
-    }
-
-    /// Receives the next message if it arrives within `timeout`.
-    ///
-    /// # Errors
-    /// [`Elapsed`](crate::time::Elapsed) if no message arrived in time.
-    #[track_caller]
-    pub fn recv_timeout(&mut self, timeout: Duration) -> Timeout<Recv<'_, M>> {
-        crate::time::timeout(timeout, self.recv())
     }
 
     /// Receives the next event: a message, or a signal about another process, in the order in which

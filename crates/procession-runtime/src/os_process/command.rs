@@ -9,8 +9,8 @@ use std::process::{Command as StdCommand, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use super::child::{Child, ChildOptions};
-use crate::scheduler::current::Section;
 use crate::scheduler::placed::placed;
+use crate::scheduler::section::Section;
 use crate::sys::os;
 
 /// Describes a process of the system, and starts it; like [`std::process::Command`].

@@ -10,8 +10,8 @@ use std::time::Duration;
 use procession_sync::{Condvar, Mutex};
 
 use crate::recorder::snapshot::RecorderSnapshot;
-use crate::scheduler::current::Section;
 use crate::scheduler::part::Part;
+use crate::scheduler::section::Section;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 

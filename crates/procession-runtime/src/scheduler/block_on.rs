@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::scheduler::current;
-use crate::scheduler::current::{Current, Entered, Section};
+use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::error::BlockOnError;
 use crate::scheduler::frame::{SavedStep, SetAside, suspendable};
 use crate::scheduler::local::Stay;
 use crate::scheduler::root::{BlockOnFuture, BlockOnHold};
+use crate::scheduler::section::Section;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::thread_end::Visit;
 use crate::scheduler::worker::sit;

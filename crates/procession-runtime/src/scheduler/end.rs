@@ -1,10 +1,7 @@
 //! The end of processes, and of the scheduler.
 
 pub(crate) mod state;
-
-use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::{Poll, Waker};
+mod waits;
 
 use procession_protocols::scheduler::dependents::Dependent;
 use procession_protocols::scheduler::seat_id::SeatId;
@@ -15,18 +12,14 @@ use procession_sync::atomic::fence;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Parent, Slot};
 use crate::process::table::Table;
-use crate::process::unwind::drop_guarded;
-use crate::process::wait_reason::Waiting;
 use crate::process::wake::{cancel, cancellation, terminate};
 use crate::relations::links;
+use crate::scheduler::current;
 use crate::scheduler::end::state::{Lifetime, Losses};
-use crate::scheduler::error::InsideError;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
-use crate::scheduler::{budget, current};
 use crate::time::action::Action;
-use crate::time::sleep_on;
 use crate::{Exit, Pid};
 
 impl Shared {
@@ -131,44 +124,6 @@ impl Shared {
             self.end();
         }
     }
-
-    /// Waits until no more than `left` processes are alive, or until `deadline`.
-    pub(crate) async fn wait_for_ends(self: &Arc<Self>, left: u64, deadline: u64) {
-        let mut sleep = std::pin::pin!(sleep_on(Arc::clone(self), deadline));
-        let waiter = EndWaiter { shared: self, number: self.lifetime.number() };
-        poll_fn(|task| {
-            waiter.leave(left, task.waker());
-            // `Leave` of the closing protocol.
-            fence(SeqCst);
-            if self.alive() <= left { Poll::Ready(()) } else { sleep.as_mut().poll(task) }
-        })
-        .await;
-    }
-
-    /// Waits until no process is alive. `caller` is the process that calls, or for which the caller
-    /// works.
-    pub(crate) async fn wait_until_empty(
-        self: &Arc<Self>,
-        caller: Option<Pid>,
-    ) -> Result<(), InsideError> {
-        let waiter = EndWaiter { shared: self, number: self.lifetime.number() };
-        poll_fn(|task| {
-            if !budget::charge(task) {
-                return Poll::Pending;
-            }
-            if is_inside(self, caller) {
-                return Poll::Ready(Err(InsideError));
-            }
-            waiter.leave(0, task.waker());
-            self.lifetime.closing.watch();
-            if self.alive() == 0 {
-                return Poll::Ready(Ok(()));
-            }
-            current::note_waiting(Waiting::PROCESS);
-            Poll::Pending
-        })
-        .await
-    }
 }
 
 impl Lifetime {
@@ -249,17 +204,6 @@ pub(crate) fn terminate_begun_on(table: &Table, seat: SeatId) {
     });
 }
 
-/// Returns `true` if the calling code runs in a process of `shared`, or in a job for a process of
-/// `shared` that has not ended. `caller` is the process or the process of the job, if it has
-/// entered a `block_on`.
-fn is_inside(shared: &Shared, caller: Option<Pid>) -> bool {
-    let is_own = |pid: &Pid| pid.scheduler() == shared.id() && pid.node() == 0;
-    let is_alive = |pid: Option<Pid>| pid.filter(is_own).and_then(find).is_some();
-    is_alive(caller)
-        || is_alive(current::on_behalf_of())
-        || current::current().is_some_and(|slot| is_own(&slot.pid()))
-}
-
 /// Notes that the shutdown cancels or terminates this process, unless another cancel came first.
 /// The process counts once it is dropped, if nobody has chosen at its spawn that a cancel drops
 /// it.
@@ -284,24 +228,4 @@ fn is_in_hand(slot: &Slot) -> bool {
 pub(crate) enum Newcomer {
     Runs,
     Ends,
-}
-
-/// A wait for processes to end. Its drop removes the waker, which may hold the scheduler.
-struct EndWaiter<'a> {
-    shared: &'a Shared,
-    number: u64,
-}
-
-impl EndWaiter<'_> {
-    fn leave(&self, left: u64, waker: &Waker) {
-        // The wakers are cloned and dropped outside of the lock: both are the user's code.
-        let new = waker.clone();
-        drop_guarded(self.shared.lifetime.leave(self.number, left, new));
-    }
-}
-
-impl Drop for EndWaiter<'_> {
-    fn drop(&mut self) {
-        drop_guarded(self.shared.lifetime.forget(self.number));
-    }
 }

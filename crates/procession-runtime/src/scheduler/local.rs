@@ -301,3 +301,12 @@ impl Stay<'_> {
         shared.world.now().saturating_add(nanoseconds(shared.workforce.threads.options.keep_alive))
     }
 }
+
+/// The result of a thread's search for work, or of its wait.
+pub(crate) enum Parked {
+    Woken,
+    /// Nothing can run in the whole scheduler, unless time passes or something outside acts.
+    AllIdle,
+    /// There are more threads than can be used, and this one has not been used for long.
+    Retired,
+}

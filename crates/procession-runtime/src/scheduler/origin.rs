@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::Pid;
 use crate::scheduler::current;
-use crate::scheduler::current::{Current, Entered, Section};
+use crate::scheduler::current::{Current, Entered};
+use crate::scheduler::section::Section;
 use crate::scheduler::shared::Shared;
 
 /// The scheduler in which a job was submitted, and the process that submitted it. It holds the

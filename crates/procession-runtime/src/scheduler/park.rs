@@ -5,19 +5,9 @@ use procession_protocols::scheduler::idle::mutation;
 use procession_protocols::scheduler::idle::parking::TakenBack;
 use procession_protocols::scheduler::seat_id::NEVER;
 
-use crate::scheduler::local::LocalWorker;
-use crate::scheduler::local::Stay;
+use crate::scheduler::local::{LocalWorker, Parked, Stay};
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::poller::Batch;
-
-/// The result of a thread's search for work, or of its wait.
-pub(crate) enum Parked {
-    Woken,
-    /// Nothing can run in the whole scheduler, unless time passes or something outside acts.
-    AllIdle,
-    /// There are more threads than can be used, and this one has not been used for long.
-    Retired,
-}
 
 /// In nanoseconds, the wait that is a long rest: something happens less than a hundred times in a
 /// second.

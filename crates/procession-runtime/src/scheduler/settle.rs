@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use crate::scheduler::current::Section;
+use crate::scheduler::section::Section;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::writes::{PATIENCE, SettledWrites};
 use crate::scheduler::{block_on, current};

@@ -145,9 +145,8 @@ use crate::process::unwind::guarded;
 use crate::scheduler::core::Core;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::end::terminate_begun_on;
-use crate::scheduler::local::{LocalWorker, Stay};
+use crate::scheduler::local::{LocalWorker, Parked, Stay};
 use crate::scheduler::log::word::WordKind;
-use crate::scheduler::park::Parked;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
 
