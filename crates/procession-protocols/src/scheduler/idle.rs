@@ -1,7 +1,7 @@
 //! Workers that run and workers that wait: two protocols under one lock.
 //!
-//! A scheduler has more seats than it is wide. `idle/permits.rs` says which of them may run, and
-//! `idle/parking.rs` which of them sleep, and which seat a publisher wakes. A worker that parks
+//! A scheduler has more seats than it is wide. `idle/permits.rs` says which seats may run.
+//! `idle/parking.rs` says which seats sleep, and which seat a publisher wakes. A worker that parks
 //! returns its permit, and a worker that is woken gets a permit. So one lock guards the states of
 //! both protocols, and this file has what they share.
 //!

@@ -1,5 +1,5 @@
-//! The steps of workers, and those that are taken on their behalf: `Finish`, `Expire`, `Die`,
-//! `Reap`, `Retry`.
+//! The steps of workers, and the steps that other threads take for workers: `Finish`, `Expire`,
+//! `Die`, `Reap`, `Retry`.
 
 use crate::scheduler::seat_id::NEVER;
 use procession_sync::Arc;

@@ -5,14 +5,14 @@
 //! ## Problem
 //! A scheduler has more threads than may run at the same time, because a thread may block in a
 //! step. A worker that blocks does not run, although it is not parked. An entry that is queued then
-//! waits for a worker that does not look for it. So another worker must run in its place, and when
-//! the step goes on, there must not be one running worker too many for long.
+//! waits for a worker that does not look for it. So another worker must run in its place. When the
+//! step continues, more workers run than the width, which must not last for long.
 //!
 //! ## States
-//! There are as many permits as the scheduler is wide. Under the lock, each seat has a permit or
-//! has none. A seat with a permit is *awake*: a thread runs there, or is on its way. A seat with a
-//! thread that is not parked, but without a permit, is *out*: its step blocks, or its permit was
-//! revoked, and it has not parked yet. A seat that is parked or vacant has no permit.
+//! There are as many permits as the scheduler is wide. Under the lock, each seat either has a
+//! permit or not. A seat with a permit is *awake*: a thread runs there, or is on its way. A seat
+//! with a thread that is not parked, but without a permit, is *out*: its step blocks, or its permit
+//! was revoked, and it has not parked yet. A seat that is parked or vacant has no permit.
 //!
 //! A worker reads without the lock whether its seat has a permit, before each dispatch. This is a
 //! hint.
@@ -30,7 +30,8 @@
 //! - Thread that wakes a worker (`Claim`): give it a permit, under the lock. Without a free permit,
 //!   no worker is claimed, except for what only this worker can do. Then the permit of another
 //!   worker is revoked, which parks after its step.
-//! - Thread that changes the width: under the lock, revoke permits while there are too many.
+//! - Thread that changes the width: under the lock, revoke permits while more permits are held than
+//!   the width.
 //!
 //! ## Why it works
 //! *Blocking.* `GiveBack` is also an announcement, and its fence a `ParkFence`. Either the worker
@@ -119,7 +120,7 @@ impl Permits {
         self.width.saturating_sub(self.taken)
     }
 
-    /// Gives a seat a permit, or takes it. Returns `true` if that changed anything.
+    /// Sets whether a seat has a permit. Returns `true` if that changed anything.
     #[inline]
     fn set(&mut self, seat: SeatId, held: bool) -> bool {
         let changes = self.has(seat) != held;
@@ -137,7 +138,7 @@ impl Permits {
         self.set(seat, false)
     }
 
-    /// Gives a seat a permit. If no permit is free, takes the permit of another seat.
+    /// Grants a permit to a seat. If no permit is free, takes the permit of another seat.
     #[inline]
     pub(super) fn grant(&mut self, seat: SeatId) {
         if self.free() == 0 {
