@@ -58,12 +58,13 @@ async fn main() -> Result<(), Error> {
     let fetches = spawn(fetch_all(site, total, stop, pages));
     for _ in 0..COUNTERS {
         let (fetched, counts) = (fetched.clone(), counts.clone());
-        spawn(async move {
+        let counter = spawn(async move {
             while let Some((number, text)) = fetched.recv().await {
                 counts.send((number, text.split_whitespace().count())).await?;
             }
             Ok::<(), channel::SendError<_>>(())
         });
+        counter.detach();
     }
     drop((fetched, counts));
 
