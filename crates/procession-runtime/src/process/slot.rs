@@ -194,8 +194,8 @@ const _: () = assert!(size_of::<Slot>() <= 128 || cfg!(debug_assertions));
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(mem::offset_of!(Slot, received) / 64 != mem::offset_of!(Slot, mailbox) / 64);
 
-/// The scheduler of a slot, as the slot and its table see it: something that they keep alive, and
-/// whose type they need not know.
+/// The scheduler of a slot, as the slot and its table see it. They keep the scheduler alive, and
+/// need not know its type.
 ///
 /// # Safety
 /// `[home]`: `Slot::shared` casts the pointer of the slot to the implementor. So there is one.

@@ -11,8 +11,8 @@ use crate::scheduler::local::LocalWorker;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::workforce::Workforce;
 
-/// Queues processes of `shared` that were woken, as [`enqueue`] does with each of them in their
-/// order, and wakes a worker for all of them.
+/// Queues processes of `shared` that were woken, in their order, as [`enqueue`] does with a single
+/// process, and wakes a worker for all these processes.
 pub(crate) fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
     let is_alone =
         |ready: &Ready| shared.workforce.queues.shuffled || ready.slot().bound.worker().is_some();
@@ -33,7 +33,7 @@ fn enqueue_each(woken: &mut Vec<Ready>) {
 }
 
 impl Workforce {
-    /// Changes how many workers may run at once, and wakes some if anything is queued.
+    /// Changes how many workers may run concurrently, and wakes some if anything is queued.
     pub(crate) fn set_worker_threads(&self, width: u32) {
         self.idle.set_worker_threads(width);
         if self.has_queued() {

@@ -24,9 +24,10 @@ impl Shared {
             .fold(self.clock.outside.next(), u64::min)
     }
 
-    /// Makes the earliest of all deadlines right, for a worker that is to wake for `deadline`. Its
-    /// timer may have been put off by a step on another worker than the one that has set it. The
-    /// worker has cleaned its own heap. Returns `true` if there was one to be made right.
+    /// Makes the earliest of all deadlines right, for a worker that is to wake for `deadline`. The
+    /// timer of that deadline may have been put off by a step on a worker that has not set the
+    /// timer. The calling worker has cleaned its own heap. Returns `true` if a deadline was made
+    /// right.
     pub(crate) fn clean_first(&self, deadline: u64, own: SeatId) -> bool {
         let others = (0..).zip(self.workforce.all_seats()).filter(|(number, _)| *number != own.0);
         let others = others.map(|(_, seat)| &seat.timers).chain([&self.clock.outside]);
@@ -61,8 +62,8 @@ impl Shared {
         fired
     }
 
-    /// Notes that a thread that is not a worker set a timer for `when`, so that the driver knows of
-    /// it.
+    /// Notes that a thread that is not a worker set a timer for `when`, so that the driver takes it
+    /// into account.
     pub(crate) fn outside_timer_set(&self, when: u64) {
         self.settle_debt(self.clock.driver.timer_set(when));
     }
@@ -72,7 +73,8 @@ impl Shared {
             Owed::Nothing => {}
             Owed::Nudge(seat) => self.workforce.seat(seat).parker.unpark(),
             Owed::Wake => {
-                // Also if others search: one that finds work may wake nobody for this.
+                // Even if other workers search, because a worker that finds work may wake nobody
+                // for this.
                 self.workforce.announce_many(1);
                 // If all workers block, there is none to wake. The watchdog then looks after
                 // deadlines and descriptors.
@@ -92,8 +94,8 @@ impl Shared {
 
     /// Returns `true` if the test clock may move once all is idle.
     pub(crate) fn may_advance(&self) -> bool {
-        // If processes wait for descriptors, the clock stands still for all of these. With a paused
-        // runtime beside the scheduler, it stands still for some of them (`is_quiet`).
+        // If processes wait for descriptors, the clock stands still, whatever the descriptors are.
+        // With a paused runtime, it stands still only for some descriptors (`is_quiet`).
         let is_held = || self.poller.is_waited_for() && self.parts.paused().is_none();
         let nothing_is_out = || self.clock.outstanding() == 0 && !is_held();
         self.world.is_test() && self.callers.idle_waits.load(Relaxed) == 0 && nothing_is_out()
@@ -169,7 +171,7 @@ const AHEAD: usize = 8;
 
 /// Runs the actions of timers in their order, and holds wake-ups of processes back for a moment.
 ///
-/// If many processes have slept, none of them is in a cache, and the processor fetches several
+/// If many processes have slept, no cache contains their slots, and the processor fetches several
 /// slots as fast as one. With [`Ready::prefetch`], a million sleepers cost 1010 ns each on one
 /// processor instead of 1170.
 #[derive(Default)]

@@ -30,8 +30,8 @@ impl Shared {
 
     /// Returns the number of processes that have not ended.
     pub(crate) fn alive(&self) -> u64 {
-        // Ended processes are counted first. Each of them was spawned before, so the difference is
-        // never too small, and 0 is exact.
+        // Ended processes are counted first. Each ended process was spawned before, so the
+        // difference is never smaller than the true number, and 0 is exact.
         let ended = self.totals(|stats| &stats.ended);
         self.totals(|stats| &stats.spawned) - ended
     }
@@ -44,7 +44,7 @@ impl Shared {
         self.note_end(None);
     }
 
-    /// Notes that a process has ended: the one that was in `slot`, or one that never ran.
+    /// Notes that a process has ended: the process that was in `slot`, or a process that never ran.
     #[inline]
     pub(crate) fn note_end(&self, slot: Option<&Slot>) {
         if self.lifetime.closing.is_end_awaited() {
@@ -80,8 +80,8 @@ impl Shared {
             // Without a shutdown, all waiters wait for the end of all processes.
             return;
         }
-        // Only waiters that find what they wait for are woken. A waiter that wakes too early would
-        // wait again, be woken again, and so on.
+        // Only waiters that find what they wait for are woken. A waiter that wakes before that
+        // would wait again, be woken again, and so on.
         for waiter in self.lifetime.take_served(alive) {
             drop(crate::process::unwind::guarded(|| waiter.wake()));
         }
@@ -127,8 +127,8 @@ impl Shared {
 }
 
 impl Lifetime {
-    /// Decides what becomes of a process that was counted and made reachable, in case a shutdown
-    /// began meanwhile.
+    /// Decides what becomes of a process that was counted and made reachable, because a shutdown
+    /// may have begun since.
     pub(crate) fn after_publishing(&self, slot: &Slot) -> Newcomer {
         match self.closing.phase_after_publishing() {
             shutdown::OPEN => Newcomer::Runs,

@@ -109,8 +109,8 @@ pub(crate) struct CurrentStep {
     pub(crate) is_overdrawn: Cell<bool>,
     /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
-    /// The scheduler whose counters of this worker the step counts on. It is null in a step whose
-    /// messages are traced, so that each message that it sends takes the slow path.
+    /// The scheduler for which the step uses this worker's counters. It is null in a step that
+    /// records its messages for a trace, so that each message that it sends takes the slow path.
     pub(crate) counts_for: Cell<*const Shared>,
     /// Records the messages that the step sends, if they are traced.
     pub(crate) trace: RefCell<Option<Arc<MessageLog>>>,
@@ -138,7 +138,7 @@ impl CurrentStep {
         self.process.get().is_some()
     }
 
-    /// Returns `true` if the running step is that of the process in `slot`.
+    /// Returns `true` if the running step belongs to the process in `slot`.
     #[inline]
     pub(crate) fn is_of(&self, slot: &Slot) -> bool {
         self.process.get() == Some(NonNull::from(slot))
@@ -157,7 +157,7 @@ pub(crate) struct Search {
     pub(crate) owes_next: Cell<bool>,
     /// The number of rounds of the next search.
     pub(crate) rounds: Cell<u32>,
-    /// The LIFO slots of the others at the last look.
+    /// The LIFO slots of the other workers at the last look.
     pub(crate) seen_next: RefCell<Vec<SeenNext>>,
 }
 
@@ -213,8 +213,8 @@ pub(crate) struct Parking {
     pub(crate) fruitless_looks: Cell<u32>,
     /// Set if it has found something since it was woken.
     pub(crate) useful: Cell<bool>,
-    /// The number of times that it may find something without waking the next worker at once, since
-    /// it has rested for long.
+    /// The number of times that it may find something without immediately waking the next worker,
+    /// because it has rested for long.
     pub(crate) rested: Cell<u32>,
 }
 
@@ -224,7 +224,7 @@ impl Parking {
     pub(crate) fn look_again_at(&self, shared: &Shared) -> u64 {
         let full = shared.workforce.all_seats().any(|seat| !seat.next.look().is_null());
         if !full || shared.world.is_test() || shared.workforce.idle.counts().0 > 0 {
-            // The next look comes soon.
+            // The next look is soon.
             self.timeout.set(NEXT_AGE);
             return NEVER;
         }

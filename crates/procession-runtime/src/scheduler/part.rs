@@ -4,7 +4,7 @@
 //!
 //! A part is built around the kernel, for example the reports of failures, the door, or the tokio
 //! runtime. A part imports the kernel. The kernel imports no part, because a reader of the kernel
-//! would then have to read the part, too. Instead each scheduler has a list of [`Part`]s, which
+//! would then have to read the part as well. Instead each scheduler has a list of [`Part`]s, which
 //! `assembly.rs` makes. The kernel calls their methods at the few moments that a part must not
 //! miss. The code of a part finds its own part of a scheduler by its type ([`Parts::get`]).
 //!
@@ -14,17 +14,26 @@
 //!
 //! # Contract
 //!
-//! | method | thread | locks of the runtime | panics |
-//! |---|---|---|---|
-//! | `prepare`, `begin` | the thread that builds the scheduler | none | go to the caller of `build`; a part must not panic for a wrong setting, but return an error |
-//! | `process_failed` | the worker that runs the process, in its last step | none | must not panic: the part catches panics of user code |
-//! | `panic_taken` | any thread that takes the result of a process | none | must not panic |
-//! | `last_handle_dropped` | the thread that drops the last handle, perhaps a worker in a step | none | must not panic, because it is called in a `Drop` |
-//! | the `Drop` of a part | any thread, even a worker of another scheduler | none | one panic is caught, so a part with several values of the user drops each of them guarded |
-//! | `enter` | the thread that enters | none | the panics of `run` pass through it |
-//! | `drive`, `is_quiet`, `advance` | one worker that finds nothing to run | none | must not panic |
-//! | `note_ended`, `note_unowned` | any thread | none | must not panic: the runtime may drop its tasks, and the companion catches their panics |
-//! | `note_activity`, `note_foreign_wake`, `look_every` | any thread | perhaps some, so these methods run no code of the user and take no lock of the scheduler | must not panic |
+//! | method | thread | locks of the runtime |
+//! |---|---|---|
+//! | `prepare`, `begin` | the thread that builds the scheduler | none |
+//! | `process_failed` | the worker that runs the process, in its last step | none |
+//! | `panic_taken` | any thread that takes the result of a process | none |
+//! | `last_handle_dropped` | the thread that drops the last handle, perhaps in a step | none |
+//! | the `Drop` of a part | any thread, even a worker of another scheduler | none |
+//! | `enter` | the thread that enters | none |
+//! | `drive`, `is_quiet`, `advance` | one worker that finds nothing to run | none |
+//! | `note_ended`, `note_unowned` | any thread | none |
+//! | `note_activity`, `note_foreign_wake`, `look_every` | any thread | perhaps some |
+//!
+//! Panics of `prepare` and `begin` go to the caller of `build`. But a part must not panic for a
+//! wrong setting: it returns an error. Panics of `run` pass through `enter`. One panic of the
+//! `Drop` of a part is caught, so a part with several values of the user drops each of them
+//! guarded. All other methods must not panic. `process_failed` therefore catches panics of user
+//! code, and the companion catches the panics of tasks that the runtime drops in `note_ended` and
+//! `note_unowned`.
+//!
+//! The methods of the last row run no code of the user and take no lock of the scheduler.
 //!
 //! User code may run in each method for which the table says that no lock is held. No method may
 //! block for long, because the thread may be a worker.
@@ -52,7 +61,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) max_threads: usize,
     pub(crate) test_clock: bool,
     pub(crate) callers_drive: bool,
-    /// The runtime beside the scheduler. A part may set it.
+    /// The runtime of another library that belongs to the scheduler. A part may set it.
     pub(crate) companion: Option<Arc<dyn Companion>>,
 }
 
@@ -104,15 +113,15 @@ pub(crate) struct SeenScheduler<'a> {
     pub(crate) any_waited_for: &'a dyn Fn(Which<'_>) -> bool,
 }
 
-/// A runtime of another library beside the scheduler. The [module](self) has the contract of each
-/// method.
+/// A runtime of another library, for the processes of the scheduler. The [module](self) has the
+/// contract of each method.
 ///
 /// If the scheduler has a test clock, the clock of the runtime is paused, and the runtime has no
 /// threads. A worker then runs its tasks, and both clocks move together. Only in this case, the
 /// kernel calls the methods from `drive` to `note_foreign_wake`.
 pub(crate) trait Companion: Send + Sync {
     /// Calls `run` once, in the context of the runtime. `is_worker` is `true` if the thread sits in
-    /// a seat of the scheduler meanwhile.
+    /// a seat of the scheduler during the call.
     fn enter(&self, is_worker: bool, run: &mut dyn FnMut());
 
     /// Returns the time after which a parked worker looks at the runtime again, if the clock of the
@@ -144,7 +153,7 @@ pub(crate) trait Companion: Send + Sync {
     fn note_unowned(&self);
 }
 
-/// The parts of a scheduler, in the order in which they are told of what happens.
+/// The parts of a scheduler, in the order in which the kernel calls them.
 #[derive(Default)]
 pub(crate) struct Parts {
     list: Vec<Box<dyn Part>>,
@@ -209,12 +218,12 @@ impl Parts {
         self.list.iter().for_each(|part| part.last_handle_dropped());
     }
 
-    /// Returns the runtime beside the scheduler, if its clock is paused.
+    /// Returns the companion of the scheduler, if its clock is paused.
     pub(crate) fn paused(&self) -> Option<&dyn Companion> {
         self.companion.as_deref().filter(|companion| companion.look_every().is_some())
     }
 
-    /// Moves the test clock to `deadline`, or to an earlier deadline of a paused runtime beside the
+    /// Moves the test clock to `deadline`, or to an earlier deadline of the paused runtime of the
     /// scheduler.
     pub(crate) fn advance(&self, world: &World, deadline: u64) {
         let until = match self.paused() {
@@ -224,7 +233,7 @@ impl Parts {
         world.advance_to(until);
     }
 
-    /// Calls `run` in the context of the runtime beside the scheduler, if there is one.
+    /// Calls `run` in the context of the companion of the scheduler, if there is one.
     pub(crate) fn enter<T>(&self, is_worker: bool, run: impl FnOnce() -> T) -> T {
         let Some(companion) = &self.companion else { return run() };
         let (mut run, mut result) = (Some(run), None);

@@ -172,7 +172,7 @@ impl Shared {
         }
     }
 
-    /// Gives the permit of the worker in `seat` back, because its step blocks, and wakes another
+    /// Releases the permit of the worker in `seat`, because its step blocks, and wakes another
     /// worker if there is work. The caller has already queued what only that worker would have
     /// found.
     pub(crate) fn give_permit_back(&self, seat: SeatId) {

@@ -26,7 +26,7 @@ pub(crate) struct Workforce {
     pub(crate) threads: ThreadSupply,
     pub(crate) watchdog: Watchdog,
     pub(crate) world: Arc<World>,
-    /// The scheduler, whose threads only it can start.
+    /// The scheduler, because only it can start its threads.
     pub(crate) starter: Weak<dyn Starter>,
 }
 
@@ -57,7 +57,7 @@ impl Workforce {
         self.seats.up_to(self.idle.reach() as usize)
     }
 
-    /// Returns the number of workers that may run at once.
+    /// Returns the number of workers that may run concurrently.
     pub(crate) fn width(&self) -> usize {
         self.idle.width() as usize
     }
@@ -78,7 +78,7 @@ impl Workforce {
         !self.queues.are_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
     }
 
-    /// Returns `true` if anything is queued, in bound queues and LIFO slots, too.
+    /// Returns `true` if anything is queued, including bound queues and LIFO slots.
     pub(crate) fn has_work(&self) -> bool {
         self.has_queued()
             || self.all_seats().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
@@ -87,8 +87,8 @@ impl Workforce {
 
 /// The queues that belong to no worker.
 pub(crate) struct SharedQueues {
-    /// The global queue: processes that became ready outside of the workers, and those for which a
-    /// woken ring had no room.
+    /// The global queue: processes that became ready outside of the workers, and processes for
+    /// which a woken ring had no room.
     pub(crate) global: Global<Ready>,
     /// The overflow queue: processes for which a continued ring or a deque had no room.
     pub(crate) overflow: Global<Ready>,
