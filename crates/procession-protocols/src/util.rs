@@ -14,5 +14,6 @@ pub mod prefetch;
 #[expect(unsafe_code, reason = "the last of several owners frees")]
 pub mod shares;
 pub mod small_vec;
+pub mod sorted_map;
 #[expect(unsafe_code, reason = "the last of two owners frees")]
 pub mod twin;

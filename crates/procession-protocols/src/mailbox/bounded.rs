@@ -50,7 +50,7 @@
 //! `models::canary_stand_apart`, `models::canary_close_forgets`,
 //! `models::canary_fill_after_close`, `models::canary_give_up_alone`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::task::Waker;
 
@@ -58,6 +58,7 @@ use procession_queue::{Entry, Event};
 use procession_sync::Mutex;
 
 use crate::util::block_queue::BlockQueue;
+use crate::util::sorted_map::SortedMap;
 
 /// The defects that canary models plant, one at a time.
 pub mod mutation {
@@ -184,7 +185,7 @@ struct Ring<M, S> {
     waiting: VecDeque<WaitingSender<M, S>>,
     last_number: u64,
     /// The messages of senders that waited when the mailbox was closed, by number.
-    returned: BTreeMap<u64, M>,
+    returned: SortedMap<u64, M>,
     refused: u64,
     dropped: u64,
 }
@@ -227,7 +228,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             closed: false,
             waiting: VecDeque::new(),
             last_number: 0,
-            returned: BTreeMap::new(),
+            returned: SortedMap::new(),
             refused: 0,
             dropped: 0,
         };
@@ -468,7 +469,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
 
     /// Takes the messages that were returned to senders that never ask for them, because their
     /// futures were forgotten. Called at the end of the mailbox.
-    pub fn take_returned(&self) -> BTreeMap<u64, M> {
+    pub fn take_returned(&self) -> SortedMap<u64, M> {
         self.with(|ring| std::mem::take(&mut ring.returned))
     }
 

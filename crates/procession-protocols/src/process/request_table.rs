@@ -44,11 +44,10 @@
 //! ## Checked by
 //! `models::*`, `state::models::{ask_against_attend, terminate_of_suspended}`, `it::requests`.
 
-use std::collections::BTreeMap;
-
 use procession_sync::Mutex;
 
 use crate::process::state::State;
+use crate::util::sorted_map::SortedMap;
 
 /// The maximum number of requests that wait for one process.
 const WAITING_MAX: usize = 16;
@@ -83,7 +82,7 @@ pub struct RequestTable<Q, E, T, const MUTATION: u8 = { mutation::BUILT }>(
 
 #[derive(Debug)]
 struct RequestsBySlot<Q, E, T> {
-    by_slot: BTreeMap<u32, SlotRequests<Q, E, T>>,
+    by_slot: SortedMap<u32, SlotRequests<Q, E, T>>,
     /// The number of the latest suspension.
     suspensions: u64,
 }
@@ -117,7 +116,7 @@ pub struct MayRun<E, T> {
 
 impl<Q, E, T, const MUTATION: u8> Default for RequestTable<Q, E, T, MUTATION> {
     fn default() -> Self {
-        Self(Mutex::new(RequestsBySlot { by_slot: BTreeMap::new(), suspensions: 0 }))
+        Self(Mutex::new(RequestsBySlot { by_slot: SortedMap::new(), suspensions: 0 }))
     }
 }
 
@@ -135,7 +134,7 @@ impl<Q, E, T: Copy> SlotRequests<Q, E, T> {
 impl<Q, E, T: Copy> RequestsBySlot<Q, E, T> {
     fn of(&mut self, slot: u32, generation: u32) -> &mut SlotRequests<Q, E, T> {
         let new = || SlotRequests { generation, waiting: Vec::new(), suspension: None };
-        self.by_slot.entry(slot).or_insert_with(new)
+        self.by_slot.get_or_insert_with(slot, new)
     }
 
     /// Returns the suspension of this process, if it has this number or none is given.

@@ -36,10 +36,11 @@
 //! `models::insert_against_end`, with and without asymmetric fences, and
 //! `models::canary_look_before_insert`; `tests/it/cancel`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use procession_sync::Mutex;
+
+use crate::util::sorted_map::{SortedMap, SortedSet};
 
 /// The defects that canary models plant, one at a time.
 pub mod mutation {
@@ -68,9 +69,9 @@ pub struct Dependent {
 #[derive(Debug, Default)]
 struct DependentEntries {
     /// By the slot of the child.
-    dependents: BTreeMap<u32, Dependent>,
+    dependents: SortedMap<u32, Dependent>,
     /// The slots of parent and child.
-    by_parent: BTreeSet<(u32, u32)>,
+    by_parent: SortedSet<(u32, u32)>,
 }
 
 impl DependentEntries {

@@ -32,7 +32,6 @@
 //! `models::wait_against_cancel`, `models::child_against_cancel`,
 //! `models::two_cancels_in_one_subtree`, and their canaries; `tests/it/cancel/tokens.rs`.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 #[cfg(all(test, procession_loom))]
 use std::task::Waker;
@@ -44,6 +43,7 @@ use crate::sync::bell::{Bell, Ringing};
 #[cfg(all(test, procession_loom))]
 use crate::sync::wait_list::Place;
 use crate::sync::wait_list::ServedWaiters;
+use crate::util::sorted_map::SortedMap;
 
 /// The defects that canary models plant, one at a time.
 pub mod mutation {
@@ -65,7 +65,7 @@ pub mod mutation {
 pub struct Branch<const MUTATION: u8> {
     is_cancelled: bool,
     is_settled: bool,
-    children: BTreeMap<u64, Weak<TokenNode<MUTATION>>>,
+    children: SortedMap<u64, Weak<TokenNode<MUTATION>>>,
     last_child: u64,
 }
 
@@ -87,7 +87,7 @@ impl<const MUTATION: u8> TokenNode<MUTATION> {
             bell: Bell::new(Branch {
                 is_cancelled,
                 is_settled: is_cancelled,
-                children: BTreeMap::new(),
+                children: SortedMap::new(),
                 last_child: 0,
             }),
             is_cancelled: AtomicBool::new(is_cancelled),

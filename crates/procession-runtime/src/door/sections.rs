@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use procession_protocols::util::sorted_map::SortedMap;
+
 use super::answers::object;
 use super::json::Json;
 use super::labels::{write_escaped, write_labels};
@@ -32,7 +34,7 @@ pub(super) fn all(json: &mut Json, shared: &Shared) {
 
 /// Reads all sections in their scheduler, because their functions belong to its program. The door
 /// runs in another scheduler.
-fn read(shared: &Shared) -> BTreeMap<&'static str, DoorSection> {
+fn read(shared: &Shared) -> SortedMap<&'static str, DoorSection> {
     within(shared.id(), || Sections::of(shared).read()).unwrap_or_default()
 }
 

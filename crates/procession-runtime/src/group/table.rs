@@ -7,7 +7,7 @@
 //! A row is made before the table is entered with its process (`relations/on_exit.rs`). If the
 //! process ends between the two, either its end or the thread that made the row removes the row.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -15,6 +15,7 @@ use procession_protocols::relations::on_exit::Left;
 use procession_protocols::sync::bell::Bell;
 use procession_protocols::sync::wait_list::Place;
 use procession_protocols::util::block_queue::BlockQueue;
+use procession_protocols::util::sorted_map::{SortedMap, SortedSet};
 
 use crate::Pid;
 use crate::process::served::WakeServed;
@@ -50,7 +51,7 @@ pub(crate) enum RowRefused {
 #[derive(Debug)]
 struct KeyEntry<V> {
     /// By the number of the row.
-    rows: BTreeMap<u64, (Pid, V)>,
+    rows: SortedMap<u64, (Pid, V)>,
     /// The same rows, if they were asked for since the last change.
     list: Option<KeyRows<V>>,
 }
@@ -65,9 +66,9 @@ struct ListenerQueue<V> {
 /// What is under the lock of a table.
 #[derive(Debug)]
 struct Rows<V> {
-    keys: BTreeMap<Arc<str>, KeyEntry<V>>,
-    of_process: BTreeMap<Pid, BTreeSet<(Arc<str>, u64)>>,
-    listeners: BTreeMap<u64, ListenerQueue<V>>,
+    keys: SortedMap<Arc<str>, KeyEntry<V>>,
+    of_process: SortedMap<Pid, SortedSet<(Arc<str>, u64)>>,
+    listeners: SortedMap<u64, ListenerQueue<V>>,
     /// The last number of a row or a listener.
     last: u64,
 }
@@ -100,13 +101,13 @@ impl<V: Clone> Rows<V> {
     /// Adds a row. Returns `true` if listeners were informed, and the list that is out of date.
     fn insert(&mut self, key: Arc<str>, pid: Pid, value: V) -> (bool, Option<KeyRows<V>>) {
         let number = self.draw();
-        let entry = self
-            .keys
-            .entry(Arc::clone(&key))
-            .or_insert_with(|| KeyEntry { rows: BTreeMap::new(), list: None });
+        let entry = self.keys.get_or_insert_with(Arc::clone(&key), || KeyEntry {
+            rows: SortedMap::new(),
+            list: None,
+        });
         let list = entry.list.take();
         entry.rows.insert(number, (pid, value.clone()));
-        self.of_process.entry(pid).or_default().insert((Arc::clone(&key), number));
+        self.of_process.get_or_default(pid).insert((Arc::clone(&key), number));
         (self.tell(&RowEvent { key, pid, value, is_removed: false }), list)
     }
 
@@ -172,9 +173,9 @@ impl<V> Drop for KeyTable<V> {
 impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     pub(crate) fn new() -> Arc<Self> {
         let rows = Rows {
-            keys: BTreeMap::new(),
-            of_process: BTreeMap::new(),
-            listeners: BTreeMap::new(),
+            keys: SortedMap::new(),
+            of_process: SortedMap::new(),
+            listeners: SortedMap::new(),
             last: 0,
         };
         Arc::new(Self { rows: Bell::new(rows), number: Memberships::draw() })
@@ -321,7 +322,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
     /// Returns the number of rows.
     pub(crate) fn len(&self) -> usize {
         budget::spend();
-        self.rows.change(|ringing| ringing.about.of_process.values().map(BTreeSet::len).sum())
+        self.rows.change(|ringing| ringing.about.of_process.values().map(SortedSet::len).sum())
     }
 
     /// Listens to one key or to all. `look` sees the rows in the same critical section.

@@ -1,13 +1,13 @@
 //! Commands: requests that state machines yield, and the handlers that serve them.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_queue::Entry;
 use procession_sync::Mutex;
 
@@ -460,7 +460,7 @@ impl Drop for Completion {
 
 impl HandlerTable {
     pub(crate) fn new(handlers: Vec<(CommandId, Arc<dyn Handler>)>) -> Result<Self, BuildError> {
-        let mut registry = Self(BTreeMap::new());
+        let mut registry = Self(SortedMap::new());
         for (id, handler) in handlers {
             if id < CommandId::FIRST_FREE {
                 return Err(BuildError::ReservedCommand(id));

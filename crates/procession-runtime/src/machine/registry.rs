@@ -1,8 +1,9 @@
 //! The handlers of a scheduler.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::machine::completion::Completion;
 use crate::machine::value::{CommandId, Value};
@@ -24,7 +25,7 @@ impl fmt::Debug for dyn Handler {
 
 /// The handlers of a scheduler, fixed when it is built.
 #[derive(Debug)]
-pub(crate) struct HandlerTable(pub(crate) BTreeMap<CommandId, Arc<dyn Handler>>);
+pub(crate) struct HandlerTable(pub(crate) SortedMap<CommandId, Arc<dyn Handler>>);
 
 impl HandlerTable {
     /// Takes all handlers out, to be dropped.

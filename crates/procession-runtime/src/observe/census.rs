@@ -1,6 +1,6 @@
 //! The census: processes by state and kind, counted in one pass without a row for each.
 
-use std::collections::BTreeMap;
+use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::observe::snapshot;
 use crate::process::slot::SlotRef;
@@ -10,7 +10,7 @@ use crate::scheduler::shared::Shared;
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     /// The processes of each state and kind.
-    pub(crate) processes: BTreeMap<(&'static str, &'static str), u64>,
+    pub(crate) processes: SortedMap<(&'static str, &'static str), u64>,
     /// Messages received by processes that have not ended.
     pub(crate) received: u64,
     /// Messages in the mailboxes.
@@ -36,7 +36,7 @@ pub(crate) fn take(shared: &Shared) -> Census {
     for slot in each(shared) {
         let seen = slot.state.see();
         let state = snapshot::state(&slot, seen, &in_steps).name();
-        *census.processes.entry((state, slot.kind().name)).or_default() += 1;
+        *census.processes.get_or_default((state, slot.kind().name)) += 1;
         if !seen.is_complete() {
             census.received += u64::from(slot.received());
         }

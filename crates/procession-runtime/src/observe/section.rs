@@ -1,10 +1,10 @@
 //! State that a library shows in addition to the processes: sections of a door.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::process::unwind::{DropGuarded, drop_each, guarded};
@@ -203,7 +203,7 @@ pub(crate) struct Sections(Mutex<SectionTable>);
 
 #[derive(Default)]
 struct SectionTable {
-    by_name: BTreeMap<(&'static str, u64), ShowSection>,
+    by_name: SortedMap<(&'static str, u64), ShowSection>,
     last: u64,
 }
 
@@ -249,7 +249,7 @@ impl Sections {
 
     /// Reads all sections. Sections with the same name become one section.
     #[cfg_attr(not(feature = "observe"), expect(dead_code, reason = "a door reads them"))]
-    pub(crate) fn read(&self) -> BTreeMap<&'static str, DoorSection> {
+    pub(crate) fn read(&self) -> SortedMap<&'static str, DoorSection> {
         self.read_some(|_| true)
     }
 
@@ -260,7 +260,7 @@ impl Sections {
     }
 
     /// Reads the sections if `is_asked` accepts their names.
-    fn read_some(&self, is_asked: impl Fn(&str) -> bool) -> BTreeMap<&'static str, DoorSection> {
+    fn read_some(&self, is_asked: impl Fn(&str) -> bool) -> SortedMap<&'static str, DoorSection> {
         // If its guard has gone, a section may be dropped here by its last owner. A panic of that
         // drop is not a panic of the door.
         let asked: Vec<_> = {
@@ -268,9 +268,9 @@ impl Sections {
             let asked = table.by_name.iter().filter(|((name, _), _)| is_asked(name));
             asked.map(|((name, _), show)| (*name, DropGuarded::new(Arc::clone(show)))).collect()
         };
-        let mut sections = BTreeMap::<_, DoorSection>::new();
+        let mut sections = SortedMap::<_, DoorSection>::new();
         for (name, show) in asked {
-            let section = sections.entry(name).or_default();
+            let section = sections.get_or_default(name);
             section.is_truncated |= guarded(|| show(section)).is_err();
         }
         sections

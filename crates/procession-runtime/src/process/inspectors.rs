@@ -1,8 +1,8 @@
 //! The closures that async processes show themselves by.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::process::inspection::Inspection;
@@ -17,7 +17,7 @@ pub(crate) struct Inspectors(Mutex<InspectorTable>);
 #[derive(Default)]
 struct InspectorTable {
     /// In the order in which they were added.
-    by_process: BTreeMap<(u32, u32, u64), Inspector>,
+    by_process: SortedMap<(u32, u32, u64), Inspector>,
     last: u64,
 }
 

@@ -1,11 +1,12 @@
 //! Copies of all rings, and the names of what they mention.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::Arc;
 
 use procession_protocols::recorder::ring::{Copied, EventRing};
 use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::Pid;
 use crate::observe::snapshot::label;
@@ -118,7 +119,7 @@ pub(crate) struct TracedProcess {
 
 /// The processes that are named in words, by slot and the low bits of the generation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TracedNames(pub(crate) BTreeMap<(u32, u16), TracedProcess>);
+pub(crate) struct TracedNames(pub(crate) SortedMap<(u32, u16), TracedProcess>);
 
 impl TracedNames {
     pub(crate) fn of(&self, word: EventWord) -> Option<&TracedProcess> {
@@ -147,7 +148,7 @@ impl TracedNames {
             };
             Some(((slot, low), TracedProcess { pid, label, place }))
         };
-        // A map is made from a sorted list in one pass.
+        // The list is sorted, so each entry is added at the end of the map.
         let mut names = Self(named.into_iter().filter_map(found).collect());
         names.find_ended(shared, workers);
         names

@@ -8,13 +8,14 @@
 //! With the feature `observe`, packets are compressed some 64 KiB at a time, which makes a trace
 //! four times smaller.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::io::Write;
 use std::panic::Location;
 use std::ptr;
 
 use self::track::{EventParts, EventType, Output, PROGRAM, Track};
+use procession_protocols::util::sorted_map::SortedMap;
+
 use crate::Pid;
 use crate::recorder::collect::{Recording, TracedProcess};
 use crate::recorder::flows;
@@ -84,18 +85,18 @@ struct WorkerTrack<'a> {
     recording: &'a Recording,
     track: Track,
     /// The numbers of processes in the track, by slot and the low bits of the generation.
-    processes: BTreeMap<(u32, u16), ProcessNumbers>,
+    processes: SortedMap<(u32, u16), ProcessNumbers>,
     /// The numbers of processes that are named by their places. There are few places.
     places: Vec<(&'static Location<'static>, u64)>,
     /// The numbers of names with a word before them.
-    longer: BTreeMap<(&'static str, u64), u64>,
+    longer: SortedMap<(&'static str, u64), u64>,
     /// The number of slices that have begun and not ended: a step, and a section in it.
     open: u32,
 }
 
 impl<'a> WorkerTrack<'a> {
     fn new(recording: &'a Recording, track: Track) -> Self {
-        let (processes, longer) = (BTreeMap::new(), BTreeMap::new());
+        let (processes, longer) = (SortedMap::new(), SortedMap::new());
         Self { recording, track, processes, places: Vec::new(), longer, open: 0 }
     }
 
@@ -198,7 +199,7 @@ impl<'a> WorkerTrack<'a> {
     ) -> io::Result<()> {
         let ProcessNumbers { mut name, pid } = self.numbers(word);
         if !before.is_empty() {
-            name = *self.longer.entry((before, name)).or_insert_with(|| {
+            name = *self.longer.get_or_insert_with((before, name), || {
                 let name = name_of(self.recording.names.of(word));
                 self.track.name(&format!("{before}{name}"))
             });

@@ -1,10 +1,10 @@
 //! The relations of a process, as entries in its slot.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use procession_protocols::relations::remote_links::RemoteLink;
+use procession_protocols::util::sorted_map::{SortedMap, SortedSet};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -34,7 +34,7 @@ impl LinkId {
 /// The peer of each link. If two processes call `link` concurrently, each for the other, they have
 /// two links.
 #[derive(Debug, Default)]
-pub(crate) struct Links(pub(crate) BTreeSet<(Pid, LinkId)>);
+pub(crate) struct Links(pub(crate) SortedSet<(Pid, LinkId)>);
 
 impl Links {
     pub(crate) fn insert(&mut self, peer: Pid, link: LinkId) {
@@ -87,7 +87,7 @@ const TABLES_KEPT: usize = 8;
 pub(crate) struct Memberships {
     /// By the numbers of the tables, so that a process that has been in many joins one as fast as
     /// the first, and so that its end visits them in an order that does not vary.
-    tables: BTreeMap<u64, Weak<dyn Membership>>,
+    tables: SortedMap<u64, Weak<dyn Membership>>,
     /// The number of tables that remained after the last removal of tables that are gone.
     swept: usize,
 }
@@ -107,7 +107,7 @@ impl Memberships {
             self.tables.retain(|_, other| other.strong_count() > 0);
             self.swept = self.tables.len();
         }
-        self.tables.entry(table.number()).or_insert_with(|| Arc::downgrade(table));
+        self.tables.get_or_insert_with(table.number(), || Arc::downgrade(table));
     }
 
     /// Removes a table. Returns `true` if it was there.
@@ -144,13 +144,13 @@ pub(crate) struct Relations {
     pub(crate) traps: bool,
     pub(crate) links: Links,
     /// The links with processes of other nodes, and the links that are about to be over.
-    pub(crate) remote_links: BTreeMap<Pid, RemoteLink>,
+    pub(crate) remote_links: SortedMap<Pid, RemoteLink>,
     /// The processes that monitor this one.
-    pub(crate) watchers: BTreeMap<MonitorRef, Pid>,
+    pub(crate) watchers: SortedMap<MonitorRef, Pid>,
     /// The processes that this one monitors, until it has received their downs.
-    pub(crate) watched: BTreeMap<MonitorRef, Pid>,
+    pub(crate) watched: SortedMap<MonitorRef, Pid>,
     /// The processes that are cancelled when this one ends.
-    pub(crate) scope: BTreeSet<Pid>,
+    pub(crate) scope: SortedSet<Pid>,
     /// The process that has this one in its scope.
     pub(crate) scope_of: Option<Pid>,
     /// The process that stops this one at a shutdown.
@@ -175,7 +175,7 @@ impl Relations {
         other: Pid,
         access: impl FnOnce(&mut RemoteLink) -> R,
     ) -> R {
-        let link = self.remote_links.entry(other).or_default();
+        let link = self.remote_links.get_or_default(other);
         let result = access(link);
         if link.is_over() {
             self.remote_links.remove(&other);
@@ -185,7 +185,7 @@ impl Relations {
 }
 
 /// Returns the processes of other nodes that are linked.
-pub(crate) fn linked(links: &BTreeMap<Pid, RemoteLink>) -> impl Iterator<Item = Pid> {
+pub(crate) fn linked(links: &SortedMap<Pid, RemoteLink>) -> impl Iterator<Item = Pid> {
     links.iter().filter(|(_, link)| link.is_linked()).map(|(&other, _)| other)
 }
 

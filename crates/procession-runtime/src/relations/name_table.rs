@@ -1,8 +1,8 @@
 //! The names of a scheduler.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::Pid;
@@ -10,10 +10,10 @@ use crate::Pid;
 /// The names of a scheduler. Each entry has a counterpart in the relations of its process. The end
 /// of the process removes both.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<BTreeMap<Arc<str>, Pid>>);
+pub(crate) struct Names(Mutex<SortedMap<Arc<str>, Pid>>);
 
 impl Names {
-    pub(crate) fn with<R>(&self, access: impl FnOnce(&mut BTreeMap<Arc<str>, Pid>) -> R) -> R {
+    pub(crate) fn with<R>(&self, access: impl FnOnce(&mut SortedMap<Arc<str>, Pid>) -> R) -> R {
         access(&mut self.0.lock())
     }
 

@@ -1,7 +1,6 @@
 //! The reports of failed children, until their supervisors learn of the end.
 
-use std::collections::BTreeMap;
-
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::Pid;
@@ -18,12 +17,12 @@ pub(crate) struct OwedReport {
 /// The reports of failed children that their supervisors have yet to learn of, by supervisor and
 /// by child.
 #[derive(Debug, Default)]
-pub(crate) struct OwedReports(Mutex<BTreeMap<Pid, BTreeMap<Pid, Box<OwedReport>>>>);
+pub(crate) struct OwedReports(Mutex<SortedMap<Pid, SortedMap<Pid, Box<OwedReport>>>>);
 
 impl OwedReports {
     /// Notes a supervisor that runs.
     pub(crate) fn open(&self, supervisor: Pid) {
-        self.0.lock().entry(supervisor).or_default();
+        self.0.lock().get_or_default(supervisor);
     }
 
     /// Leaves a report for a supervisor. Returns the report if the supervisor has ended.

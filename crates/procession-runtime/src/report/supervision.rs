@@ -1,8 +1,9 @@
 //! The last exits of supervised children.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::report::crash_report::cut_exit;
@@ -36,11 +37,11 @@ pub(crate) struct ChildHistory {
 }
 
 /// The children of one supervisor that have ended, by their keys.
-type Histories = BTreeMap<u64, ChildHistory>;
+type Histories = SortedMap<u64, ChildHistory>;
 
 /// The last exits of the children of all supervisors of a scheduler.
 #[derive(Debug, Default)]
-pub(crate) struct SupervisionLog(Mutex<BTreeMap<Pid, Histories>>);
+pub(crate) struct SupervisionLog(Mutex<SortedMap<Pid, Histories>>);
 
 impl SupervisionLog {
     /// Notes the end of a process of a child.
@@ -52,7 +53,7 @@ impl SupervisionLog {
     ) {
         let exit = ChildExit { pid, exit: cut_exit(exit), at };
         let mut log = self.0.lock();
-        let child = log.entry(supervisor).or_default().entry(key).or_default();
+        let child = log.get_or_default(supervisor).get_or_default(key);
         child.id = id.cloned();
         child.started = None;
         child.count += 1;
@@ -109,7 +110,7 @@ pub(crate) struct RestartCounts {
 /// The restarts by all supervisors of a scheduler, by their labels. Restarts by supervisors without
 /// a label count under the empty label.
 #[derive(Debug, Default)]
-pub(crate) struct RestartTotals(Mutex<BTreeMap<String, RestartCounts>>);
+pub(crate) struct RestartTotals(Mutex<SortedMap<String, RestartCounts>>);
 
 impl RestartTotals {
     /// Counts a restart, or a supervisor that gave up.
@@ -117,7 +118,7 @@ impl RestartTotals {
         let mut totals = self.0.lock();
         let is_apart = totals.contains_key(label) || totals.len() < LABELS_MAX;
         let label = if is_apart { label } else { OTHERS };
-        let counts = totals.entry(label.to_owned()).or_default();
+        let counts = totals.get_or_default(label.to_owned());
         if gave_up {
             counts.gave_up += 1;
         } else {
@@ -127,7 +128,7 @@ impl RestartTotals {
 
     /// Returns all counts.
     #[cfg(any(feature = "observe", feature = "metrics"))]
-    pub(crate) fn all(&self) -> BTreeMap<String, RestartCounts> {
+    pub(crate) fn all(&self) -> SortedMap<String, RestartCounts> {
         self.0.lock().clone()
     }
 }

@@ -1,12 +1,13 @@
 //! The other nodes that processes of this program can reach, by number.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::mailbox::parcel::NodeRelay;
@@ -16,12 +17,12 @@ use crate::{Exit, Pid};
 
 /// The nodes that have joined.
 static NODES: Mutex<Nodes> =
-    Mutex::new(Nodes { last: 0, ways: BTreeMap::new(), lost: VecDeque::new() });
+    Mutex::new(Nodes { last: 0, ways: SortedMap::new(), lost: VecDeque::new() });
 
 struct Nodes {
     /// The last number that was given.
     last: u32,
-    ways: BTreeMap<u32, Arc<NodeWay>>,
+    ways: SortedMap<u32, Arc<NodeWay>>,
     /// Signals to nodes that have not joined, or have left since.
     lost: VecDeque<RemoteSignal>,
 }

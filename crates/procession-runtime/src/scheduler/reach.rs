@@ -1,8 +1,8 @@
 //! The schedulers of this program, by number.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::Pid;
@@ -13,7 +13,7 @@ use crate::scheduler::current::Hold;
 use crate::scheduler::shared::Shared;
 
 /// The schedulers that may still be reached by PID.
-static REACHABLE: Mutex<BTreeMap<u32, Weak<Shared>>> = Mutex::new(BTreeMap::new());
+static REACHABLE: Mutex<SortedMap<u32, Weak<Shared>>> = Mutex::new(SortedMap::new());
 
 /// Makes a scheduler reachable by PID.
 pub(crate) fn make_reachable(shared: &Arc<Shared>) {

@@ -1,10 +1,10 @@
 //! The state that the workers of a scheduler share with all threads that know one of its processes.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::{fmt, mem};
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::machine::registry::HandlerTable;
@@ -61,7 +61,7 @@ pub(crate) struct ProcessIndex {
     pub(crate) names: Names,
     /// Wakers of combinators inside processes, by slot, to be woken at the beginning of the next
     /// step. Few processes leave any.
-    foreign: Mutex<BTreeMap<u32, Vec<Waker>>>,
+    foreign: Mutex<SortedMap<u32, Vec<Waker>>>,
     /// Set if the ids of requests travel with messages to processes of this scheduler.
     pub(crate) has_request_ids: bool,
     /// Refers to the caller that traces the messages of a process, while there is one.
@@ -92,7 +92,7 @@ impl ProcessIndex {
     }
 
     pub(crate) fn leave_foreign(&self, slot: u32, waker: Waker) {
-        self.foreign.lock().entry(slot).or_default().push(waker);
+        self.foreign.lock().get_or_default(slot).push(waker);
     }
 
     pub(crate) fn take_foreign(&self, slot: u32) -> Vec<Waker> {

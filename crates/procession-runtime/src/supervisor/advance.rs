@@ -1,9 +1,10 @@
 //! The part of a supervisor that starts and stops children: it stops the children in `to_stop` and
 //! starts the children in `to_start`, as far as the order allows.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use procession_protocols::util::sorted_map::SortedSet;
 
 use super::description::{Request, Spawned, StartReport};
 use super::events::tell;
@@ -34,7 +35,7 @@ fn time_to_stop(stop: Stop) -> Option<Duration> {
 }
 
 /// Removes the first child with a time that has come.
-fn due(moments: &mut BTreeSet<(u64, u64)>, now: u64) -> Option<u64> {
+fn due(moments: &mut SortedSet<(u64, u64)>, now: u64) -> Option<u64> {
     moments.first().filter(|&&(moment, _)| moment <= now)?;
     moments.pop_first().map(|(_, key)| key)
 }

@@ -1,12 +1,12 @@
 //! The descriptions of supervisors and children, and the requests to a running supervisor.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession_protocols::util::sorted_map::SortedSet;
 use procession_sync::Mutex;
 
 use super::error::{ChildError, SpecError, StartReason};
@@ -179,7 +179,7 @@ impl Supervisor {
         {
             return Err(SpecError::BackOff);
         }
-        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        let (mut ids, mut names) = (SortedSet::new(), SortedSet::new());
         for (place, child) in self.children.iter().enumerate() {
             match &child.id {
                 Some(id) if !ids.insert(id) => return Err(SpecError::DuplicateId(Arc::clone(id))),

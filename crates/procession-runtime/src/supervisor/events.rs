@@ -275,7 +275,8 @@ impl Tree {
 
     /// Stops all children from the key `from` on, except `but`, and has them started again.
     fn recycle(&mut self, from: u64, but: u64) {
-        for (&key, child) in self.children.range_mut(from..).filter(|&(&key, _)| key != but) {
+        let recycled = |key: u64| key >= from && key != but;
+        for (&key, child) in self.children.iter_mut().filter(|&(&key, _)| recycled(key)) {
             child.starts_again = true;
             match child.state {
                 ChildState::Starting(..) | ChildState::Running(..) => {
@@ -296,7 +297,7 @@ impl Tree {
         self.started.get_or_insert(Err(StartError::Ended));
         self.agenda.to_start.clear();
         self.agenda.delayed.clear();
-        for (&key, child) in &mut self.children {
+        for (&key, child) in self.children.iter_mut() {
             child.starts_again = false;
             match child.state {
                 ChildState::Starting(..) | ChildState::Running(..) => {

@@ -1,7 +1,9 @@
 //! The knowledge of a supervisor about its children.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+use procession_protocols::util::sorted_map::{SortedMap, SortedSet};
 
 use super::description::{Asked, ChildReports, ChildSpec, Request, Supervisor};
 use super::error::{ChildError, StartError, StartReason};
@@ -87,14 +89,14 @@ impl Drop for Child {
 /// The pending actions on children, by their keys.
 #[derive(Default)]
 pub(super) struct Agenda {
-    pub(super) to_stop: BTreeSet<u64>,
-    pub(super) stopping: BTreeSet<u64>,
-    pub(super) to_start: BTreeSet<u64>,
-    pub(super) starting: BTreeSet<u64>,
+    pub(super) to_stop: SortedSet<u64>,
+    pub(super) stopping: SortedSet<u64>,
+    pub(super) to_start: SortedSet<u64>,
+    pub(super) starting: SortedSet<u64>,
     /// The children to start at a time.
-    pub(super) delayed: BTreeSet<(u64, u64)>,
+    pub(super) delayed: SortedSet<(u64, u64)>,
     /// The children to terminate at a time.
-    pub(super) deadlines: BTreeSet<(u64, u64)>,
+    pub(super) deadlines: SortedSet<(u64, u64)>,
 }
 
 pub(super) struct Tree {
@@ -103,9 +105,9 @@ pub(super) struct Tree {
     pub(super) description: Arc<Supervisor>,
     pub(super) generator: Generator,
     /// In the order of their starts.
-    pub(super) children: BTreeMap<u64, Child>,
-    pub(super) ids: BTreeMap<Arc<str>, u64>,
-    pub(super) pids: BTreeMap<Pid, u64>,
+    pub(super) children: SortedMap<u64, Child>,
+    pub(super) ids: SortedMap<Arc<str>, u64>,
+    pub(super) pids: SortedMap<Pid, u64>,
     pub(super) last_key: u64,
     pub(super) last_incarnation: u64,
     pub(super) agenda: Agenda,
@@ -144,9 +146,9 @@ impl Tree {
             own,
             reports: Arc::default(),
             generator,
-            children: BTreeMap::new(),
-            ids: BTreeMap::new(),
-            pids: BTreeMap::new(),
+            children: SortedMap::new(),
+            ids: SortedMap::new(),
+            pids: SortedMap::new(),
             last_key: 0,
             last_incarnation: 0,
             agenda: Agenda::default(),
@@ -217,7 +219,7 @@ impl Tree {
 
     /// Returns the earliest time at which there is something to do.
     pub(super) fn next_moment(&self) -> Option<u64> {
-        let first = |moments: &BTreeSet<(u64, u64)>| moments.first().map(|&(moment, _)| moment);
+        let first = |moments: &SortedSet<(u64, u64)>| moments.first().map(|&(moment, _)| moment);
         first(&self.agenda.delayed).into_iter().chain(first(&self.agenda.deadlines)).min()
     }
 

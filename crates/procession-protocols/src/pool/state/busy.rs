@@ -1,8 +1,8 @@
 //! Busy workers, and workers that are blocked on their own pool.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use procession_sync::Arc;
+
+use crate::util::sorted_map::{SortedMap, SortedSet};
 
 use super::seat::PoolSeat;
 
@@ -35,20 +35,20 @@ impl Busy {
 pub(super) struct Blocked {
     /// The busy workers that can go on only once another job of the pool has ended, each with the
     /// number of its waits.
-    workers: BTreeMap<Busy, u32>,
+    workers: SortedMap<Busy, u32>,
     /// The tickets of jobs that other jobs of the pool wait for, each with the worker of the
     /// waiting job.
-    joins: BTreeSet<(u64, Busy)>,
+    joins: SortedSet<(u64, Busy)>,
 }
 
 impl Blocked {
     pub(super) fn new() -> Self {
-        Self { workers: BTreeMap::new(), joins: BTreeSet::new() }
+        Self { workers: SortedMap::new(), joins: SortedSet::new() }
     }
 
     #[inline]
     pub(super) fn block(&mut self, busy: Busy) {
-        *self.workers.entry(busy).or_default() += 1;
+        *self.workers.get_or_default(busy) += 1;
     }
 
     /// Removes one wait of a worker. Does nothing if workers are processes and the job has ended.

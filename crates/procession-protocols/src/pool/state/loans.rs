@@ -1,6 +1,8 @@
 //! The places that jobs lend to the queued jobs that they wait for.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
+
+use crate::util::sorted_map::{SortedMap, SortedSet};
 
 use super::busy::Busy;
 use super::queue::JobQueue;
@@ -17,17 +19,17 @@ struct Lender {
 /// The jobs that wait for queued jobs of their pool. Each lends its place to one job at a time.
 #[derive(Debug)]
 pub(super) struct Loans {
-    lenders: BTreeMap<Busy, Lender>,
+    lenders: SortedMap<Busy, Lender>,
     /// The lenders that wait and have no borrower. The jobs that they wait for are held, or their
     /// worker was refused.
-    wanting: BTreeSet<Busy>,
+    wanting: SortedSet<Busy>,
     /// The tickets of the jobs that run in a lent place, each with its lender.
-    borrowers: BTreeMap<u64, Busy>,
+    borrowers: SortedMap<u64, Busy>,
 }
 
 impl Loans {
     pub(super) fn new() -> Self {
-        Self { lenders: BTreeMap::new(), wanting: BTreeSet::new(), borrowers: BTreeMap::new() }
+        Self { lenders: SortedMap::new(), wanting: SortedSet::new(), borrowers: SortedMap::new() }
     }
 
     /// Returns the number of places that are lent.
@@ -38,7 +40,7 @@ impl Loans {
 
     /// Notes that the job of this worker waits for a queued job.
     pub(super) fn ask(&mut self, lender: Busy, ticket: u64) {
-        self.lenders.entry(lender).or_default().awaited.push_back(ticket);
+        self.lenders.get_or_default(lender).awaited.push_back(ticket);
         self.sort(lender);
     }
 

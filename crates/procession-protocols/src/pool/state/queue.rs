@@ -1,6 +1,8 @@
 //! The jobs that wait for a worker, or for an earlier job of their key.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+
+use crate::util::sorted_map::SortedMap;
 
 use super::lane::{JobLane, LEVELS, Priority};
 
@@ -57,7 +59,7 @@ impl<J> Level<J> {
 #[derive(Debug)]
 struct KeyTurn<J> {
     ticket: u64,
-    held: BTreeMap<u64, (Priority, J)>,
+    held: SortedMap<u64, (Priority, J)>,
 }
 
 /// The queued jobs. A job is *ready* if a worker may take it, or *held* behind an earlier job of
@@ -70,9 +72,9 @@ pub(super) struct JobQueue<J> {
     /// The number of jobs that are ready.
     pub(super) ready: usize,
     /// The keys that have jobs which have not ended.
-    turns: BTreeMap<u64, KeyTurn<J>>,
+    turns: SortedMap<u64, KeyTurn<J>>,
     /// The key of each job that has one and has not ended, by ticket.
-    keys: BTreeMap<u64, u64>,
+    keys: SortedMap<u64, u64>,
 }
 
 impl<J> JobQueue<J> {
@@ -81,8 +83,8 @@ impl<J> JobQueue<J> {
             levels: std::array::from_fn(|_| Level::new()),
             jobs: 0,
             ready: 0,
-            turns: BTreeMap::new(),
-            keys: BTreeMap::new(),
+            turns: SortedMap::new(),
+            keys: SortedMap::new(),
         }
     }
 
@@ -94,7 +96,8 @@ impl<J> JobQueue<J> {
     /// Adds a job behind the earlier jobs of its key.
     pub(super) fn hold(&mut self, lane: JobLane, ticket: u64, job: J) {
         let key = lane.key.expect("only a job with a key is held");
-        let turn = self.turns.entry(key).or_insert(KeyTurn { ticket: 0, held: BTreeMap::new() });
+        let turn =
+            self.turns.get_or_insert_with(key, || KeyTurn { ticket: 0, held: SortedMap::new() });
         turn.held.insert(ticket, (lane.priority, job));
         self.keys.insert(ticket, key);
         self.jobs += 1;
@@ -104,7 +107,7 @@ impl<J> JobQueue<J> {
     pub(super) fn begin(&mut self, lane: JobLane, ticket: u64) {
         if let Some(key) = lane.key {
             self.keys.insert(ticket, key);
-            self.turns.insert(key, KeyTurn { ticket, held: BTreeMap::new() });
+            self.turns.insert(key, KeyTurn { ticket, held: SortedMap::new() });
         }
     }
 
@@ -171,7 +174,7 @@ impl<J> JobQueue<J> {
 
     /// Removes the held jobs.
     pub(super) fn take_held(&mut self) -> impl Iterator<Item = (u64, J)> + use<J> {
-        let mut held = BTreeMap::new();
+        let mut held = SortedMap::new();
         for turn in self.turns.values_mut() {
             held.append(&mut turn.held);
         }

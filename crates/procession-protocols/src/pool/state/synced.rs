@@ -1,12 +1,12 @@
 //! The state that the lock of a pool guards, and the operations that its steps share.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::io;
 use std::task::Waker;
 
 use crate::scheduler::seat_id::NEVER;
 use crate::sync::wait_list::{Another, Waiter};
+use crate::util::sorted_map::SortedMap;
 use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
@@ -41,7 +41,7 @@ pub(super) struct Synced<J> {
     pub(super) blocked: Blocked,
     pub(super) loans: Loans,
     /// The waiters for a quiescent pool, by number.
-    pub(super) watchers: BTreeMap<u64, (Quiescence, Waker)>,
+    pub(super) watchers: SortedMap<u64, (Quiescence, Waker)>,
     pub(super) totals: Totals,
 }
 
@@ -72,7 +72,7 @@ impl<J> Synced<J> {
             places: Places::new(),
             blocked: Blocked::new(),
             loans: Loans::new(),
-            watchers: BTreeMap::new(),
+            watchers: SortedMap::new(),
             totals: Totals::default(),
         }
     }
@@ -407,9 +407,7 @@ impl<J> Synced<J> {
             let reached = |quiescence: &Quiescence| {
                 if *quiescence == Quiescence::Idle { idle } else { drained }
             };
-            for (_, (_, waker)) in
-                self.watchers.extract_if(.., |_, (quiescence, _)| reached(quiescence))
-            {
+            for (_, (_, waker)) in self.watchers.take_if(|_, (quiescence, _)| reached(quiescence)) {
                 wakes.wakers.push(waker);
             }
         }

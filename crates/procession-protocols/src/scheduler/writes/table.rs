@@ -62,11 +62,12 @@
 //! `models::*`: the last write against a wait; a failed write against the end of a shutdown. The
 //! tests of `scheduler/writes.rs`, and `tests/it/files/ends.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::task::Waker;
 
 use procession_sync::Mutex;
+
+use crate::util::sorted_map::{SortedMap, SortedSet};
 
 /// The defects that canary models plant, one at a time.
 pub mod mutation {
@@ -138,15 +139,15 @@ pub struct Writes {
     /// The number of writes that were accepted, which is the number of the last one.
     accepted: u64,
     /// The writes that have not ended, by number.
-    pending: BTreeMap<u64, WriteOrigin>,
+    pending: SortedMap<u64, WriteOrigin>,
     /// The pending writes that a `block_on` has awaited as long as the end of the program would.
-    overdue: BTreeSet<u64>,
+    overdue: SortedSet<u64>,
     /// The writes that failed, while their errors can still be received.
-    failed: BTreeMap<u64, WriteOrigin>,
+    failed: SortedMap<u64, WriteOrigin>,
     /// The number of failed writes with errors that nobody has received, or of messages that
     /// connections have left.
-    lost: BTreeMap<WriteOrigin, u64>,
-    waits: BTreeMap<u64, WriteWait>,
+    lost: SortedMap<WriteOrigin, u64>,
+    waits: SortedMap<u64, WriteWait>,
     last_wait: u64,
 }
 
@@ -175,11 +176,11 @@ impl Writes {
     pub const fn new() -> Self {
         Self {
             accepted: 0,
-            pending: BTreeMap::new(),
-            overdue: BTreeSet::new(),
-            failed: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            waits: BTreeMap::new(),
+            pending: SortedMap::new(),
+            overdue: SortedSet::new(),
+            failed: SortedMap::new(),
+            lost: SortedMap::new(),
+            waits: SortedMap::new(),
             last_wait: 0,
         }
     }
@@ -204,7 +205,7 @@ impl Writes {
     /// Counts a write as lost, unless its error was received or it was reported.
     pub fn lose(&mut self, number: u64) {
         if let Some(origin) = self.failed.remove(&number) {
-            *self.lost.entry(origin).or_default() += 1;
+            *self.lost.get_or_default(origin) += 1;
         }
     }
 
@@ -301,7 +302,7 @@ impl Writes {
             }
         }
         found.lost = self.failed.values().filter(|origin| origin.is_real).count() as u64;
-        for (origin, lost) in self.lost.extract_if(.., |origin, _| origin.is_real) {
+        for (origin, lost) in self.lost.take_if(|origin, _| origin.is_real) {
             match origin.content {
                 Content::Data => found.lost += lost,
                 Content::Messages => found.messages += lost,
@@ -339,7 +340,7 @@ pub fn settle<const MUTATION: u8>(
         writes.failed.insert(number, origin);
     }
     if end.lost > 0 {
-        *writes.lost.entry(origin).or_default() += end.lost;
+        *writes.lost.get_or_default(origin) += end.lost;
     }
     woken
 }

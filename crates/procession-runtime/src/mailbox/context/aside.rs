@@ -1,7 +1,8 @@
 //! Events that a context has looked at, and left for another kind of receive.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_queue::Batch;
 
 use crate::mailbox::header::Header;
@@ -14,7 +15,7 @@ pub(super) struct Aside<M> {
     pub(super) signals: VecDeque<(u64, Signal)>,
     pub(super) last: u64,
     /// The headers of the messages, by number.
-    pub(super) headers: BTreeMap<u64, Header>,
+    pub(super) headers: SortedMap<u64, Header>,
     /// The header of the message that a receive looks at.
     pub(super) looked_at: Option<Header>,
     pub(super) marked: Option<Mark<M>>,
@@ -26,7 +27,7 @@ impl<M> Default for Aside<M> {
             messages: VecDeque::new(),
             signals: VecDeque::new(),
             last: 0,
-            headers: BTreeMap::new(),
+            headers: SortedMap::new(),
             looked_at: None,
             marked: None,
         }

@@ -1,9 +1,10 @@
 //! The groups of a look.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::time::Duration;
+
+use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::query::{GroupKey, SortKey};
@@ -21,7 +22,7 @@ type Property = (usize, u8, u16);
 /// The sums of the groups, during a pass.
 pub(crate) struct LookGroups {
     key: GroupKey,
-    numbers: BTreeMap<Property, usize>,
+    numbers: SortedMap<Property, usize>,
     groups: Vec<ProcessGroup>,
     /// The last property and its group. Neighbours are often alike.
     last: Option<(Property, usize)>,
@@ -31,7 +32,7 @@ pub(crate) struct LookGroups {
 
 impl LookGroups {
     pub(crate) fn new(key: GroupKey) -> Self {
-        Self { key, numbers: BTreeMap::new(), groups: Vec::new(), last: None, left_off: 0 }
+        Self { key, numbers: SortedMap::new(), groups: Vec::new(), last: None, left_off: 0 }
     }
 
     /// Adds a process to its group.

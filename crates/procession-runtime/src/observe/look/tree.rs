@@ -1,7 +1,8 @@
 //! The supervisors of a scheduler and their children.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::Pid;
 use crate::observe::look::rows::short_label;
@@ -66,7 +67,7 @@ impl SupervisedRow {
 
 /// Returns all supervisors that have children, by PID.
 pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
-    let mut supervisors = BTreeMap::<Pid, (Vec<SupervisedRow>, usize)>::new();
+    let mut supervisors = SortedMap::<Pid, (Vec<SupervisedRow>, usize)>::new();
     for index in 0..shared.table().used() {
         let Some(slot) = shared.table().pin_any(index) else { continue };
         let Some(supervisor) = links::supervisor(&slot) else { continue };
@@ -75,7 +76,7 @@ pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
         {
             continue;
         }
-        let (children, left_off) = supervisors.entry(supervisor).or_default();
+        let (children, left_off) = supervisors.get_or_default(supervisor);
         if children.len() == CHILDREN_MAX {
             *left_off += 1;
             continue;
@@ -84,7 +85,7 @@ pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
         children.push(SupervisedRow { pid, label, ..SupervisedRow::default() });
     }
     for (supervisor, histories) in Reports::of(shared).supervision.all() {
-        let (children, left_off) = supervisors.entry(supervisor).or_default();
+        let (children, left_off) = supervisors.get_or_default(supervisor);
         for history in histories {
             let is_it = |child: &SupervisedRow| child.pid.is_some() && child.pid == history.started;
             match children.iter().position(is_it) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use procession_protocols::util::histogram::Histogram;
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -139,7 +140,7 @@ pub(super) struct Reading<'a> {
     /// For each worker, the seconds for which nothing was taken from a queue that holds something.
     pub(super) ages: Vec<f64>,
     pub(super) global_age: f64,
-    pub(super) restarts: BTreeMap<String, RestartCounts>,
+    pub(super) restarts: SortedMap<String, RestartCounts>,
     pub(super) pools: BTreeMap<String, PoolFigures>,
     pub(super) floors: &'a Floors,
     pub(super) width: usize,

@@ -1,9 +1,10 @@
 //! The packets of a trace, and the tracks that are made from the packets.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::io::Write;
 use std::mem;
+
+use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::recorder::protobuf::Message;
 
@@ -95,7 +96,7 @@ pub(super) struct Track {
     /// The time of the last packet.
     time: u64,
     /// The names of events, with their numbers.
-    names: BTreeMap<String, u64>,
+    names: SortedMap<String, u64>,
     /// The number of PIDs that have numbers.
     pids: u64,
     /// What explains numbers, for the next packet.
@@ -182,7 +183,7 @@ impl Track {
                 defaults.message(11, |event| event.number(11, track));
             });
         })?;
-        let (names, unexplained) = (BTreeMap::new(), Message::default());
+        let (names, unexplained) = (SortedMap::new(), Message::default());
         Ok(Self { sequence, time: 0, names, pids: 0, unexplained })
     }
 

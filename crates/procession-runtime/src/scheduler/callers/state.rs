@@ -1,11 +1,11 @@
 //! The threads that work for a scheduler, or wait for it, without being its own workers.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 
 use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU32, AtomicU64};
@@ -19,7 +19,7 @@ pub(crate) struct Callers {
     pub(crate) drive: bool,
     /// The wakers of callers without a seat, by number. A caller has one entry at most, from its
     /// wait until the seat is left or the caller goes.
-    waiting: Mutex<BTreeMap<u64, Waker>>,
+    waiting: Mutex<SortedMap<u64, Waker>>,
     last: AtomicU64,
     /// The innermost block-on future that the thread of each seat waits for, for the seats whose
     /// threads wait in a process (`scheduler/wait_cycle.rs`).
@@ -52,7 +52,7 @@ impl Callers {
     pub(crate) fn wait_for_seat(&self, number: u64, caller: &Waker) {
         let mut callers = self.waiting.lock();
         // The waker is that of a block-on future and not the user's code.
-        callers.entry(number).or_insert_with(|| caller.clone());
+        callers.get_or_insert_with(number, || caller.clone());
     }
 
     /// Removes a caller that no longer waits for the seat.

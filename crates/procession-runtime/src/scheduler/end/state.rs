@@ -1,6 +1,5 @@
 //! The progress of a scheduler's shutdown, and the waits for it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::panic::Location;
 use std::task::Waker;
@@ -8,6 +7,7 @@ use std::task::Waker;
 use procession_protocols::scheduler::dependents::Dependents;
 use procession_protocols::scheduler::shutdown;
 use procession_protocols::scheduler::shutdown::ShutdownPhase;
+use procession_protocols::util::sorted_map::{SortedMap, SortedSet};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -35,9 +35,9 @@ pub(crate) struct Losses {
 struct Dropped {
     /// The processes that were asked to end, and have not ended. Kept by PID, because several
     /// threads may ask one process, and a process may end by itself in the step that it was in.
-    told: BTreeSet<Pid>,
+    told: SortedSet<Pid>,
     /// The number of such processes that have ended, by the place of their spawn.
-    ended: BTreeMap<&'static Location<'static>, u64>,
+    ended: SortedMap<&'static Location<'static>, u64>,
 }
 
 impl Losses {
@@ -51,7 +51,7 @@ impl Losses {
     fn count_dropped(&self, pid: Pid, place: &'static Location<'static>) {
         let mut dropped = self.dropped.lock();
         if dropped.told.remove(&pid) {
-            *dropped.ended.entry(place).or_default() += 1;
+            *dropped.ended.get_or_default(place) += 1;
         }
     }
 
@@ -68,7 +68,7 @@ pub(crate) struct Lifetime {
     /// The processes that wait for the ends of their parents before they are dropped.
     pub(crate) dependents: Dependents,
     /// The waits for processes to end, by number: how many processes may be left, and the waker.
-    waiters: Mutex<BTreeMap<u64, (u64, Waker)>>,
+    waiters: Mutex<SortedMap<u64, (u64, Waker)>>,
     last_waiter: AtomicU64,
     /// The number of the last write that was accepted here, in the table of the program.
     last_write: AtomicU64,
@@ -188,10 +188,8 @@ impl Lifetime {
     /// Takes the wakers of the waits that are over when `alive` processes are left.
     pub(crate) fn take_served(&self, alive: u64) -> Vec<Waker> {
         let mut waiters = self.waiters.lock();
-        waiters
-            .extract_if(.., |_, (left, _)| alive <= *left)
-            .map(|(_, (_, waiter))| waiter)
-            .collect()
+        let served = waiters.take_if(|_, (left, _)| alive <= *left);
+        served.into_iter().map(|(_, (_, waiter))| waiter).collect()
     }
 
     /// Takes the wakers of all waits.

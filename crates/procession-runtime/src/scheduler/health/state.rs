@@ -1,8 +1,8 @@
 //! The reasons why a program is not ready for new work.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicBool, AtomicU64};
@@ -12,7 +12,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU64};
 pub(crate) struct HealthState {
     is_ending: AtomicBool,
     /// The reasons why the program is not ready, by the numbers of their guards.
-    reasons: Mutex<BTreeMap<u64, Arc<str>>>,
+    reasons: Mutex<SortedMap<u64, Arc<str>>>,
     last: AtomicU64,
 }
 

@@ -5,10 +5,10 @@
 //! for others.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::ptr;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 type SpawnPlace = &'static Location<'static>;
@@ -25,7 +25,7 @@ pub(crate) struct PlaceTable(Mutex<Numbered>);
 
 #[derive(Default)]
 struct Numbered {
-    numbers: BTreeMap<usize, u32>,
+    numbers: SortedMap<usize, u32>,
     places: Vec<SpawnPlace>,
 }
 
@@ -39,7 +39,7 @@ impl PlaceTable {
         if places.len() + 1 >= NUMBERS {
             return numbers.get(&address(place)).copied().unwrap_or(0);
         }
-        *numbers.entry(address(place)).or_insert_with(|| {
+        *numbers.get_or_insert_with(address(place), || {
             places.push(place);
             places.len() as u32
         })

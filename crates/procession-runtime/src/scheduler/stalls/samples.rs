@@ -4,8 +4,7 @@
 //! previous look to that process. No clock is read in any step. The table is bounded: if more
 //! processes were sampled than fit, the processes with the least time are forgotten.
 
-use std::collections::BTreeMap;
-
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 /// The maximum number of processes in the table, about 200 KiB.
@@ -40,7 +39,7 @@ pub(crate) struct SampleTable(Mutex<SampledTimes>);
 
 #[derive(Debug, Default)]
 struct SampledTimes {
-    sums: BTreeMap<SampledProcess, SampleSum>,
+    sums: SortedMap<SampledProcess, SampleSum>,
     /// When the first look was.
     began: Option<u64>,
 }
@@ -54,7 +53,7 @@ impl SampleTable {
             if times.sums.len() >= SAMPLED_MAX && !times.sums.contains_key(&process) {
                 times.forget_least();
             }
-            let sum = times.sums.entry(process).or_default();
+            let sum = times.sums.get_or_default(process);
             sum.count += 1;
             sum.time += passed;
         }
