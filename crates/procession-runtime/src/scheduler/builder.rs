@@ -39,17 +39,17 @@ use crate::util::out_of_range::OutOfRange;
 pub(crate) const PROCESSES_DEFAULT: u32 = 1 << 24;
 /// The default limit of pending timers of each worker.
 pub(crate) const TIMERS_DEFAULT: u32 = 1 << 24;
-/// The default stack of a coroutine. A panic with a backtrace takes 22 KiB of it.
+/// The default stack of a coroutine. A panic with a backtrace takes 22 KiB.
 pub(crate) const STACK_BYTES_DEFAULT: usize = 128 << 10;
 /// The default limit of stacks: half a tebibyte of address space.
 pub(crate) const STACKS_DEFAULT: usize = 1 << 21;
 /// The maximum width. It is far beyond the CPUs that one machine has, and small enough that each
 /// worker can look at all others.
 pub(crate) const WIDTH_MAX: usize = 1024;
-/// The maximum number of threads. Each worker may have to look at the queues of all of them.
+/// The maximum number of threads. Each worker may have to look at the queues of all threads.
 const THREADS_MAX: usize = 4096;
-/// The default number of threads beyond the width. That many steps can block at once without
-/// holding up others.
+/// The default number of threads beyond the width. That many steps can block at the same time
+/// without delaying other processes.
 const EXTRA_THREADS_DEFAULT: usize = 64;
 /// The default time for which an unneeded thread is kept.
 pub(crate) const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
@@ -139,8 +139,8 @@ impl Builder {
         self
     }
 
-    /// Sets how many workers run at once, 1 to 1024. Default: the number of CPUs that this program
-    /// may use, which honours affinity masks and cgroup quotas.
+    /// Sets how many workers run concurrently, 1 to 1024. Default: the number of CPUs that this
+    /// program may use, which honours affinity masks and cgroup quotas.
     pub fn worker_threads(mut self, workers: usize) -> Self {
         self.width = Some(workers);
         self
@@ -150,8 +150,8 @@ impl Builder {
     /// just the width if callers drive the scheduler.
     ///
     /// Threads beyond the width are started when steps block ([`blocking`](crate::blocking()))
-    /// while work is waiting. Once all of these threads are blocked, nothing else runs until one of
-    /// them returns. A thread that returns always goes on.
+    /// while work is waiting. Once all these threads are blocked, nothing else runs until a blocked
+    /// thread returns. A thread that returns always continues.
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = Some(threads);
         self
@@ -210,8 +210,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many workers may be replaced at once because their steps compute rather than block.
-    /// Each replacement is one more thread that competes for processors. Default: twice the width.
+    /// Sets how many workers may be replaced at the same time because their steps compute rather
+    /// than block. Each replacement is one more thread that competes for processors. Default: twice
+    /// the width.
     pub fn max_computing(mut self, workers: usize) -> Self {
         self.max_computing = Some(workers);
         self
@@ -237,7 +238,8 @@ impl Builder {
         self
     }
 
-    /// Sets how many timers may be pending at once on each worker, 1 to 2^30. Default: 2^24.
+    /// Sets how many timers may be pending at the same time on each worker, 1 to 2^30. Default:
+    /// 2^24.
     pub fn max_timers(mut self, limit: u32) -> Self {
         self.timers = limit;
         self
@@ -263,9 +265,9 @@ impl Builder {
     /// Lets the threads that call [`block_on`](Scheduler::block_on) and
     /// [`run_until_idle`](Scheduler::run_until_idle) act as the first worker during these calls.
     ///
-    /// With a width of 1 the scheduler starts no thread, and nothing runs between those calls. If a
-    /// process then holds the last [`Scheduler`] handle, and no thread drives the scheduler any
-    /// more, the scheduler is never freed.
+    /// With a width of 1 the scheduler starts no thread, and nothing runs between the calls that
+    /// drive it. If a process then holds the last [`Scheduler`] handle, and no thread drives the
+    /// scheduler any more, the scheduler is never freed.
     ///
     /// A [coroutine](crate::coroutine) stays on the thread that began it, and so does a [local
     /// process](crate::spawn_local()). While one that began on a caller's thread is alive, only
@@ -300,11 +302,11 @@ impl Builder {
     ///    same holds for coroutines of other libraries that are suspended inside of one of these,
     ///    and for code that measures the thread's stack.
     /// 2. No frame refers to the value of a thread-local, unless the coroutine ends before its
-    ///    thread does. Threads of the scheduler do not end before their coroutines, except for one
-    ///    that is [stuck](crate::coroutine#ends). A thread that [drives](Self::callers_drive) the
-    ///    scheduler unwinds its coroutines before it destroys its thread-locals, with one
+    ///    thread does. Threads of the scheduler do not end before their coroutines, unless a
+    ///    coroutine is [stuck](crate::coroutine#ends). A thread that [drives](Self::callers_drive)
+    ///    the scheduler unwinds its coroutines before it destroys its thread-locals, with one
     ///    exception: a thread-local that is first used after the thread has left the scheduler with
-    ///    a coroutine in it. The main thread unwinds none.
+    ///    a coroutine in it. The main thread unwinds no coroutine.
     /// 3. Each frame can be unwound. A coroutine that is cancelled, terminated, or alive when its
     ///    scheduler ends is unwound from where it waits. If a function with the C ABI is on its
     ///    stack then, such as `qsort` calling a comparison, the program aborts.
@@ -350,8 +352,8 @@ impl Builder {
         self
     }
 
-    /// Sets how many stacks there may be at once, 1 to 2^30. If none is left, a new coroutine waits
-    /// before it begins. Default: 2^21.
+    /// Sets how many stacks may exist at the same time, 1 to 2^30. If none is left, a new coroutine
+    /// waits before it begins. Default: 2^21.
     pub fn max_stacks(mut self, limit: usize) -> Self {
         self.stacks = limit;
         self
@@ -396,8 +398,8 @@ impl Builder {
     /// Sets whether the [ids of requests](crate::request) travel with messages to the processes of
     /// this scheduler, and are passed on to processes that are spawned on it. Default: `false`.
     ///
-    /// If it is on, each message takes more memory, for the id and for the PID of its sender, and
-    /// each process takes more, too.
+    /// If this is on, each message takes more memory, for the id and for the PID of its sender, and
+    /// each process takes more memory as well.
     pub fn request_ids(mut self, travel: bool) -> Self {
         self.request_ids = travel;
         self
@@ -408,7 +410,7 @@ impl Builder {
     /// nothing can read the events then.
     ///
     /// Each event takes 8 bytes. The number is rounded up to a power of two, and to 256. The rings
-    /// of threads that take over from blocked ones are a sixteenth of the size.
+    /// of threads that take over from blocked threads are a sixteenth of the size.
     pub fn recorder_events(mut self, events: usize) -> Self {
         self.recorder_events = events;
         self
@@ -416,14 +418,14 @@ impl Builder {
 
     /// Builds the scheduler and, unless its callers drive it, starts its first thread.
     ///
-    /// Further threads start when there is work for them. If the system refuses one, the scheduler
-    /// goes on with those it has, and counts the refusal
+    /// Further threads start when there is work for them. If the system refuses a thread, the
+    /// scheduler continues with the threads that it has, and counts the refusal
     /// ([`Snapshot`](crate::observe::snapshot::Snapshot)).
     ///
     /// # Errors
-    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, a test
-    /// clock with an existing tokio runtime or with one beside several workers, or a door that
-    /// cannot be opened.
+    /// [`BuildError`]: a value out of range, a command with two handlers, a refused thread, or a
+    /// door that cannot be opened. Also a test clock with an existing tokio runtime, or with a
+    /// tokio runtime and several workers.
     pub fn build(mut self) -> Result<Scheduler, BuildError> {
         let cpus = self.cpus.as_deref().map(allowed_cpus).transpose()?;
         let (width, max_threads) = self.threads(cpus.as_ref())?;
@@ -533,8 +535,8 @@ const SIMULATED_ID: u32 = 1_000_000;
 /// Returns a new scheduler id, which no other scheduler of the program has had.
 fn next_id(world: &World) -> Result<u32, BuildError> {
     static LAST_ID: AtomicU32 = AtomicU32::new(0);
-    // A simulated run may write PIDs to a socket, and another run of its seed writes other ones.
-    // These have the same number of digits.
+    // A simulated run may write PIDs to a socket, and another run of its seed writes other PIDs.
+    // All of these have the same number of digits.
     let least = if world.simulated().is_some() { SIMULATED_ID } else { 1 };
     let next = |last: u32| last.checked_add(1).map(|id| id.max(least));
     LAST_ID

@@ -28,7 +28,7 @@
 //!
 //! Panics of `prepare` and `begin` go to the caller of `build`. But a part must not panic for a
 //! wrong setting: it returns an error. Panics of `run` pass through `enter`. One panic of the
-//! `Drop` of a part is caught, so a part with several values of the user drops each of them
+//! `Drop` of a part is caught, so a part with several values of the user drops each value
 //! guarded. All other methods must not panic. `process_failed` therefore catches panics of user
 //! code, and the companion catches the panics of tasks that the runtime drops in `note_ended` and
 //! `note_unowned`.

@@ -54,8 +54,8 @@ impl BlockOnFuture {
     pub(crate) fn stands_still(&self) -> bool {
         // Ordering: Acquire pairs with the Release of `poll_if_ready`, twice: a thread that finds
         // the wake-up taken finds the root being polled, and a thread that finds the poll over
-        // finds the wake-up that came meanwhile. The Acquire of `asks` pairs with the Release of
-        // `set_asking`.
+        // finds a wake-up that happened during the poll. The Acquire of `asks` pairs with the
+        // Release of `set_asking`.
         self.asks.load(Acquire)
             || !self.polls.load(Acquire)
                 && self.state.load(Acquire) == phase::WAITS
@@ -124,7 +124,8 @@ impl StdWake for BlockOnFuture {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.shared.note_foreign_wake();
-        // Counted before the root can be seen as ready, so that the count is never too small.
+        // Counted before the root can be seen as ready, so that the count is never smaller than the
+        // true number.
         self.shared.begin_outstanding();
         // Ordering: Release pairs with the Acquire of `poll_if_ready`.
         if self.state.compare_exchange(phase::WAITS, phase::READY, AcqRel, Acquire).is_err() {

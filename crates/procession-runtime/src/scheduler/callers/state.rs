@@ -26,7 +26,7 @@ pub(crate) struct Callers {
     roots: Mutex<Vec<(SeatId, Arc<BlockOnFuture>)>>,
     /// The number of threads that wait until all is idle. The test clock stands still for them.
     pub(crate) idle_waits: AtomicU32,
-    /// The parkers of these threads, for those that do not drive.
+    /// The parkers of these threads, for the threads that do not drive.
     idle_watchers: Mutex<Vec<Arc<Parker>>>,
 }
 
