@@ -54,7 +54,7 @@
 //! - `/NAME` is the name of a section. For example, `/cluster` shows the nodes of
 //!   `procession-cluster`. The member `sections` of `/about` lists the names.
 //! - `/timeline` shows the time as 300 columns, as far back as the [recorder](crate::recorder)
-//!   still has it. Each column names the place with the processes that took most of its time.
+//!   still has it. Each column names the place with the processes that took most of it.
 //! - `/live` sends a `view`, the `workers` and the latest crash with each event. The parameters of
 //!   `/view` choose the view, and its window begins at the previous event. PARTS is a list of
 //!   `crashes`, `pools`, `sections`, `timeline` and `tree`. There are at most four events a second,
