@@ -63,7 +63,22 @@ use procession_sync::{Condvar, Mutex, MutexGuard, hint, thread};
 use crate::util::generator::Generator;
 use epoll::Kernel;
 pub(crate) use os::RunState;
-use os::{Os, WaitSource};
+use os::{Os, ThreadBody, WaitSource};
+
+/// Starts a detached thread. The body is boxed, because the code that starts a thread is long, and
+/// would be compiled for each type of body.
+fn start_thread(name: String, stack_size: Option<usize>, body: ThreadBody) -> io::Result<()> {
+    if let Some(os) = os::here() {
+        return os.start_thread(name, body);
+    }
+    let builder = thread::Builder::new().name(name);
+    let builder = match stack_size {
+        Some(bytes) => builder.stack_size(bytes),
+        None => builder,
+    };
+    #[expect(clippy::disallowed_methods, reason = "the world is the home of threads")]
+    builder.spawn(body).map(drop)
+}
 
 /// Returns the nanoseconds of a duration, at most `NEVER`.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
@@ -262,7 +277,7 @@ impl World {
         name: String,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        self.start_thread_of(name, None, body)
+        start_thread(name, None, Box::new(body))
     }
 
     /// Opens what descriptors are registered with, and what reports their events.
@@ -280,16 +295,7 @@ impl World {
         stack_size: Option<usize>,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        if let Some(os) = os::here() {
-            return os.start_thread(name, Box::new(body));
-        }
-        let builder = thread::Builder::new().name(name);
-        let builder = match stack_size {
-            Some(bytes) => builder.stack_size(bytes),
-            None => builder,
-        };
-        #[expect(clippy::disallowed_methods, reason = "the world is the home of threads")]
-        builder.spawn(body).map(drop)
+        start_thread(name, stack_size, Box::new(body))
     }
 
     /// Parks the calling thread until the token arrives or, on the real clock, the deadline passes.
