@@ -12,13 +12,25 @@ use crate::observe::section::Sections;
 use crate::recorder::dump::Dumps;
 use crate::report::kept::Reports;
 use crate::scheduler::builder::Builder;
+use crate::scheduler::health::state::HealthState;
+use crate::scheduler::helpers::Helpers;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::part::Parts;
+use crate::scheduler::stalls::samples::SampleTable;
+use crate::scheduler::starved::Starved;
+use crate::watchdog::hook::StallHook;
 
 impl Scheduler {
     /// Returns a builder with the defaults.
     pub fn builder() -> Builder {
-        let parts = Parts::default().with(Reports::default()).with(Dumps::default());
+        let parts = Parts::default()
+            .with(Reports::default())
+            .with(Dumps::default())
+            .with(SampleTable::default())
+            .with(StallHook::default())
+            .with(Helpers::default())
+            .with(HealthState::default())
+            .with(Starved::default());
         #[cfg(feature = "look")]
         let parts = parts.with(Sections::default());
         #[cfg(any(feature = "observe", feature = "metrics"))]

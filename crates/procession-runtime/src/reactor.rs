@@ -25,6 +25,7 @@ use procession_sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use crate::process::unwind::guarded;
 use crate::scheduler::poller::{Batch, Poller};
 use crate::scheduler::shared::Shared;
+use crate::scheduler::starved::Starved;
 use crate::sys::World;
 use crate::sys::epoll::{EventMask, Kernel};
 
@@ -256,7 +257,7 @@ impl<T: AsFd> Drop for Registered<T> {
     fn drop(&mut self) {
         if let Some(io) = self.deregister() {
             drop(io);
-            self.shared.poller.starved.note_closed();
+            Starved::of(&self.shared).note_closed();
         }
     }
 }

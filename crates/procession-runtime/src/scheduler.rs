@@ -18,7 +18,9 @@ pub(crate) mod error;
 #[expect(unsafe_code, reason = "the frame lies on the stack of the coroutine")]
 pub(crate) mod frame;
 pub(crate) mod handle;
+mod handle_error;
 pub(crate) mod health;
+pub(crate) mod helpers;
 pub(crate) mod lane;
 pub(crate) mod listener;
 pub(crate) mod local;
@@ -45,6 +47,7 @@ pub(crate) mod settle;
 pub(crate) mod shared;
 pub(crate) mod spawn_error;
 pub(crate) mod stalls;
+pub(crate) mod starved;
 pub(crate) mod stats;
 pub(crate) mod supply;
 mod thread_end;
@@ -54,7 +57,8 @@ pub(crate) mod workforce;
 pub(crate) mod writes;
 
 pub use self::enter::EnterGuard;
-pub use self::error::{BlockOnError, BuildError, InsideError, WorkerThreadsError};
+pub use self::error::BuildError;
+pub use self::handle_error::{BlockOnError, InsideError, WorkerThreadsError};
 pub use self::health::{Health, NotReady};
 pub use self::spawn_error::SpawnCause;
 pub use crate::util::out_of_range::OutOfRange;

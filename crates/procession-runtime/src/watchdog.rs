@@ -99,6 +99,7 @@
 //! `it::stalls`; the models of `scheduler/idle/permits.rs` for the permits, of
 //! `scheduler/lifo_slot.rs` for the LIFO slots, and of `watchdog/park.rs`.
 
+pub(crate) mod hook;
 mod judge;
 mod marks;
 mod queue_ages;
@@ -118,7 +119,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::poller::Batch;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::stalls::{LOOK_EVERY, StallKind};
+use crate::scheduler::stalls::StallKind;
+use crate::scheduler::stalls::samples::SampleTable;
+use crate::scheduler::stalls::state::LOOK_EVERY;
 use crate::watchdog::marks::Marks;
 use crate::watchdog::queue_ages::QueueAges;
 use crate::watchdog::quiet::{has_driver, is_attended, is_quiet};
@@ -395,7 +398,7 @@ impl Watch {
                 self.running.extend((seat.step.load(Relaxed) == step).then_some(process));
             }
         }
-        shared.workforce.watchdog.samples.add(now, passed, &self.running);
+        SampleTable::of(shared).add(now, passed, &self.running);
         self.ages.look(shared, now);
         let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
         self.visited = if self.quiet > 0 { self.visited.saturating_add(visits) } else { 0 };

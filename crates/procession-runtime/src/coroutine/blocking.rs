@@ -10,9 +10,9 @@ use procession_sync::{Mutex, thread};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::frame::{Counted, Frame, frame};
+use crate::scheduler::helpers::{HelperJob, Helpers};
 use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::supply::helpers::HelperJob;
 use crate::scheduler::{block_on, current};
 
 /// Calls `function`, which may block, on another thread. Until it returns, the coroutine is
@@ -66,7 +66,7 @@ where
     // after that holds neither the function nor its result.
     let runs: Arc<dyn HelperJob + 'static> = unsafe { std::mem::transmute(runs) };
     shared.begin_outstanding();
-    if shared.coroutines.helpers.run(&shared.world, shared.name(), runs).is_err() {
+    if Helpers::of(shared).run(&shared.world, shared.name(), runs).is_err() {
         shared.end_outstanding();
         let function = job.change(|loan| loan.function.take());
         return Err(function.expect("a job that was refused was not run"));

@@ -35,6 +35,7 @@ use crate::reactor::Registered;
 use crate::scheduler::current;
 use crate::scheduler::frame::{Frame, suspendable};
 use crate::scheduler::shared::Shared;
+use crate::scheduler::starved::Starved;
 use crate::sys::epoll::EventMask;
 use crate::time::{Instant, sleep, sleep_until};
 use crate::yield_now;
@@ -179,7 +180,7 @@ impl Drop for HeldFile {
         if let Some(own) = self.own.take() {
             drop(own);
             // Whatever waits for a free descriptor may have one now.
-            self.shared.poller.starved.note_closed();
+            Starved::of(&self.shared).note_closed();
         }
     }
 }

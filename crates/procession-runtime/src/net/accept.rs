@@ -27,6 +27,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::starved::Starved;
 use crate::time::sleep_on;
 
 use super::io::{Io, IoResult, Side};
@@ -80,7 +81,7 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
     loop {
         match io.run_within(Side::Read, None, call).await {
             Err(error) if is_exhausted(&error) => {
-                let starved = &io.shared().poller.starved;
+                let starved = Starved::of(io.shared());
                 starved.refused.fetch_add(1, Relaxed);
                 let mut registration = None;
                 let mut sleep = pin!(retry(io.shared()));
@@ -132,7 +133,7 @@ async fn retry(shared: &Arc<Shared>) {
 mod tests {
     use std::task::Waker;
 
-    use crate::scheduler::poller::starved::Starved;
+    use crate::scheduler::starved::Starved;
 
     #[test]
     fn a_listener_that_tries_again_leaves_nothing_behind() {

@@ -9,6 +9,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::observe::unfinished::{self, Unfinished};
 use crate::recorder::dump::{DumpCause, Dumps};
 use crate::scheduler::current;
+use crate::scheduler::health::state::HealthState;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::settle::settle_reports;
 use crate::scheduler::writes::SettledWrites;
@@ -62,7 +63,7 @@ impl Scheduler {
         let deadline = now.saturating_add(allowed);
         let kept_back = (allowed / 10).min(TERMINATION_MAX);
         let terminates = now.saturating_add(allowed - kept_back);
-        shared.lifetime.health.end();
+        HealthState::of(shared).end();
         shared.lifetime.note_deadline(terminates);
         shared.lifetime.cancel_all(shared.table(), caller);
         shared.wait_for_ends(left, terminates).await;

@@ -22,6 +22,7 @@ use crate::process::wait_reason::Waiting;
 use crate::recorder::snapshot::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::StallSnapshot;
+use crate::scheduler::starved::Starved;
 use crate::scheduler::stats::Stats;
 
 /// The state of a scheduler.
@@ -316,12 +317,7 @@ pub(crate) fn lateness(shared: &Shared) -> Histogram {
 
 fn descriptors(shared: &Shared) -> DescriptorSnapshot {
     let (registered, polls, events) = shared.poller.counts();
-    DescriptorSnapshot {
-        registered,
-        polls,
-        events,
-        accepts_put_off: shared.poller.starved.refused(),
-    }
+    DescriptorSnapshot { registered, polls, events, accepts_put_off: Starved::of(shared).refused() }
 }
 
 fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {

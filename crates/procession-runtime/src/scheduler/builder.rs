@@ -27,7 +27,7 @@ use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::poller::Poller;
 use crate::scheduler::seat::SeatTable;
 use crate::scheduler::shared::{Extensions, Identity, ProcessIndex, Shared};
-use crate::scheduler::stalls::{Stall, StallObserver, Watchdog, WatchdogOptions, stall_after};
+use crate::scheduler::stalls::state::{Watchdog, WatchdogOptions, stall_after};
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
@@ -80,7 +80,6 @@ pub struct Builder {
     pub(crate) watchdog: bool,
     pub(crate) stall_after: Duration,
     pub(crate) max_computing: Option<usize>,
-    pub(crate) on_stall: Option<StallObserver>,
     pub(crate) handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
@@ -121,7 +120,6 @@ impl Builder {
             watchdog: true,
             stall_after: STALL_AFTER_DEFAULT,
             max_computing: None,
-            on_stall: None,
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,
@@ -215,17 +213,6 @@ impl Builder {
     /// the width.
     pub fn max_computing(mut self, workers: usize) -> Self {
         self.max_computing = Some(workers);
-        self
-    }
-
-    /// Sets a hook that is called once for each stalled step, when the watchdog finds it, at most
-    /// ten times per second. Further stalls are only counted
-    /// ([`StallSnapshot`](crate::scheduler::stalls::StallSnapshot)). Blocking sections are not
-    /// stalls.
-    ///
-    /// The hook runs on the watchdog's thread, so it must not block. A panic of the hook is caught.
-    pub fn on_stall(mut self, observer: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
-        self.on_stall = Some(Arc::new(observer));
         self
     }
 
@@ -465,7 +452,6 @@ impl Builder {
                     is_on: self.watchdog && !self.test_clock && max_threads > 1,
                     stall_after: stall_after(self.stall_after),
                     max_computing: self.max_computing.unwrap_or(2 * width),
-                    on_stall: self.on_stall,
                 }),
                 world: Arc::clone(&world),
                 starter: me.clone() as Weak<dyn Starter>,

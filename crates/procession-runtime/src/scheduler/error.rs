@@ -1,4 +1,4 @@
-//! The errors of building a scheduler, of changing its width, and of blocking on a future.
+//! The errors of building a scheduler.
 
 use std::error::Error;
 #[cfg(feature = "observe")]
@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::machine::value::CommandId;
-use crate::util::exclusive::Exclusive;
 use crate::util::out_of_range::OutOfRange;
 
 /// The error of [`Builder::build`](crate::Builder::build).
@@ -170,59 +169,3 @@ impl Error for ObserveError {
         }
     }
 }
-
-/// The error of [`Scheduler::set_worker_threads`](crate::Scheduler::set_worker_threads).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerThreadsError(pub(crate) OutOfRange);
-
-impl fmt::Display for WorkerThreadsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot change the worker threads of a scheduler: {}", self.0)
-    }
-}
-
-impl Error for WorkerThreadsError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
-    }
-}
-
-/// The error of [`Scheduler::try_block_on`](crate::Scheduler::try_block_on): no thread would be
-/// left to run what the future waits for. It holds the future.
-pub struct BlockOnError<F>(pub(crate) Exclusive<F>);
-
-impl<F> BlockOnError<F> {
-    /// Returns the future.
-    pub fn into_inner(self) -> F {
-        self.0.into_inner()
-    }
-}
-
-impl<F> fmt::Display for BlockOnError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot block on a future: all threads that the scheduler may have are blocked, and none is left to run others")
-    }
-}
-
-impl<F> fmt::Debug for BlockOnError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BlockOnError(..)")
-    }
-}
-
-impl<F> Error for BlockOnError<F> {}
-
-/// The error of [`Scheduler::wait_until_empty`](crate::Scheduler::wait_until_empty): the caller is
-/// a process of the scheduler, or works for one, and would wait for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InsideError;
-
-impl fmt::Display for InsideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "cannot wait until the scheduler has no process: the caller is one of its processes",
-        )
-    }
-}
-
-impl Error for InsideError {}

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::Pid;
-use crate::scheduler::error::{BlockOnError, InsideError, WorkerThreadsError};
+use crate::scheduler::handle_error::{BlockOnError, InsideError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::placed::placed;
 use crate::scheduler::settle::SettledOutput;

@@ -74,7 +74,7 @@ impl Health {
     }
 
     fn state(&self) -> &HealthState {
-        &self.0.lifetime.health
+        HealthState::of(&self.0)
     }
 }
 

@@ -8,6 +8,10 @@
 //! `assembly.rs` makes. The kernel calls their methods at the few moments that a part must not
 //! miss. The code of a part finds its own part of a scheduler by its type ([`Parts::get`]).
 //!
+//! State of the kernel that neither a message nor a spawn needs is a part, too, for example the
+//! helpers of coroutines or the samples of the watchdog. So a reader of their path need not read
+//! it.
+//!
 //! A runtime of another library, of which a scheduler has at most one, is also a [`Companion`],
 //! because the threads of the scheduler work in its context, and the test clock moves together with
 //! its clock.

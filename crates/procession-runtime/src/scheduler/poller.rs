@@ -1,7 +1,5 @@
 //! The part of the reactor's state that a scheduler owns.
 
-pub(crate) mod starved;
-
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -10,7 +8,6 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::scheduler::poller::starved::Starved;
 use crate::sys::epoll::Kernel;
 
 /// The reactor's state: the kernel's queue of events, and the registered descriptors.
@@ -27,7 +24,6 @@ pub(crate) struct Poller {
     /// Number of wakers that were left and not woken yet. Counted only on the test clock, which
     /// stands still until it is zero.
     pub(crate) waiting: AtomicU32,
-    pub(crate) starved: Starved,
 }
 
 /// The buffers of a thread that polls. They are kept because a poll should not allocate.
@@ -47,7 +43,6 @@ impl Poller {
             polls: AtomicU64::new(0),
             events: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
-            starved: Starved::default(),
         }
     }
 

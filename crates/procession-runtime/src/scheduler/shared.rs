@@ -172,7 +172,6 @@ impl Drop for Shared {
         let options = &mut self.workforce.threads.options;
         drop_guarded(options.on_start.take());
         drop_guarded(options.on_stop.take());
-        drop_guarded(self.workforce.watchdog.take_observer());
         self.parts.drop_each();
     }
 }

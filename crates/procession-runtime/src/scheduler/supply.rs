@@ -1,6 +1,4 @@
-//! What coroutines need from their scheduler: stacks, and threads that help them.
-
-pub(crate) mod helpers;
+//! What coroutines need from their scheduler: stacks.
 
 use std::mem;
 use std::task::Waker;
@@ -12,7 +10,6 @@ use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::process::stuck::StuckCoroutine;
 use crate::process::unwind::guarded;
-use crate::scheduler::supply::helpers::Helpers;
 
 /// What the coroutines of a scheduler share.
 pub(crate) struct Supply {
@@ -26,7 +23,6 @@ pub(crate) struct Supply {
     has_stack_waiters: AtomicBool,
     /// Coroutines that have begun, and stay nowhere.
     pub(crate) migrating: AtomicU32,
-    pub(crate) helpers: Helpers,
     /// Coroutines that could not be unwound.
     stuck: Mutex<Vec<StuckCoroutine>>,
 }
@@ -40,7 +36,6 @@ impl Supply {
             stack_waiters: Mutex::new(Vec::new()),
             has_stack_waiters: AtomicBool::new(false),
             migrating: AtomicU32::new(0),
-            helpers: Helpers::default(),
             stuck: Mutex::default(),
         }
     }

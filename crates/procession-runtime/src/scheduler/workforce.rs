@@ -11,7 +11,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
 use crate::scheduler::seat::{Seat, SeatTable};
-use crate::scheduler::stalls::Watchdog;
+use crate::scheduler::stalls::state::Watchdog;
 use crate::scheduler::threads::state::ThreadSupply;
 use crate::sys::World;
 

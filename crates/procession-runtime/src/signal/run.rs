@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::listener::SignalKind;
 use super::request::end_request;
 use crate::observe::unfinished::Unfinished;
+use crate::scheduler::health::state::HealthState;
 use crate::scheduler::owner::Scheduler;
 use crate::time::sleep_on;
 
@@ -113,7 +114,7 @@ impl Scheduler {
                     Poll::Pending => asked.as_mut().poll(task).map(|_| None),
                 })
                 .await;
-                self.shared().lifetime.health.end();
+                HealthState::of(self.shared()).end();
                 if output.is_none() && !delay.is_zero() {
                     let now = self.now();
                     ends = Some(now + deadline);

@@ -12,8 +12,10 @@ use crate::process::unwind::guarded;
 use crate::recorder::dump::{DumpCause, Dumps};
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::stalls::{LOOK_EVERY, Stall, StallKind, Watchdog};
+use crate::scheduler::stalls::state::{LOOK_EVERY, Watchdog};
+use crate::scheduler::stalls::{Stall, StallKind};
 use crate::sys::{RunState, ThreadFile};
+use crate::watchdog::hook::StallHook;
 use crate::watchdog::judge::judge;
 use crate::watchdog::{FoundStall, SeatLook, Watch, count};
 
@@ -112,7 +114,7 @@ impl Watch {
         let running = shared.workforce.seat(found.seat).running.load(Relaxed);
         self.marks.stall(found.seat, running.saturating_sub(1));
         Dumps::request(shared, DumpCause::Stall);
-        let observer = shared.workforce.watchdog.options.on_stall.as_ref();
+        let observer = StallHook::of(shared);
         if observer.is_none() && !is_traced() {
             return;
         }

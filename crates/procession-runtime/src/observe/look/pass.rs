@@ -20,7 +20,7 @@ use crate::process::slot::Slot;
 use crate::process::typed::COROUTINE;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::stalls::samples::SampleSum;
+use crate::scheduler::stalls::samples::{SampleSum, SampleTable};
 use crate::sys::nanoseconds;
 use crate::time::Instant;
 
@@ -161,7 +161,7 @@ pub(crate) fn mailbox_length(slot: &Slot) -> u32 {
 
 /// Returns a baseline with what the watchdog has counted.
 fn baseline(shared: &Shared) -> Baseline {
-    let (samples, began) = shared.workforce.watchdog.samples.all();
+    let (samples, began) = SampleTable::of(shared).all();
     Baseline {
         looks: shared.workforce.watchdog.counts().looks,
         began,

@@ -13,7 +13,6 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::scheduler::health::state::HealthState;
 
 /// What ends during a shutdown before it was finished. The processes are counted elsewhere.
 ///
@@ -76,7 +75,6 @@ pub(crate) struct Lifetime {
     /// there is none.
     deadline: AtomicU64,
     pub(crate) losses: Losses,
-    pub(crate) health: HealthState,
 }
 
 impl Lifetime {
@@ -89,7 +87,6 @@ impl Lifetime {
             last_write: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             losses: Losses::default(),
-            health: HealthState::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use procession_sync::atomic::fence;
 use crate::Pid;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::error::InsideError;
+use crate::scheduler::handle_error::InsideError;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{budget, current};

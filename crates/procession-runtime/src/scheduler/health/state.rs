@@ -7,6 +7,9 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::scheduler::part::Part;
+use crate::scheduler::shared::Shared;
+
 /// Why a program is not ready for new work.
 #[derive(Debug, Default)]
 pub(crate) struct HealthState {
@@ -16,7 +19,13 @@ pub(crate) struct HealthState {
     last: AtomicU64,
 }
 
+impl Part for HealthState {}
+
 impl HealthState {
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
+    }
+
     /// Makes the program not ready from now on.
     pub(crate) fn end(&self) {
         // Ordering: Release pairs with the Acquire in `is_ending`: a thread that sees this sees the

@@ -7,6 +7,9 @@
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
+use crate::scheduler::part::Part;
+use crate::scheduler::shared::Shared;
+
 /// The maximum number of processes in the table, about 200 KiB.
 const SAMPLED_MAX: usize = 4096;
 
@@ -44,7 +47,13 @@ struct SampledTimes {
     began: Option<u64>,
 }
 
+impl Part for SampleTable {}
+
 impl SampleTable {
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
+    }
+
     /// Adds one look at `now`, which found these processes running, and `passed` nanoseconds.
     pub(crate) fn add(&self, now: u64, passed: u64, running: &[SampledProcess]) {
         let mut times = self.0.lock();

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use procession_sync::Mutex;
 
+use crate::scheduler::part::Part;
+use crate::scheduler::shared::Shared;
 use crate::sys::{Parker, World};
 
 /// Maximum number of threads, the same as tokio's for the same purpose.
@@ -40,7 +42,13 @@ struct Helper {
     parker: Parker,
 }
 
+impl Part for Helpers {}
+
 impl Helpers {
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
+    }
+
     fn change<R>(crowd: &Mutex<Crowd>, change: impl FnOnce(&mut Crowd) -> R) -> R {
         change(&mut crowd.lock())
     }

@@ -7,6 +7,8 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::scheduler::part::Part;
+use crate::scheduler::shared::Shared;
 
 /// The listeners that were refused a descriptor.
 #[derive(Default)]
@@ -18,7 +20,13 @@ pub(crate) struct Starved {
     pub(crate) refused: AtomicU64,
 }
 
+impl Part for Starved {}
+
 impl Starved {
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.parts.get().expect("`assembly.rs` gives each scheduler this part")
+    }
+
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
