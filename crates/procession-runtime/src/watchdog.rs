@@ -427,9 +427,8 @@ impl Watch {
         // Processes that are bound to a seat without a thread, which the system has refused.
         if !shared.workforce.threads.is_resting(&shared.world)
             && let Some(seat) = shared.workforce.stranded_seat()
-            && shared.workforce.idle.claim_this(seat)
         {
-            shared.workforce.wake_seat(seat);
+            shared.workforce.wake_this(seat);
         }
     }
 
@@ -610,10 +609,11 @@ mod tests {
     fn a_thread_that_wakes_a_caller_rouses_the_watchdog() {
         let scheduler = scripted();
         let shared = scheduler.shared();
-        assert!(shared.workforce.idle.claim_absent(1).is_some());
+        let seat = shared.workforce.take_callers_seat();
+        assert!(seat.is_some(), "a caller sits there");
         shared.workforce.idle.announce(SeatId(0), false);
         assert!(shared.workforce.watchdog.park.begin(NEVER, || true, |_| {}));
-        shared.workforce.wake_caller();
+        shared.workforce.wake_this(SeatId(0));
         let woken = shared.workforce.watchdog.park.end();
         assert_eq!(woken, Woken::Roused, "it sleeps beside a worker that may be late");
     }

@@ -44,9 +44,7 @@ impl Workforce {
     /// Wakes a worker for an entry that was just queued, unless one is searching.
     #[inline]
     pub(crate) fn announce(&self) {
-        if let Some(seat) = self.idle.claim_one() {
-            self.wake_seat(seat);
-        }
+        self.wake(self.idle.claim_one());
     }
 
     /// Wakes a worker like `announce`, for a thread that will not run the entry itself. A worker
@@ -60,27 +58,21 @@ impl Workforce {
                 self.idle.claim_one()
             }
         };
-        if let Some(seat) = self.idle.claim_one().or_else(written_off) {
-            self.wake_seat(seat);
-        }
+        self.wake(self.idle.claim_one().or_else(written_off));
     }
 
     /// Wakes a worker like `announce`, for entries that this worker will most likely run itself,
     /// soon after its step. Wakes none while a worker naps.
     #[inline]
     pub(crate) fn announce_own(&self) {
-        if let Some(seat) = self.idle.claim_one_unless_napping() {
-            self.wake_seat(seat);
-        }
+        self.wake(self.idle.claim_one_unless_napping());
     }
 
     /// Wakes a worker like `announce`, for an entry that this worker will run itself otherwise. May
     /// miss a worker that parks, or leaves the search, at this moment.
     #[inline]
     pub(crate) fn announce_in_sight(&self) {
-        if let Some(seat) = self.idle.claim_one_in_sight() {
-            self.wake_seat(seat);
-        }
+        self.wake(self.idle.claim_one_in_sight());
     }
 
     /// Wakes up to `count` workers for that many entries, even if other workers are searching.
@@ -98,7 +90,17 @@ impl Workforce {
     pub(crate) fn enqueue_bound(&self, seat: SeatId, ready: Ready) {
         self.seat(seat).bound.push(ready);
         fence(SeqCst);
-        if self.idle.claim_this(seat) {
+        self.wake_this(seat);
+    }
+
+    /// Wakes the worker in `seat`, unless it is awake: only this worker can do what waits for it.
+    pub(crate) fn wake_this(&self, seat: SeatId) {
+        self.wake(self.idle.claim_this(seat).then_some(seat));
+    }
+
+    #[inline]
+    fn wake(&self, claimed: Option<SeatId>) {
+        if let Some(seat) = claimed {
             self.wake_seat(seat);
         }
     }

@@ -23,17 +23,6 @@ impl Workforce {
             self.seat(seat).take_core().expect("[seat] an absent seat's core is left where it is"),
         ))
     }
-
-    /// Wakes the caller that sits in the callers' seat, if it is parked.
-    pub(crate) fn wake_caller(&self) {
-        let seat = SeatId(0);
-        if self.idle.claim_this(seat) {
-            self.idle.note_waking(seat, self.world.now());
-            self.seat(seat).parker.unpark();
-            // The caller's thread may be late.
-            self.rouse_watchdog();
-        }
-    }
 }
 
 impl Shared {

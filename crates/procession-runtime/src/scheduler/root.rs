@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::task::Wake as StdWake;
 
+use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicBool, AtomicU8};
 
@@ -134,7 +135,7 @@ impl StdWake for BlockOnFuture {
         self.parker.unpark();
         if self.shared.callers.drive {
             // The thread in the first seat may be the one that waits.
-            self.shared.workforce.wake_caller();
+            self.shared.workforce.wake_this(SeatId(0));
         }
     }
 }

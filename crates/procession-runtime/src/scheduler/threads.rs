@@ -41,9 +41,7 @@ impl Workforce {
         if !mutation::is(mutation::BUILT, mutation::DECLINE_ALONE)
             && let Some(seat) = self.idle.claim_parked()
         {
-            self.idle.note_waking(seat, self.world.now());
-            self.seat(seat).parker.unpark();
-            self.rouse_watchdog();
+            self.wake_seat(seat);
         }
     }
 
@@ -196,12 +194,9 @@ impl Shared {
         if left.all_parked {
             self.wake_idle_waiters();
         }
-        if !for_callers
-            && !self.workforce.seat(seat).bound.is_empty()
-            && !self.lifetime.has_ended()
-            && self.workforce.idle.claim_this(seat)
+        if !for_callers && !self.workforce.seat(seat).bound.is_empty() && !self.lifetime.has_ended()
         {
-            self.workforce.wake_seat(seat);
+            self.workforce.wake_this(seat);
         }
         let least = self.workforce.seats.first().max(self.workforce.idle.width());
         self.workforce.idle.lower_reach(least, |seat| self.workforce.seat(seat).is_empty());
