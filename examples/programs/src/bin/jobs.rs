@@ -136,7 +136,7 @@ impl Jobs {
         // Until it succeeds, because no worker takes a job that is under way.
         let put = || sqlx::query(PUT).bind(state).bind(pause).bind(job.id).execute(&self.pool);
         while let Err(error) = put().await {
-            error!(%error, "the database has failed");
+            error!(job.id, %error, "the end of a delivery could not be noted");
             sleep(BACK_OFF).await;
         }
         self.changed.notify_one();
