@@ -216,7 +216,7 @@ impl Builder {
         self
     }
 
-    /// Sets how many processes may live at once, 1 to 2^30. Default: 2^24.
+    /// Sets how many processes may exist at the same time, 1 to 2^30. Default: 2^24.
     ///
     /// Each worker reserves a few free slots, at most 64 and at most a sixteenth of the limit. A
     /// spawn may therefore be refused that much below the limit.

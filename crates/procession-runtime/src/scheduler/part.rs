@@ -8,9 +8,9 @@
 //! `assembly.rs` makes. The kernel calls their methods at the few moments that a part must not
 //! miss. The code of a part finds its own part of a scheduler by its type ([`Parts::get`]).
 //!
-//! State of the kernel that neither a message nor a spawn needs is a part, too, for example the
-//! helpers of coroutines or the samples of the watchdog. So a reader of their path need not read
-//! it.
+//! If neither a message nor a spawn needs some state of the kernel, this state is also a part, so
+//! that a reader of their path need not read it. For example, the helpers of coroutines and the
+//! samples of the watchdog are parts.
 //!
 //! A runtime of another library, of which a scheduler has at most one, is also a [`Companion`],
 //! because the threads of the scheduler work in its context, and the test clock moves together with

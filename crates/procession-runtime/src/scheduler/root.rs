@@ -134,7 +134,7 @@ impl StdWake for BlockOnFuture {
         }
         self.parker.unpark();
         if self.shared.callers.drive {
-            // The thread in the first seat may be the one that waits.
+            // The thread that waits may be the thread in the first seat.
             self.shared.workforce.wake_this(SeatId(0));
         }
     }

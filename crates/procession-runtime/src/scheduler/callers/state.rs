@@ -21,8 +21,8 @@ pub(crate) struct Callers {
     /// wait until the seat is left or the caller goes.
     waiting: Mutex<SortedMap<u64, Waker>>,
     last: AtomicU64,
-    /// The innermost block-on future that the thread of each seat waits for, for the seats whose
-    /// threads wait in a process (`scheduler/wait_cycle.rs`).
+    /// For each seat with a thread that waits in a process, the innermost block-on future that this
+    /// thread waits for (`scheduler/wait_cycle.rs`).
     roots: Mutex<Vec<(SeatId, Arc<BlockOnFuture>)>>,
     /// The number of threads that wait until all is idle. The test clock stands still for them.
     pub(crate) idle_waits: AtomicU32,
@@ -51,7 +51,7 @@ impl Callers {
     /// Registers the waker of a caller without a seat, to be woken when the callers' seat is free.
     pub(crate) fn wait_for_seat(&self, number: u64, caller: &Waker) {
         let mut callers = self.waiting.lock();
-        // The waker is that of a block-on future and not the user's code.
+        // The waker belongs to a block-on future and is not the user's code.
         callers.get_or_insert_with(number, || caller.clone());
     }
 
