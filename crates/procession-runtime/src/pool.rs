@@ -1,7 +1,8 @@
 //! Pools of workers, and a pool of objects.
 //!
-//! A pool bounds how much work runs at once, keeps its workers for the next job, and lets them go
-//! when there is no more work. A refused job comes back in the error, and every handle resolves.
+//! A pool bounds how much work runs concurrently, keeps its workers for the next job, and lets them
+//! go when there is no more work. If a job is refused, the error returns it, and every handle
+//! resolves.
 //!
 //! ```
 //! use procession::pool::{OnFull, Pool, Queue};

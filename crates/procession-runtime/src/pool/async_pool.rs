@@ -123,7 +123,8 @@ opaque! {
     [F: Future] PreparedJob<F>;
 }
 
-/// A pool of async processes that run futures, at most as many at once as its capacity.
+/// A pool of async processes that run futures. At most as many futures run concurrently as its
+/// capacity says.
 ///
 /// It behaves like a [`Pool`](super::Pool), except that its methods are awaited instead of blocking
 /// the thread. A plain thread can call them through [`Wait`](crate::coroutine::Wait), or in
@@ -131,7 +132,7 @@ opaque! {
 ///
 /// The workers are processes of one scheduler, started as jobs need them. An idle worker has no
 /// process, only an entry in a list. It leaves when it has been idle for the keep-alive, by the
-/// scheduler's clock. Its stop hook then runs in a process of its own.
+/// scheduler's clock. Its stop hook then runs in a separate process.
 /// [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
 ///
 /// ```
@@ -158,11 +159,11 @@ opaque! {
 /// refused. Idle workers, which have no process, are counted until the pool is closed.
 ///
 /// # Jobs that use their own pool
-/// A job may await the handle of another job of its own pool. If that job is still queued, it
-/// begins immediately, in a place that the waiting job lends: a job that waits does no work, so no
-/// more jobs work than the capacity allows. If the awaited job is held behind earlier jobs of its
-/// [key](super::JobBuilder::key), these begin in the place before it. So jobs may wait for their
-/// own jobs to any depth, with any capacity:
+/// A job may await the handle of another job of the same pool. If the awaited job is still queued,
+/// it begins immediately, in a place that the waiting job lends: a job that waits does no work, so
+/// no more jobs work than the capacity allows. If the awaited job is held behind earlier jobs of
+/// its [key](super::JobBuilder::key), these begin in the place before it. So jobs may wait for
+/// their own jobs to any depth, with any capacity:
 ///
 /// ```
 /// use procession::pool::{Pool, Queue};
@@ -180,17 +181,18 @@ opaque! {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// While jobs lend their places, there are more workers than the capacity. If a job goes on
-/// although the job in its place has not ended, because of a [`timeout`](crate::timeout()) for
-/// example, both work until one of them ends. A job lends its place to one job at a time. While
-/// that one runs, other queued jobs that it awaits wait for a worker as all jobs do.
+/// While jobs lend their places, there are more workers than the capacity. If a job continues
+/// although the job in its place has not ended, for example because of a
+/// [`timeout`](crate::timeout()), both work until the first of the two ends. A job lends its place
+/// to one job at a time. While the borrower runs, other queued jobs that it awaits wait for a
+/// worker as all jobs do.
 ///
 /// If a job waits for a place in its own full pool while all others do the same, or await jobs of
 /// the pool, its submit is an error
-/// ([`SubmitError::is_deadlock`](super::SubmitError::is_deadlock)). The pool cannot know that one
-/// of them would give up later. Waits with a [`timeout`](super::JobBuilder::timeout) are not
-/// counted, nor is anything else that a job awaits, such as a lock. Jobs that await one another in
-/// a circle wait forever.
+/// ([`SubmitError::is_deadlock`](super::SubmitError::is_deadlock)). The pool cannot know whether
+/// such a job would stop waiting later. Waits with a [`timeout`](super::JobBuilder::timeout) are
+/// not counted, nor is anything else that a job awaits, such as a lock. Jobs that await one another
+/// in a circle wait forever.
 pub type AsyncPool = Pool<AsyncCalls, FutureJob>;
 
 /// Available with the crate feature `pool`.

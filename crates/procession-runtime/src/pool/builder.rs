@@ -118,7 +118,7 @@ impl Builder {
         self.scheduler.clone().unwrap_or_else(|| Arc::clone(&here()))
     }
 
-    /// Sets the most workers at once, at least 1. [`UNLIMITED`](super::UNLIMITED) allows any
+    /// Sets the maximum number of workers, at least 1. [`UNLIMITED`](super::UNLIMITED) allows any
     /// number. Default: 512.
     ///
     /// In a pool of processes, a job that awaits another job of the pool
@@ -174,8 +174,9 @@ impl Builder {
         self
     }
 
-    /// Sets the size of each worker's stack in bytes. Threads default to the size of the system,
-    /// coroutines to that of the scheduler. Pools of async processes ignore it.
+    /// Sets the size of each worker's stack in bytes. Default: for threads, the size that the
+    /// system chooses; for coroutines, the size that the scheduler has. Pools of async processes
+    /// ignore it.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
@@ -191,8 +192,8 @@ impl Builder {
     /// Sets a function that each worker calls after its last job. A panic of the function ends
     /// there.
     ///
-    /// If the workers are processes, a terminated one does not call it. For an idle async worker,
-    /// it is called in a process of its own, or on the thread that makes the worker leave.
+    /// If the workers are processes, a terminated worker does not call it. For an idle async
+    /// worker, it is called in a separate process, or on the thread that makes the worker leave.
     pub fn on_worker_stop(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Arc::new(hook));
         self

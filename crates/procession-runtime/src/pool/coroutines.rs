@@ -8,8 +8,8 @@ use super::operations::Pool;
 use super::processes::Processes;
 use super::source::{ClosureJob, JobStack};
 
-/// A pool of coroutines that run closures, which may [wait](crate::coroutine). It runs at most as
-/// many at once as its capacity.
+/// A pool of coroutines that run closures, which may [wait](crate::coroutine). At most as many
+/// closures run concurrently as its capacity says.
 ///
 /// It behaves like an [`AsyncPool`](super::AsyncPool), with one exception. A worker keeps its
 /// process and its stack while it is idle.

@@ -172,7 +172,7 @@ impl<J> Inner<J> {
         };
         let held = current::hold(shared);
         // The test clock stands still until the reserved processes have started. Otherwise it could
-        // move on while a caller waits for one of them.
+        // move on while a caller waits for such a process.
         let stopped = shared.stop_clock();
         let mut reservations = Reservations::default();
         let mut wakes =

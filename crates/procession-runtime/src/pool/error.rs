@@ -64,7 +64,7 @@ impl<F> SubmitError<F> {
     }
 
     /// Returns `true` if a job waited for a place in its own full pool, and all its other jobs
-    /// waited for a place in it or for one another. None of them could ever end.
+    /// waited for a place in it or for one another, so that no job could ever end.
     pub fn is_deadlock(&self) -> bool {
         matches!(self.kind, SubmitErrorKind::WouldDeadlock)
     }
@@ -125,8 +125,8 @@ pub enum JobError {
     Cancelled,
     /// The job was never taken, because its pool could start no worker.
     Refused,
-    /// The caller is a job of the same pool, and all others wait for jobs of the pool already. None
-    /// of them could ever end.
+    /// The caller is a job of the same pool, and all other jobs wait for jobs of the pool already,
+    /// so that no job could ever end.
     WouldDeadlock,
     /// The result was taken already.
     Taken,
@@ -157,7 +157,7 @@ impl Error for JobError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// A setting is too small or too large.
+    /// A setting is below its minimum or above its maximum.
     OutOfRange(OutOfRange),
     /// The name contains a NUL.
     Name(String),
@@ -222,7 +222,8 @@ pub enum WaitError {
     /// The caller is a job of the pool, which cannot end before the job does.
     Inside,
     /// The caller of a scope of processes is a process itself, or runs on a worker of a scheduler.
-    /// The jobs might need the worker, and might borrow from a process that is ended meanwhile.
+    /// The jobs might need the worker, and might borrow from a process that is ended before they
+    /// are done.
     OnWorker,
 }
 

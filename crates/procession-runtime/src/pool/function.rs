@@ -46,7 +46,7 @@ where
 
 /// A pool of threads that run one function.
 ///
-/// A job is an argument of the function. It needs no closure, and no allocation of its own.
+/// A job is an argument of the function. It needs no closure and no separate allocation.
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -65,7 +65,7 @@ pub type FnPool<A, T> = Pool<BlockingCalls, Call<A, T>>;
 
 /// A pool of processes that run one function.
 ///
-/// A job is an argument of the function. It needs no allocation of its own, and runs in its worker.
+/// A job is an argument of the function. It needs no separate allocation, and runs in its worker.
 /// The workers are async processes or coroutines.
 ///
 /// ```

@@ -154,7 +154,7 @@ impl<T> Settle<T> for Option<Promise<T>> {
     }
 }
 
-/// Where a job comes from, and where its result goes.
+/// The origin of a job, and the destination of its result.
 pub struct JobEnds<T> {
     /// The promise of the result, if the job has a handle.
     pub(super) promise: Option<Promise<T>>,

@@ -84,9 +84,9 @@ impl ProgramPool {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// If the system gives no thread at all, the closure is dropped, and the handle resolves to
-/// [`JobError::Refused`](super::JobError::Refused). A test clock stands still until the closure has
-/// returned.
+/// If the system refuses to start even one thread, the closure is dropped, and the handle resolves
+/// to [`JobError::Refused`](super::JobError::Refused). A test clock stands still until the closure
+/// has returned.
 pub fn spawn_blocking<F, T>(closure: F) -> JobHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,

@@ -207,8 +207,8 @@ pub struct Scope<'scope, 'env: 'scope, P = Pool> {
 
 /// Available with the crate feature `pool`.
 impl<M> Pool<M, ClosureJob> {
-    /// Runs `body`, which may add jobs that borrow from the caller, and waits until all of them
-    /// have ended. It also waits if `body` panics.
+    /// Runs `body`, which may add jobs that borrow from the caller, and waits until all these jobs
+    /// have ended, even if `body` panics.
     ///
     /// ```
     /// use procession::pool::Pool;
@@ -297,8 +297,8 @@ impl<M> Pool<M, ClosureJob> {
 
 /// Available with the crate feature `pool`.
 impl AsyncPool {
-    /// Runs `body` on this thread. It may add futures to the pool that borrow from the caller, and
-    /// the scope waits until all of them have ended. It also waits if `body` panics.
+    /// Runs `body` on this thread. It may add futures to the pool that borrow from the caller. The
+    /// scope waits until all these futures have ended, even if `body` panics.
     ///
     /// ```
     /// use std::time::Duration;
@@ -356,7 +356,7 @@ impl AsyncPool {
     ) -> Result<R, WaitError> {
         let shared = self.inner().engine.scheduler().expect("processes have a scheduler");
         check_caller(shared)?;
-        // Only a worker is refused, and none comes here.
+        // Only a worker is refused, and no worker gets here.
         run(
             self,
             |scope| try_block_on(shared, body(scope)).map_err(|_| WaitError::OnWorker),
@@ -373,7 +373,7 @@ fn wait_for(latch: &Latch) {
 }
 
 /// Waits for the jobs of a scope of processes or coroutines. If callers drive their scheduler, this
-/// thread works for it meanwhile. Does not unwind.
+/// thread works for it during the wait. Does not unwind.
 fn wait_in(shared: &Arc<Shared>, latch: &Latch) {
     let ended = || try_block_on(shared, poll_fn(|task| latch.poll_ended(task.waker())));
     if !matches!(caught(ended), Ok(Ok(()))) {
