@@ -35,17 +35,17 @@ pub(super) fn switch(scale: Scale) -> Outcome {
     Ok(outcome)
 }
 
-fn spawn<T: procession::Outcome + Send + 'static>(
+fn spawn<T: procession::process::Outcome + Send + 'static>(
     run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Failed> {
     spawn_as(SpawnOptions::new(), run)
 }
 
-fn spawn_as<T: procession::Outcome + Send + 'static>(
+fn spawn_as<T: procession::process::Outcome + Send + 'static>(
     options: SpawnOptions,
     run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Failed> {
-    options.spawn_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
+    options.try_start_coroutine(run).map_err(|error| Failed::Runtime(error.to_string().into()))
 }
 
 /// One coroutine alone yields, and then a thousand do.
@@ -56,10 +56,10 @@ pub(super) async fn yields(scale: Scale) -> Outcome {
         let each_yields = (count / coroutines).max(1);
         let start = now();
         let run = move |_| {
-            spawn(move |cx| {
+            spawn(move |_| {
                 let mut yields_done = 0;
                 while yields_done < each_yields {
-                    cx.yield_now();
+                    coroutine::yield_now();
                     yields_done += 1;
                 }
                 yields_done
@@ -99,12 +99,12 @@ async fn one_channel(
     let (sender, receiver) = channel::bounded(capacity);
     let [sends, receives] = options;
     let start = now();
-    let sends = spawn_as(sends, move |cx| {
-        (0..items).try_for_each(|item| cx.wait(sender.send(item))).map_or(0, |()| items)
+    let sends = spawn_as(sends, move |_| {
+        (0..items).try_for_each(|item| coroutine::wait(sender.send(item))).map_or(0, |()| items)
     })?;
-    let receives = spawn_as(receives, move |cx| {
+    let receives = spawn_as(receives, move |_| {
         let mut sum = 0;
-        while let Some(item) = cx.wait(receiver.recv()) {
+        while let Some(item) = coroutine::wait(receiver.recv()) {
             sum += item;
         }
         sum
@@ -144,7 +144,7 @@ pub(super) async fn alive(scale: Scale) -> Outcome {
                 LEFT.count_down();
             }
         };
-        let child = SpawnOptions::new().stack_size(CO_ALIVE_STACK).spawn_coroutine(run);
+        let child = SpawnOptions::new().stack_size(CO_ALIVE_STACK).try_start_coroutine(run);
         let child = child.map_err(|error| Failed::Runtime(error.to_string().into()))?;
         addresses.push(child.detach());
     }
@@ -165,10 +165,10 @@ pub(super) async fn skew(scale: Scale, width: usize) -> Outcome {
     let alone = work::alone(scale);
     let start = now();
     let run = move |number| {
-        spawn(move |cx| {
+        spawn(move |_| {
             for _ in 0..10 {
                 work::do_tenth(number, scale);
-                cx.yield_now();
+                coroutine::yield_now();
             }
         })
     };

@@ -12,7 +12,7 @@ pub(super) async fn join_set(scale: Scale) -> Outcome {
     let mut set = JoinSet::new();
     let (start, mut sum) = (now(), 0);
     for number in 0..processes {
-        set.spawn(async move { number });
+        set.insert(procession::spawn(async move { number }));
         if (number + 1) % JOINSET_AT_ONCE == 0 {
             while let Some(output) = set.join_next().await {
                 sum += output?;

@@ -2,21 +2,27 @@
 
 use std::error::Error;
 
-use procession::Event;
-use procession::command::{CommandId, Completion, Value};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+use procession::SpawnOptions;
+use procession::machine::{
+    CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor, Yields,
+};
+use procession::mailbox::Event;
 
 use super::processes::one_by_one;
 use super::workload::{Failed, Outcome, Scale};
 
 pub(super) async fn step(scale: Scale) -> Outcome {
-    one_by_one(scale, |number| spawn_machine(OneStep(number), "run", ()).map_err(Failed::error))
-        .await
+    one_by_one(scale, |number| {
+        SpawnOptions::new().try_start_machine(OneStep(number), "run", ()).map_err(Failed::error)
+    })
+    .await
 }
 
 pub(super) async fn step_yield(scale: Scale) -> Outcome {
-    one_by_one(scale, |number| spawn_machine(OneCommand(number), "run", ()).map_err(Failed::error))
-        .await
+    one_by_one(scale, |number| {
+        SpawnOptions::new().try_start_machine(OneCommand(number), "run", ()).map_err(Failed::error)
+    })
+    .await
 }
 
 type StepResult = Result<Status<u64>, Box<dyn Error + Send + Sync>>;

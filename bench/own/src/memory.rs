@@ -2,7 +2,8 @@
 
 use std::future::pending;
 
-use procession::{Context, Event, Exit, Scheduler, SpawnOptions};
+use procession::mailbox::Event;
+use procession::{Context, Exit, Scheduler, SpawnOptions};
 
 use super::latch::Latch;
 use super::meter::{now, resident};

@@ -1,7 +1,7 @@
 //! The operations of a runtime that the workloads need, on Procession. Each peer in `bench/` has
 //! such a module.
 
-use procession::group::Groups;
+use procession::process::Groups;
 use procession::{Context, start};
 use std::sync::mpsc;
 
@@ -12,12 +12,12 @@ use super::workload::{Failed, Outcome};
 pub(super) use std::future::Future;
 pub(super) use std::time::Duration;
 
-pub(super) use procession::fs;
 pub(super) use procession::net::{TcpListener, TcpStream};
+pub(super) use procession::process::JoinSet;
 pub(super) use procession::sync::{Notify, broadcast, oneshot, watch};
-pub(super) use procession::time::{Instant, Sleep};
+pub(super) use procession::time::{Instant, Sleep, interval as ticks};
 pub(super) use procession::{
-    JoinHandle, JoinSet, Scheduler as Runtime, blocking, interval as ticks, sleep, spawn, yield_now,
+    JoinHandle, Scheduler as Runtime, blocking, fs, sleep, spawn, yield_now,
 };
 
 /// Both runs of `timers_cancel` yield: once its budget is spent, a process sets no timers until it

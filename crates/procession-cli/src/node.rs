@@ -13,9 +13,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use procession::net::Host;
+use procession::process::OnCancel;
 use procession::scheduler::BuildError;
 use procession::time::Instant;
-use procession::{Context, OnCancel, SpawnOptions};
+use procession::{Context, SpawnOptions};
 use procession_cluster::{
     ConnectError, Cookie, Grants, Letter, Node, NodeBuilder, PeerInfo, StartError, StatusError,
     Tls, TlsError,

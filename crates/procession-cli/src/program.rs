@@ -10,12 +10,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use procession::door::Observe;
+use procession::observe::{DoorOptions, ProcessSnapshot, Snapshot, Unfinished};
+use procession::process::OnCancel;
 use procession::scheduler::BuildError;
 use procession::signal::{EndRequest, end_request};
-use procession::snapshot::{ProcessSnapshot, Snapshot, Unfinished};
+use procession::sync::Select;
 use procession::time::Instant;
-use procession::{Exit, JoinHandle, OnCancel, Pid, Scheduler, Select, SpawnOptions};
+use procession::{Exit, JoinHandle, Pid, Scheduler, SpawnOptions};
 use procession_lua::{
     Deployment, Output, PermissionError, Permissions, Program, Replaced, Tls, Value,
 };
@@ -255,7 +256,7 @@ fn run_once(
             Entry::Repl => builder.handler(repl::READ, repl::reader(out.clone())),
         }
     };
-    let scheduler = procession_trial::build_with_door(builder, Observe::default())
+    let scheduler = procession_trial::build_with_door(builder, DoorOptions::default())
         .map_err(RunError::Scheduler)?;
     scheduler.block_on(async {
         let node = match &args.node {

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::thread;
 
-use procession::command::{CommandId, Completion, Value as Input};
+use procession::machine::{CommandId, Completion, Value as Input};
 use procession_lua::{Output, Value};
 
 /// The command with which the process asks for the next line.

@@ -11,8 +11,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::Event;
-use procession::relations::MonitorRef;
+use procession::mailbox::Event;
+use procession::process::MonitorRef;
 use procession::time::{Instant, sleep_until};
 use procession::{Context, timeout, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;

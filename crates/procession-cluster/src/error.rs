@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use procession::Exit;
-use procession::relay::RelayCause;
+use procession::mailbox::relay::RelayCause;
 
 use crate::outbound::Unqueued;
 use crate::term::{EncodeError, Term};

@@ -115,7 +115,7 @@ impl Grants {
 
     /// Permits links to processes of this node, and exit signals to them. Both can end a process.
     ///
-    /// Links that a process of this node [makes](procession::relations::link) need no grant.
+    /// Links that a process of this node [makes](procession::process::link) need no grant.
     pub fn exits(mut self) -> Self {
         self.exits = true;
         self

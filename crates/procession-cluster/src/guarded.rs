@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use procession::report::catch_panic;
+use procession::process::catch_panic;
 
 /// A value with code of the user. A panic of its drop ends here, so that it harms neither the
 /// process of a connection nor the keeper of a node.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use procession::Exit;
 use procession::mailbox::Recipient;
-use procession::relay::{self, DeadCause};
-use procession::report::catch_panic;
+use procession::mailbox::relay::{self, DeadCause};
+use procession::process::catch_panic;
 
 use crate::error::SendTermError;
 use crate::outbound::Lane;

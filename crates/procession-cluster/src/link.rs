@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use procession::mailbox::Recipient;
-use procession::relations::MonitorRef;
-use procession::relay::{self, RemoteSignal};
+use procession::mailbox::relay::{self, RemoteSignal};
+use procession::process::MonitorRef;
 use procession::sync::oneshot;
 use procession::time::Instant;
 use procession::{Address, Exit, Pid};

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use procession::Pid;
-use procession::relay::Outgoing;
+use procession::mailbox::relay::Outgoing;
 use procession::sync::Notify;
 use procession::time::Instant;
 use procession_sync::Mutex;

@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use procession::Pid;
-use procession::relay::RemoteNode;
+use procession::mailbox::relay::RemoteNode;
 
 use crate::remote::Remote;
 use crate::term::{Atom, NodePid};

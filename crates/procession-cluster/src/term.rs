@@ -93,9 +93,9 @@ impl NodePid {
 }
 
 // As the output of a process, each is a success.
-impl procession::Outcome for NodePid {}
-impl procession::Outcome for Reference {}
-impl procession::Outcome for Term {}
+impl procession::process::Outcome for NodePid {}
+impl procession::process::Outcome for Reference {}
+impl procession::process::Outcome for Term {}
 
 impl fmt::Display for NodePid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

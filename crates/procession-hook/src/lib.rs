@@ -25,7 +25,8 @@
 //! // SAFETY: the coroutines keep the residual rule.
 //! let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
 //! let (here, there) = UnixStream::pair()?;
-//! let reads = scheduler.spawn_coroutine(move |_: procession::coroutine::Context<()>| {
+//! let options = procession::SpawnOptions::new().on(&scheduler);
+//! let reads = options.try_start_coroutine(move |_: procession::coroutine::Context<()>| {
 //!     client(here.as_raw_fd())
 //! })?;
 //! // The worker is not blocked by the read.
@@ -68,7 +69,7 @@
 //! The hooks only add waits in coroutines. Everywhere else they make the plain call:
 //! - outside of coroutines, in threads that the runtime does not know, before it begins and after
 //!   it has ended,
-//! - in coroutines that [migrate](procession::SpawnOptions::spawn_migratable), and where a
+//! - in coroutines that [migrate](procession::SpawnOptions::try_start_migratable), and where a
 //!   coroutine [cannot be suspended](procession::coroutine#where-a-coroutine-cannot-be-suspended),
 //! - in a child process, until it executes another program,
 //! - in signal handlers, and where the thread blocks other signals than when its first coroutine
@@ -87,7 +88,7 @@
 //! does each later call that would wait. `sleep` returns the seconds that are left. Nothing is
 //! unwound below the library's frames. If the coroutine has made a hundred such calls and still
 //! runs, it is abandoned: its stack is leaked, and
-//! [`Snapshot::stuck_coroutines`](procession::snapshot::Snapshot) lists it.
+//! [`Snapshot::stuck_coroutines`](procession::observe::Snapshot) lists it.
 //!
 //! Some waits end only with their event: a wait for a regular file, for a name, in `recvmsg` with
 //! `MSG_WAITALL`, or in `accept` after another thread has taken the connection first.

@@ -54,7 +54,7 @@ fn end(program: &Program, after: Duration) -> Result<Duration, Box<dyn Error>> {
         cx.recv().await;
         procession::sleep(after).await;
         let start = Instant::now();
-        procession::relations::send_exit(guest.pid(), Exit::Killed);
+        procession::process::send_exit(guest.pid(), Exit::Killed);
         // Its end is what is measured.
         drop(guest.await);
         Ok::<_, procession_lua::Error>(Instant::now() - start)

@@ -203,7 +203,7 @@ fn connections(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
     println!(
         "{DRIPS} bytes, one each {DRIP:?}: {spent} ms of processor time beside the client's {own}"
     );
-    procession::relations::send_exit(server.pid(), procession::Exit::Killed);
+    procession::process::send_exit(server.pid(), procession::Exit::Killed);
     Ok(())
 }
 

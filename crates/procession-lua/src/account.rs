@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock};
 
-use procession::{Exit, Pid, look};
+use procession::{Exit, Pid, observe};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicUsize};
@@ -201,7 +201,7 @@ impl Account {
     pub(crate) fn check_host(to: Pid, bytes: usize, is_answer: bool) -> Result<(), Full> {
         let share = if is_answer { 2 } else { 1 };
         // An ended process refuses the message itself.
-        let waiting = look::mailbox_length(to).map_or(0, |waiting| waiting as usize);
+        let waiting = observe::mailbox_length(to).map_or(0, |waiting| waiting as usize);
         let fits =
             waiting < share * MESSAGES && waiting.saturating_mul(bytes) <= share * TO_HOST_BYTES;
         if fits { Ok(()) } else { Err(Full) }

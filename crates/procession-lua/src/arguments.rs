@@ -109,7 +109,7 @@ impl Arguments {
         match self.value(index)? {
             Value::String(name) => {
                 let name = String::from_utf8_lossy(&name).into_owned();
-                procession::relations::whereis(&name)
+                procession::process::whereis(&name)
                     .ok_or_else(|| format!("no process has the name {name:?}"))
             }
             _ => Err(self.wrong(index, "a PID or a name")),
@@ -195,7 +195,7 @@ impl Arguments {
 
 /// Returns the PID of the process that calls.
 pub(crate) fn own_pid() -> Result<Pid, String> {
-    procession::current_pid().ok_or_else(|| "the process has not started yet".to_owned())
+    procession::process::current_pid().ok_or_else(|| "the process has not started yet".to_owned())
 }
 
 /// Returns the time that a number of milliseconds is.

@@ -60,7 +60,7 @@ impl OwnNode {
     fn new(node: Node) -> Self {
         let weak = node.downgrade();
         node.find_names_with(move |name| {
-            recipient(&weak.upgrade()?, procession::relations::whereis(name)?)
+            recipient(&weak.upgrade()?, procession::process::whereis(name)?)
         });
         Self(Some(node))
     }

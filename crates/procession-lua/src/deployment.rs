@@ -218,7 +218,7 @@ struct EndsWithTest(Pid);
 impl Drop for EndsWithTest {
     fn drop(&mut self) {
         // Ignored: in most cases the process has ended.
-        procession::relations::kill(self.0);
+        procession::process::kill(self.0);
     }
 }
 

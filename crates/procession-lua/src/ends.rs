@@ -8,7 +8,8 @@
 //!
 //! A supervisor that starts has the owner of the guest that starts it.
 
-use procession::{Pid, look, supervisor::SupervisorRef};
+use procession::supervisor::SupervisorRef;
+use procession::{Pid, observe};
 
 use crate::account::Account;
 use crate::owner::{Owner, entered, has_ended};
@@ -28,7 +29,7 @@ fn found(mut pid: Pid) -> Option<Owner> {
         if let Some(owner) = of(pid) {
             return Some(owner);
         }
-        let detail = look::detail(pid)?;
+        let detail = observe::detail(pid)?;
         match detail.supervisor {
             // Supervisors start guests that have no account yet, and other supervisors.
             Some(supervisor) => pid = supervisor,

@@ -158,7 +158,7 @@ fn host(scheduler: &Scheduler) -> [Pid; 3] {
     let waits = |mut cx: Context<Message>| async move { while cx.recv().await.is_some() {} };
     let host = scheduler.start(waits).detach().pid();
     let tree = Supervisor::one_for_one().child(ChildSpec::new("child", waits).name("child"));
-    let tree = scheduler.block_on(tree.start()).expect("the child starts").pid();
+    let tree = scheduler.block_on(tree.try_start()).expect("the child starts").pid();
     for (name, pid) in [("host", host), ("tree", tree)] {
         scheduler.register(name, pid).expect("the name is free");
     }

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use procession::Pid;
-use procession::group::Groups;
+use procession::process::Groups;
 
 use crate::arguments::own_pid;
 use crate::value::Value;

@@ -64,7 +64,7 @@ enum Attempt {
 pub(crate) struct Guests;
 
 impl Guest {
-    /// Creates a process of `program` for [`procession::machine::spawn_machine`].
+    /// Creates a process of `program` for [`procession::SpawnOptions::try_start_machine`].
     /// [`Program::spawn`] does both.
     pub fn new(program: Program) -> Self {
         let permissions = program.inner().permissions.clone();
@@ -153,7 +153,7 @@ impl Guest {
 }
 
 impl Process for Guest {
-    type Input = procession::command::Value;
+    type Input = procession::machine::Value;
     type Message = Message;
     type Output = Value;
 

@@ -1,14 +1,14 @@
 //! The figures of a process, for `process.info`.
 
 use procession::Pid;
-use procession::look::{self, PidList};
+use procession::observe::{self, PidList};
 
 use crate::account::Account;
 use crate::value::Value;
 
 /// Returns the figures of a process, or nil if it has ended.
 pub(crate) fn of(pid: Pid) -> Value {
-    let Some(detail) = look::detail(pid) else { return Value::Nil };
+    let Some(detail) = observe::detail(pid) else { return Value::Nil };
     let figures = Account::of(pid).map(|account| account.figures()).unwrap_or_default();
     let count = |number: usize| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     let list = |pids: &PidList| Value::list(pids.first.iter().copied());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use mlua::ffi::{self, lua_Debug, lua_State};
 use mlua::{Lua, Table};
-use procession::report::catch_panic;
+use procession::process::catch_panic;
 
 /// The end of the text of the errors that the hook raises. Once the process must end, it is the
 /// text.

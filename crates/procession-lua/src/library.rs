@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
-use procession::relations::RegisterError;
+use procession::process::RegisterError;
 use procession::time::Instant;
 use procession::{Exit, Pid, SpawnOptions};
 
@@ -246,12 +246,13 @@ fn serve(lua: &Lua, name: &[u8], arguments: &Arguments, own: &Own) -> Result<mlu
         b"register" => {
             let name = arguments.short(0)?;
             program.check_name(&name)?;
-            procession::relations::register(name, arguments::own_pid()?)
+            procession::process::register(name, arguments::own_pid()?)
                 .map_err(|error: RegisterError| error.to_string())?;
             give(lua, true)
         }
-        b"whereis" => procession::relations::whereis(&arguments.text(0)?)
-            .map_or(nothing, |pid| give(lua, pid)),
+        b"whereis" => {
+            procession::process::whereis(&arguments.text(0)?).map_or(nothing, |pid| give(lua, pid))
+        }
         b"exit" => {
             let to = arguments.target(0)?;
             ends::check(program, bounds, to, "end")?;
@@ -269,7 +270,7 @@ fn serve(lua: &Lua, name: &[u8], arguments: &Arguments, own: &Own) -> Result<mlu
         b"cancel" => {
             let to = arguments.target(0)?;
             ends::check(program, bounds, to, "cancel")?;
-            give(lua, procession::relations::cancel(to))
+            give(lua, procession::process::cancel(to))
         }
         b"now" => {
             give(lua, Instant::now().saturating_duration_since(*start).as_secs_f64() * 1000.0)

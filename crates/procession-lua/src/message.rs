@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-use procession::relay::{self, DeadCause};
+use procession::mailbox::relay::{self, DeadCause};
 use procession::{Exit, Pid, SendError};
 
 use crate::account::{self, Account, Charge};
@@ -179,11 +179,11 @@ pub(crate) fn check_link(own: Pid, to: Option<Pid>) -> Result<(), &'static str> 
 /// Returns an error if the mailbox of the process is full.
 pub(crate) fn send_exit(to: Pid, exit: Exit) -> Result<bool, String> {
     if exit.is_killed() {
-        return Ok(procession::relations::kill(to));
+        return Ok(procession::process::kill(to));
     }
     match Account::of(to).filter(|account| account.traps()) {
         Some(_) => Ok(send(to, Content::Exit { from: arguments::own_pid()?, exit })?),
-        None => Ok(procession::relations::send_exit(to, exit)),
+        None => Ok(procession::process::send_exit(to, exit)),
     }
 }
 

@@ -49,8 +49,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use procession::command::Completion;
-use procession::report::catch_panic;
+use procession::machine::Completion;
+use procession::process::catch_panic;
 use procession::sync::CancellationToken;
 use procession_sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use procession::{Pid, look};
+use procession::{Pid, observe};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -51,7 +51,7 @@ impl Owner {
 /// Returns `true` if a process has ended. Nothing depends on its owner then, which is forgotten at
 /// some time.
 pub(crate) fn has_ended(pid: Pid) -> bool {
-    look::mailbox_length(pid).is_none()
+    observe::mailbox_length(pid).is_none()
 }
 
 /// The owners of processes without an account.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use procession::command::CommandId;
+use procession::machine::CommandId;
 
 pub use self::versions::Upgrade;
 pub(crate) use self::versions::{Link, Member, Outcome, Shared, State};
@@ -253,8 +253,8 @@ impl Program {
     /// `main` reports its failure.
     ///
     /// The lines are in order with what the processes print and log. The scheduler's own
-    /// [reports](procession::report) are not, and would repeat each line:
-    /// [`Builder::on_exit`](procession::Builder::on_exit) turns them off.
+    /// [reports](procession::observe) are not, and would repeat each line:
+    /// [`Builder::on_exit`](procession::scheduler::Builder::on_exit) turns them off.
     #[must_use]
     pub fn report_failures(self) -> Self {
         self.with(|inner| inner.reports = true)
@@ -288,13 +288,13 @@ impl Program {
     /// returns `nil` and the cause.
     ///
     /// ```
+    /// use procession::machine::{CommandId, Completion};
     /// use procession::{Scheduler, SpawnOptions};
-    /// use procession::command::{CommandId, Completion};
     /// use procession_lua::{Program, Value};
     ///
     /// const UPPER: CommandId = CommandId::FIRST_FREE;
     ///
-    /// let upper = |input: procession::command::Value, completion: Completion| {
+    /// let upper = |input: procession::machine::Value, completion: Completion| {
     ///     // Only a string is answered. For any other value, the completion is dropped.
     ///     if let Ok(Value::String(text)) = input.downcast::<Value>().map(|value| *value) {
     ///         completion.complete(Ok(Box::new(Value::string(text.to_ascii_uppercase()))));

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::{Builder, Scheduler};
+use procession::Scheduler;
+use procession::scheduler::Builder;
 use procession_sim::{Check, Fault, Faults, Sim};
 use procession_sync::Mutex;
 

@@ -267,7 +267,7 @@ pub(crate) fn ask(
     Ok(match operation {
         b"start_child" => {
             let child = parent.child(&arguments.value(1)?)?;
-            Box::pin(async move { Ok(supervisor.start_child(child).await.map_err(failed)?.into()) })
+            Box::pin(async move { Ok(supervisor.add_child(child).await.map_err(failed)?.into()) })
         }
         b"terminate_child" => {
             let key = match arguments.value(1)? {
@@ -313,7 +313,7 @@ fn start(described: &Value, parent: &Parent) -> Result<Asked, String> {
     if let Some(name) = described.get("name") {
         options = options.name(parent.own_name(name)?);
     }
-    let mut starting = Box::pin(supervisor.start_with(options));
+    let mut starting = Box::pin(supervisor.try_start_with(options));
     // The first poll makes the process of the supervisor, as a child of the running process.
     let mut result = match starting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),

@@ -18,9 +18,9 @@ const STEPS_MAX: u64 = 100_000;
 /// The tests of a program: its global functions with names that begin with `test_`.
 ///
 /// Each test is a process on a separate scheduler, with one worker and the [test
-/// clock](procession::Builder::test_clock). A sleep therefore takes no time, and the same seed
-/// makes the same run, down to random numbers and the order of `pairs`. A test fails if its
-/// function raises an error.
+/// clock](procession::scheduler::Builder::test_clock). A sleep therefore takes no time, and the
+/// same seed makes the same run, down to random numbers and the order of `pairs`. A test fails if
+/// its function raises an error.
 ///
 /// Sockets, files and the addresses that `tostring` returns for tables and functions belong to the
 /// outside world. They are not repeatable.

@@ -71,7 +71,7 @@ pub enum Value {
 }
 
 /// What a guest returns is data. A guest fails by an error.
-impl procession::Outcome for Value {}
+impl procession::process::Outcome for Value {}
 
 /// A socket of a guest.
 #[derive(Clone, Debug)]

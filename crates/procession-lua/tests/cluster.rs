@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::relay::DeadCause;
+use procession::mailbox::relay::DeadCause;
 use procession::sync::oneshot;
 use procession::{Context, Exit, Scheduler, start, timeout};
 use procession_cluster::term::BigInteger;
@@ -589,7 +589,7 @@ fn the_status_of_a_node_has_the_names_of_the_programs_processes() {
         let other = start(|mut cx: Context<u32>| async move {
             cx.recv().await;
         });
-        procession::relations::register("other", other.pid()).expect("the name is free");
+        procession::process::register("other", other.pid()).expect("the name is free");
         let names = shop.status().names;
         assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["shop"]);
         (shop, echo)

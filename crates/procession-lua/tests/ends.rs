@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use procession::look;
-use procession::relations::link;
+use procession::process::link;
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{Context, Exit, Pid, Scheduler, SpawnOptions};
+use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, observe};
 use procession_lua::{Deployment, Message, Permissions, Program, Value};
 
 /// Longer than any test takes.
@@ -44,7 +43,7 @@ fn host(scheduler: &Scheduler, traps: bool) -> Pid {
 }
 
 fn is_alive(pid: Pid) -> bool {
-    look::detail(pid).is_some()
+    observe::detail(pid).is_some()
 }
 
 /// What ends a process, or leads to that, and what a refusal calls it.
@@ -304,7 +303,7 @@ fn the_children_of_a_supervisor_of_the_host_stay_as_they_are() {
             "waits",
             |mut cx: Context<()>| async move { while cx.recv().await.is_some() {} },
         );
-    let tree = scheduler.block_on(Supervisor::one_for_one().child(waits).start());
+    let tree = scheduler.block_on(Supervisor::one_for_one().child(waits).try_start());
     let tree = tree.expect("the child starts");
     for call in [
         "supervisor.start_child(to, { id = 'new', start = 'waits' })",

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use procession::command::{CommandId, Completion};
+use procession::machine::{CommandId, Completion};
 use procession::mailbox::WhenFull;
 use procession::net::TcpStream;
-use procession::relations::{Named, whereis};
+use procession::process::{Named, whereis};
 use procession::supervisor::{ChildSpec, Stop, Supervisor};
 use procession::{Exit, Pid, Scheduler, SpawnOptions, yield_now};
 use procession_lua::{Guest, Message, Permissions, Program, Value};
@@ -184,7 +184,7 @@ fn a_cancel_ends_a_wait_and_allows_limited_waits_for_cleaning_up() {
 #[test]
 fn programs_call_commands_of_rust() {
     const DOUBLE: CommandId = CommandId::FIRST_FREE;
-    let double = |input: procession::command::Value, completion: Completion| {
+    let double = |input: procession::machine::Value, completion: Completion| {
         let doubled = match input.downcast::<Value>().as_deref() {
             Ok(Value::Integer(n)) => Value::Integer(2 * n),
             _ => return,
@@ -391,7 +391,7 @@ const SERVICE: &str = "
 
 fn child(program: &Program, name: &'static str) -> ChildSpec<procession::Address<Message>> {
     let program = program.clone();
-    let input = || Box::new(Vec::<Value>::new()) as procession::command::Value;
+    let input = || Box::new(Vec::<Value>::new()) as procession::machine::Value;
     ChildSpec::machine(name, move || Guest::new(program.clone()), name, input)
 }
 
@@ -422,11 +422,11 @@ fn a_server_that_its_supervisor_stops_answers_what_it_began_before_the_store_sto
     let program = program.permissions(Permissions::none().listen());
     let scheduler = scheduler();
     let test = scheduler.start(move |mut cx| async move {
-        procession::relations::register("test", cx.pid()).expect("the name is free");
+        procession::process::register("test", cx.pid()).expect("the name is free");
         let tree = Supervisor::rest_for_one()
             .child(child(&program, "store"))
             .child(child(&program, "server").stop(Stop::Within(TIMEOUT)))
-            .start()
+            .try_start()
             .await
             .expect("it starts");
         let address = match received(&mut cx).await {
@@ -464,7 +464,7 @@ fn connections_of_a_server_that_is_killed_are_cancelled() {
     let program = program.permissions(Permissions::none().listen());
     let scheduler = scheduler();
     let test = scheduler.start(move |mut cx| async move {
-        procession::relations::register("test", cx.pid()).expect("the name is free");
+        procession::process::register("test", cx.pid()).expect("the name is free");
         let server = program.spawn("server", []).expect("it starts");
         let Value::String(address) = received(&mut cx).await else { panic!("it is an address") };
         let address = String::from_utf8(address.to_vec()).expect("it is text");
@@ -473,7 +473,7 @@ fn connections_of_a_server_that_is_killed_are_cancelled() {
         let mut answer = [0; 43];
         idle.read_exact(&mut answer).await.expect("it answers");
         let pid: Pid = server.pid();
-        procession::relations::send_exit(pid, Exit::Killed);
+        procession::process::send_exit(pid, Exit::Killed);
         assert_eq!(read_all(&mut idle).await, "");
         while whereis("server").is_some() {
             yield_now().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procession::relay::DeadCause;
+use procession::mailbox::relay::DeadCause;
 use procession::{Exit, Scheduler, SpawnOptions};
 use procession_lua::{Deployment, Message, Program, Value};
 

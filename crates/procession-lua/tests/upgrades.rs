@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use procession::{Builder, Child, Exit, Pid, Scheduler, SpawnOptions};
+use procession::scheduler::Builder;
+use procession::{Child, Exit, Pid, Scheduler, SpawnOptions};
 use procession_lua::{Deployment, Error, Message, Output, Program, Replaced, Rolling, Value};
 
 /// Longer than any test takes.
@@ -525,7 +526,7 @@ fn processes_may_be_killed_at_any_time_of_an_upgrade() {
                 // Not to wait for something, but to kill at another time in each round.
                 procession::sleep(Duration::from_micros(50 * delay * delay)).await;
                 for pid in pids {
-                    procession::relations::send_exit(pid, Exit::Killed);
+                    procession::process::send_exit(pid, Exit::Killed);
                 }
             });
             let Replaced { upgraded, ended, failed, pending, .. } =

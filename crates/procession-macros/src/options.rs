@@ -22,7 +22,7 @@ pub(crate) struct Options {
     root: Option<TokenStream>,
     /// The options that the attribute itself has.
     own: Vec<AttributeOption>,
-    /// The options that are methods of `procession::Builder`.
+    /// The options that are methods of `procession::scheduler::Builder`.
     pub(crate) for_builder: Vec<AttributeOption>,
 }
 

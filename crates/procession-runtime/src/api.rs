@@ -24,101 +24,13 @@ pub use crate::sync::select::Select;
 pub use crate::time::{interval, sleep, timeout};
 
 use crate::process::async_body::AsyncBody;
-use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
+use crate::process::outcome::{AnyOutput, Returns};
 use crate::scheduler::current;
 use crate::scheduler::section::Section;
 
-/// The functions and traits of the modules `coroutine` and `machine` that depend on all rooms.
+/// The trait of the module `coroutine` that depends on all rooms.
 pub(crate) mod entry {
     use std::future::Future;
-
-    use crate::machine::process::Process;
-    use crate::process::outcome::Returns;
-    use crate::scheduler::spawn_error::SpawnError;
-    use crate::{Child, SpawnOptions};
-
-    /// Starts a coroutine: a process with straight-line code that blocks, on a separate stack.
-    ///
-    /// `function` receives a [`Context`](crate::coroutine::Context) with a mailbox. The returned
-    /// [`Child`] is the address and the handle of the coroutine. See
-    /// [`coroutine`](crate::coroutine) for an example, and for where a coroutine runs and how it
-    /// ends.
-    ///
-    /// # Errors
-    /// [`SpawnError`] returns the function if coroutines are not enabled
-    /// ([`Builder::enable_coroutines`](crate::Builder::enable_coroutines)), or the scheduler takes
-    /// no more processes.
-    #[track_caller]
-    pub fn spawn_coroutine<M, F, T>(function: F) -> Result<Child<M, T>, SpawnError<F>>
-    where
-        M: Send + 'static,
-        F: FnOnce(crate::coroutine::context::Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
-        fn() -> T: Returns,
-    {
-        SpawnOptions::new().spawn_coroutine(function)
-    }
-
-    /// Starts a state machine by the entry point `method`.
-    ///
-    /// ```
-    /// use procession::Event;
-    /// use procession::machine::{
-    ///     Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine,
-    /// };
-    ///
-    /// /// Adds numbers up until it gets a zero.
-    /// struct Sum(u32);
-    ///
-    /// impl Process for Sum {
-    ///     type Input = ();
-    ///     type Message = u32;
-    ///     type Output = u32;
-    ///
-    ///     fn init(&mut self, method: &str, (): ()) -> Result<(), InitError> {
-    ///         if method == "sum" { Ok(()) } else { Err(InitError::unknown_method(method)) }
-    ///     }
-    ///
-    ///     fn step(
-    ///         &mut self,
-    ///         events: &mut Events<u32>,
-    ///         _: &mut Yields<'_>,
-    ///     ) -> Result<Status<u32>, Box<dyn std::error::Error + Send + Sync>> {
-    ///         for event in events {
-    ///             match event {
-    ///                 Event::Message(0) | Event::Cancel => return Ok(Status::Done(self.0)),
-    ///                 Event::Message(n) => self.0 += n,
-    ///                 _ => {}
-    ///             }
-    ///         }
-    ///         Ok(Status::Wait(WaitingFor::Messages))
-    ///     }
-    /// }
-    ///
-    /// procession::run(async {
-    ///     let sum = spawn_machine(Sum(0), "sum", ())?;
-    ///     for n in [1, 2, 3, 0] {
-    ///         sum.send(n).expect("it has not got its zero yet");
-    ///     }
-    ///     assert_eq!(sum.await, Ok(6));
-    ///     let error = spawn_machine(Sum(0), "average", ()).unwrap_err();
-    ///     assert_eq!(error.to_string(), "cannot start a process: it has no method \"average\"");
-    ///     Ok::<(), procession::SpawnError<Sum>>(())
-    /// })?;
-    /// # Ok::<(), procession::SpawnError<Sum>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`SpawnError`] returns the process if the scheduler takes no more processes or `init`
-    /// refuses.
-    #[track_caller]
-    pub fn spawn_machine<P: Process>(
-        process: P,
-        method: &str,
-        input: P::Input,
-    ) -> Result<Child<P::Message, P::Output>, SpawnError<P>> {
-        SpawnOptions::new().spawn_machine(process, method, input)
-    }
 
     /// Adds the method `wait` to every future, for plain threads and coroutines.
     ///
@@ -217,7 +129,7 @@ pub mod request {
     //! request.
     //!
     //! ```
-    //! use procession::request::{self, RequestId};
+    //! use procession::mailbox::request::{self, RequestId};
     //! use procession::{Context, Scheduler, start};
     //!
     //! let scheduler = Scheduler::builder().request_ids(true).build()?;
@@ -327,44 +239,6 @@ where
     SpawnOptions::new().spawn_body(body)
 }
 
-/// Starts a process that runs `future`, like [`spawn`], and fails if its output says so.
-///
-/// The output is an [`Outcome`], most often a `Result`. If it is an `Err`, the process ends with
-/// [`Exit::Failed`] and the text of the error. Links and monitors receive that exit. The handle
-/// returns the output itself.
-///
-/// ```
-/// use procession::{Context, Exit, SpawnOptions, start};
-///
-/// async fn read(path: &str) -> std::io::Result<String> {
-///     std::fs::read_to_string(path)
-/// }
-///
-/// procession::run(async {
-///     let watcher = start(|mut cx: Context<()>| async move {
-///         let reader = SpawnOptions::new().monitor().spawn_fallible(read("/no/such/file"));
-///         let monitor = reader.monitor_ref().expect("it was asked for");
-///         let exit = cx.down(monitor).await.map(|down| down.exit);
-///         assert!(reader.await?.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
-///         Ok::<_, Exit>(exit)
-///     });
-///     let exit = watcher.await??;
-///     assert_eq!(exit, Some(Exit::failed("No such file or directory (os error 2)")));
-///     Ok::<(), Exit>(())
-/// })?;
-/// # Ok::<(), procession::Exit>(())
-/// ```
-#[track_caller]
-pub fn spawn_fallible<F>(future: F) -> JoinHandle<F::Output>
-where
-    F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
-    F::Output: Send + 'static,
-    fn() -> F::Output: Returns,
-{
-    let body = Box::new(AsyncBody::<F, ByOutcome>::Runs(future));
-    SpawnOptions::new().spawn_body(body)
-}
-
 /// Starts a process with a mailbox.
 ///
 /// `process` is called in the first step of the process, with its [`Context`]. The returned
@@ -406,107 +280,6 @@ where
     fn() -> P::Output: Returns,
 {
     SpawnOptions::new().start(process)
-}
-
-/// Starts a local process. The future of a local process need not be `Send`: it may hold an `Rc`, a
-/// `RefCell` guard, or a handle of a library that must stay on its thread.
-///
-/// `make` is `Send`, and makes the future. It is called in the first step of the process, on the
-/// worker where the process begins. From then on the process stays on that worker's thread: its
-/// future is polled and dropped there, however the process ends. The output is `Send`, because the
-/// handle may be awaited on another thread. Everything else is as for [`spawn`]. Prefer [`spawn`],
-/// because it is cheaper and any worker can continue its processes.
-///
-/// ```
-/// use std::cell::RefCell;
-/// use std::rc::Rc;
-///
-/// procession::run(async {
-///     let handle = procession::spawn_local(|| async {
-///         let lines = Rc::new(RefCell::new(Vec::new()));
-///         let other = Rc::clone(&lines);
-///         let write = async move {
-///             other.borrow_mut().push("first");
-///             procession::yield_now().await;
-///             other.borrow_mut().push("second");
-///         };
-///         write.await;
-///         lines.take().join(", ")
-///     });
-///     assert_eq!(handle.await, Ok("first, second".to_owned()));
-/// });
-/// ```
-///
-/// `make` itself is `Send`, and so is the output:
-///
-/// ```compile_fail,E0277
-/// let local = std::rc::Rc::new(1);
-/// drop(procession::spawn_local(move || async move { *local }));
-/// ```
-///
-/// ```compile_fail,E0277
-/// drop(procession::spawn_local(|| async { std::rc::Rc::new(1) }));
-/// ```
-///
-/// # Where it runs
-/// A local process is placed like a [coroutine](crate::coroutine):
-///
-/// - If it was not run yet, any worker may take it. A worker that has many more local processes
-///   than another sends new processes to that worker. With an [affinity](SpawnOptions::affinity),
-///   the process begins on the chosen worker.
-/// - If its worker blocks or computes, it waits, even if another worker takes the permit.
-/// - If its worker has nothing else to do, and its thread would retire, the thread stays until the
-///   process has ended.
-/// - If the workers become [fewer](Scheduler::set_worker_threads), its worker takes turns with
-///   other workers.
-/// - If it is cancelled or terminated, or the scheduler shuts down, its future is dropped on its
-///   thread.
-/// - If its thread [drives](Builder::callers_drive) the scheduler, no other thread drives the
-///   scheduler while the process lives. When the thread ends, it drops the future, and the process
-///   ends with [`Exit::ThreadEnded`]. The main thread does not drop the future, because it ends
-///   with the program.
-#[track_caller]
-pub fn spawn_local<C, F>(make: C) -> JoinHandle<F::Output>
-where
-    C: FnOnce() -> F + Send + 'static, // Makes the future there: `|| async { .. }`.
-    F: Future + 'static,
-    F::Output: Send + 'static,
-{
-    SpawnOptions::new().spawn_local(make)
-}
-
-/// Starts a local process with a mailbox: `process` is `Send`, and the future that it makes need
-/// not be. See [`spawn_local`] for where it runs, and [`start`] for everything else.
-///
-/// ```
-/// use std::rc::Rc;
-/// use std::time::Duration;
-/// use procession::{Context, Reply};
-///
-/// procession::run(async {
-///     let cache = procession::start_local(|mut cx: Context<(u32, Reply<usize>)>| async move {
-///         let mut seen = vec![Rc::new(0)];
-///         while let Some((number, reply)) = cx.recv().await {
-///             seen.push(Rc::new(number));
-///             reply.send(seen.len());
-///         }
-///     });
-///     let length = cache.call(|reply| (7, reply), Duration::from_secs(9)).await?;
-///     assert_eq!(length, 2);
-///     Ok::<(), procession::CallError<_>>(())
-/// })?;
-/// # Ok::<(), procession::CallError<_>>(())
-/// ```
-#[track_caller]
-pub fn start_local<M, C, F>(process: C) -> Child<M, F::Output>
-where
-    M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
-    C: FnOnce(Context<M>) -> F + Send + 'static,
-    F: Future + 'static,
-    F::Output: Send + 'static,
-    fn() -> F::Output: Returns,
-{
-    SpawnOptions::new().start_local(process)
 }
 
 /// Yields: everything that is ready on this worker runs before the process continues.
@@ -618,8 +391,8 @@ pub fn blocking<R>(section: impl FnOnce() -> R) -> R {
 /// ```
 /// procession::run(async {
 ///     let process = procession::spawn(async {
-///         let in_job = procession::spawn_blocking(procession::current_pid).await;
-///         assert_eq!(in_job, Ok(procession::current_pid()));
+///         let in_job = procession::spawn_blocking(procession::process::current_pid).await;
+///         assert_eq!(in_job, Ok(procession::process::current_pid()));
 ///     });
 ///     process.await
 /// })?;

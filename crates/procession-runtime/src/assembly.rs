@@ -3,9 +3,9 @@
 
 #[cfg(feature = "tokio")]
 use crate::bridge::part::TokioPart;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::door::part::DoorPart;
-#[cfg(any(feature = "observe", feature = "metrics"))]
+#[cfg(any(feature = "door", feature = "metrics"))]
 use crate::observe::pool_figures::PoolRegistry;
 #[cfg(feature = "look")]
 use crate::observe::section::Sections;
@@ -33,12 +33,12 @@ impl Scheduler {
             .with(Starved::default());
         #[cfg(feature = "look")]
         let parts = parts.with(Sections::default());
-        #[cfg(any(feature = "observe", feature = "metrics"))]
+        #[cfg(any(feature = "door", feature = "metrics"))]
         let parts = parts.with(PoolRegistry::default());
         #[cfg(feature = "tokio")]
         let parts = parts.with(TokioPart::default());
         // The last part, because the door shows the parts before it.
-        #[cfg(feature = "observe")]
+        #[cfg(feature = "door")]
         let parts = parts.with(DoorPart::default());
         Builder::with_parts(parts)
     }

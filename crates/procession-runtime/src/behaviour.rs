@@ -16,7 +16,7 @@
 //! ```
 //! use std::time::Duration;
 //! use procession::behaviour::{Server, ServerContext};
-//! use procession::relations::Named;
+//! use procession::process::Named;
 //! use procession::{Reply, SpawnOptions};
 //!
 //! struct Counter(u64);

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use procession::{Reply, Scheduler, coroutine};
+//! use procession::{Reply, Scheduler, SpawnOptions, coroutine};
 //!
 //! enum Count {
 //!     Add(u64),
@@ -18,7 +18,8 @@
 //! // scoped to a frame.
 //! let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
 //! let total = scheduler.block_on(async {
-//!     let counter = procession::coroutine::spawn_coroutine(|mut cx: coroutine::Context<Count>| {
+//!     let options = SpawnOptions::new();
+//!     let counter = options.try_start_coroutine(|mut cx: coroutine::Context<Count>| {
 //!         let mut n = 0;
 //!         while let Some(message) = cx.recv() {
 //!             match message {
@@ -28,12 +29,13 @@
 //!         }
 //!     })?;
 //!     let address = counter.address().clone();
-//!     let asks = procession::coroutine::spawn_coroutine(move |cx: coroutine::Context<()>| {
+//!     let options = SpawnOptions::new();
+//!     let asks = options.try_start_coroutine(move |_: coroutine::Context<()>| {
 //!         for k in 1..=10 {
-//!             cx.sleep(Duration::from_micros(1));
+//!             coroutine::sleep(Duration::from_micros(1));
 //!             address.send(Count::Add(k)).expect("it is there");
 //!         }
-//!         cx.call(&address, Count::Get, Duration::from_secs(1))
+//!         coroutine::wait(address.call(Count::Get, Duration::from_secs(1)))
 //!     })?;
 //!     Ok::<_, Box<dyn std::error::Error>>(asks.await??)
 //! })?;
@@ -149,7 +151,7 @@ pub(crate) mod suspend;
 mod try_wait;
 mod wait_fd;
 
-pub use crate::api::entry::{Wait, spawn_coroutine};
+pub use crate::api::entry::Wait;
 pub use blocking::blocking;
 #[doc(hidden)]
 pub use blocking::blocking_foreign;
@@ -250,12 +252,11 @@ pub fn yield_now() {
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
-/// use procession::coroutine;
-/// use procession::coroutine::spawn_coroutine;
+/// use procession::{SpawnOptions, coroutine};
 ///
 /// let child = scheduler.block_on(async {
 ///     let look = |_: coroutine::Context<()>| coroutine::no_suspend(coroutine::may_suspend);
-///     spawn_coroutine(look).expect("they are enabled").await
+///     SpawnOptions::new().try_start_coroutine(look).expect("they are enabled").await
 /// });
 /// assert_eq!(child, Ok(false));
 /// # Ok::<(), procession::scheduler::BuildError>(())

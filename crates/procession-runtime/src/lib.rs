@@ -22,7 +22,7 @@ pub mod behaviour;
 mod bridge;
 #[expect(unsafe_code, reason = "coroutines run on stacks of their own")]
 pub mod coroutine;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub mod door;
 #[cfg(feature = "io")]
 pub mod fs;
@@ -105,9 +105,9 @@ pub mod look {
     };
     pub use crate::observe::section::{DoorSection, SectionRow};
     pub use crate::observe::showing::ShownSection;
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub use crate::observe::stack::{ProcessStack, StackSource};
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub use crate::observe::symbols::StackFrame;
     pub use crate::process::inspection::Inspection;
     pub use crate::process::wait_reason::{WaitReason, Waiting};
@@ -118,10 +118,10 @@ pub mod look {
 pub mod metrics {
     //! The metrics of a scheduler for the exporters of the crate [`metrics`].
     //!
-    //! A [`Publisher`] hands them over. With the feature `observe`, a door serves the same metrics
-    //! as text, and needs no exporter.
+    //! A [`MetricsPublisher`] hands them over. With the feature `door`, a door serves the same
+    //! metrics as text, and needs no exporter.
 
-    pub use crate::observe::facade::Publisher;
+    pub use crate::observe::facade::MetricsPublisher;
 }
 
 /// Makes an async function the main function of a program. `procession` documents it.

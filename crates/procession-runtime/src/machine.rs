@@ -12,4 +12,3 @@ pub(crate) mod value;
 pub use self::events::Events;
 pub use self::init_error::InitError;
 pub use self::process::{Process, Status, Successor, WaitingFor, Yields, is_terminated};
-pub use crate::api::entry::spawn_machine;

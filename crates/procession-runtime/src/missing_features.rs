@@ -107,13 +107,13 @@ needs_feature! {
     }
 }
 
-#[cfg(not(feature = "observe"))]
+#[cfg(not(feature = "door"))]
 needs_feature! {
-    NeedsObserve: "this method needs the feature `observe` of procession",
-    "to enable it, run `cargo add procession --features observe`";
+    NeedsDoor: "this method needs the feature `door` of procession",
+    "to enable it, run `cargo add procession --features door`";
     impl crate::Builder {
-        fn observe[O](self, _: O) -> Self;
-        fn no_observe[](self) -> Self;
+        fn door[O](self, _: O) -> Self;
+        fn no_door[](self) -> Self;
         fn panic_backtraces[](self, _: bool) -> Self;
     }
 }

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "look")]
 pub(crate) mod ask;
-#[cfg(any(feature = "observe", feature = "metrics"))]
+#[cfg(any(feature = "door", feature = "metrics"))]
 pub(crate) mod census;
 #[cfg(feature = "metrics")]
 pub(crate) mod facade;
@@ -11,9 +11,9 @@ pub(crate) mod look;
 #[cfg(feature = "look")]
 pub(crate) mod messages;
 mod methods;
-#[cfg(any(feature = "observe", feature = "metrics"))]
+#[cfg(any(feature = "door", feature = "metrics"))]
 pub(crate) mod metrics;
-#[cfg(any(feature = "observe", feature = "metrics"))]
+#[cfg(any(feature = "door", feature = "metrics"))]
 pub(crate) mod pool_figures;
 pub(crate) mod process_state;
 #[cfg(feature = "look")]
@@ -22,17 +22,17 @@ pub(crate) mod section;
 pub(crate) mod showing;
 mod shutdown;
 pub(crate) mod snapshot;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) mod stack;
 #[cfg(feature = "sim")]
 mod subject;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) mod symbols;
 #[cfg(feature = "tracing")]
 pub(crate) mod trace;
 pub(crate) mod unfinished;
 #[cfg(all(
-    feature = "observe",
+    feature = "door",
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]

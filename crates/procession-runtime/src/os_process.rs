@@ -23,7 +23,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Such a process is not a [process](crate::process) of this crate: it has no PID of a scheduler
+//! Such a process is not a [process](crate::Pid) of this crate: it has no PID of a scheduler
 //! and no mailbox.
 //!
 //! # How the end of a child is seen

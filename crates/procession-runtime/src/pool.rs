@@ -57,7 +57,7 @@ mod coroutines;
 mod current;
 mod engine;
 mod error;
-#[cfg(any(feature = "observe", feature = "metrics"))]
+#[cfg(any(feature = "door", feature = "metrics"))]
 mod figures;
 #[cfg(feature = "pool")]
 mod function;

@@ -31,7 +31,7 @@ pub(crate) mod slot;
 pub(crate) mod slot_ref;
 #[cfg(feature = "tracing")]
 pub(crate) mod span;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) mod stack_notes;
 pub(crate) mod stuck;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]

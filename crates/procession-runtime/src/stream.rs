@@ -1,32 +1,4 @@
 //! Streams and sinks: the traits of the crates `futures-core` and `futures-sink`.
-//!
-//! A type with a receive that takes `&mut self` is a [`Stream`] itself: [`Context`], the mailbox of
-//! a process; [`Interval`]; [`broadcast::Receiver`]; [`ReadDir`]; [`JoinSet`]; [`GroupMonitor`];
-//! [`RegistryListener`]; and `signal::Signal`. Other types are turned into streams:
-//! [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and listeners by `incoming`.
-//! [`channel::Sender::into_sink`] makes a [`Sink`].
-//!
-//! ```
-//! use futures_lite::StreamExt;
-//! use procession::sync::channel;
-//!
-//! procession::run(async {
-//!     let (sender, receiver) = channel::bounded(2);
-//!     procession::spawn(async move {
-//!         for n in 1..=10 {
-//!             sender.send(n).await?;
-//!         }
-//!         Ok::<_, channel::SendError<u32>>(())
-//!     });
-//!     let even: Vec<_> = receiver.into_stream().filter(|n| n % 2 == 0).collect().await;
-//!     assert_eq!(even, [2, 4, 6, 8, 10]);
-//! });
-//! ```
-//!
-//! # Cancellation
-//!
-//! A stream keeps its place among the waiters while it is pending, whatever becomes of the future
-//! that polled it, and loses nothing. The place is given up when the stream is dropped.
 
 use std::fmt;
 #[cfg(feature = "io")]

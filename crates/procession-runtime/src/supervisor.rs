@@ -7,14 +7,14 @@
 //! section](#differences-from-otp) lists the differences.
 //!
 //! A [`Supervisor`] is a value that describes a tree: a [`Strategy`], limits, and a [`ChildSpec`]
-//! for each child. A child may be a supervisor itself. [`Supervisor::start`] runs the tree and
+//! for each child. A child may be a supervisor itself. [`Supervisor::try_start`] runs the tree and
 //! returns a [`Running`], which dereferences to a [`SupervisorRef`].
 //!
 //! ```
 //! use std::time::Duration;
+//! use procession::process::Named;
 //! use procession::supervisor::{ChildSpec, Supervisor};
 //! use procession::{Context, Reply};
-//! use procession::relations::Named;
 //!
 //! enum Count {
 //!     Next(Reply<u32>),
@@ -28,11 +28,11 @@
 //!         while let Some(message) = cx.recv().await {
 //!             match message {
 //!                 Count::Next(reply) => { n += 1; reply.send(n) }
-//!                 Count::Break => procession::exit(procession::Exit::failed("broken")),
+//!                 Count::Break => procession::process::exit(procession::Exit::failed("broken")),
 //!             }
 //!         }
 //!     });
-//!     let tree = Supervisor::one_for_one().child(counter.name("counter")).start().await?;
+//!     let tree = Supervisor::one_for_one().child(counter.name("counter")).try_start().await?;
 //!     let address = Named::new("counter");
 //!     let timeout = Duration::from_secs(1);
 //!     assert_eq!(address.call(Count::Next, timeout).await?, 1);
@@ -68,13 +68,13 @@
 //! }
 //!
 //! procession::run(async {
-//!     let connections = Supervisor::dynamic().start().await?;
+//!     let connections = Supervisor::dynamic().try_start().await?;
 //!     let template = Template::new(greet).label("connection");
 //!     let listener = TcpListener::bind("127.0.0.1:0").await?;
 //!     let mut client = TcpStream::connect(listener.local_addr()?).await?;
 //!     let (stream, _) = listener.accept().await?;
 //!     // If it is refused, the error gives the stream back.
-//!     connections.start_another(&template, stream).await?;
+//!     connections.add_another(&template, stream).await?;
 //!     let mut text = [0; 5];
 //!     client.read_exact(&mut text).await?;
 //!     assert_eq!(&text, b"hello");
@@ -87,13 +87,13 @@
 //!
 //! | what | started by | restarts | returns if refused |
 //! |---|---|---|---|
-//! | [`ChildSpec`]: one child | [`start_child`] | as described | the cause |
-//! | [`Template`]: many of one kind | [`start_another`] | none, or with a clone | the argument |
-//! | [`OnceSpec`]: a closure that runs once | [`start_once`] | none | the closure |
+//! | [`ChildSpec`]: one child | [`add_child`] | as described | the cause |
+//! | [`Template`]: many of one kind | [`add_another`] | none, or with a clone | the argument |
+//! | [`OnceSpec`]: a closure that runs once | [`add_once`] | none | the closure |
 //!
-//! [`start_child`]: SupervisorRef::start_child
-//! [`start_another`]: SupervisorRef::start_another
-//! [`start_once`]: SupervisorRef::start_once
+//! [`add_child`]: SupervisorRef::add_child
+//! [`add_another`]: SupervisorRef::add_another
+//! [`add_once`]: SupervisorRef::add_once
 //!
 //! A child has its name and its [entries](ChildSpec::enter) in registries and groups before it
 //! runs, so it can be looked up as soon as its start has returned. A [`Template`] makes the name
@@ -193,7 +193,7 @@
 //! [first]: crate::behaviour::Statem::enter
 //! [`Process::init`]: crate::machine::Process::init
 //!
-//! If a start fails in [`Supervisor::start`], the children before it are stopped in reverse, and
+//! If a start fails in [`Supervisor::try_start`], the children before it are stopped in reverse, and
 //! the error names the child. If a restart fails, that counts as one more restart, and is tried
 //! again after the [back-off](Supervisor::back_off). Until then, the supervisor answers requests,
 //! because it never blocks on a child, a deadline or the next attempt: it waits for their events.

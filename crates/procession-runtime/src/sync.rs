@@ -1,38 +1,4 @@
 //! Synchronisation between processes: locks, semaphores, conditions, barriers and channels.
-//!
-//! | channel | each message goes to |
-//! |---|---|
-//! | [`channel`] | one of several receivers |
-//! | [`oneshot`] | one receiver, once |
-//! | [`broadcast`] | all receivers |
-//! | [`watch`] | all receivers, which see the last one only |
-//! | [`Notify`] | one waiter or all, without a value |
-//!
-//! ```
-//! use std::sync::Arc;
-//! use procession::sync::{Mutex, WaitGroup};
-//!
-//! procession::run(async {
-//!     let (total, group) = (Arc::new(Mutex::new(0)), WaitGroup::new());
-//!     for n in 1..=3 {
-//!         let (total, job) = (total.clone(), group.job());
-//!         drop(procession::spawn(async move {
-//!             *total.lock().await += n;
-//!             drop(job);
-//!         }));
-//!     }
-//!     group.wait().await;
-//!     assert_eq!(*total.lock().await, 6);
-//! });
-//! ```
-//!
-//! All kinds of processes can use these types, and plain threads can use them with the trait
-//! [`Wait`](crate::coroutine::Wait). Waiting suspends the process and not its worker, and a guard
-//! may be held across an `.await`.
-//!
-//! Waiters are served in the order in which they began to wait. If a waiter is dropped after it was
-//! served, the next waiter is served instead. A panic poisons nothing, because the guard is dropped
-//! together with the process.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

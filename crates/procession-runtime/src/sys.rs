@@ -29,14 +29,14 @@ pub(crate) mod stderr;
 #[expect(unsafe_code, reason = "a system call that no safe interface offers")]
 mod thread_clock;
 #[cfg(all(
-    feature = "observe",
+    feature = "door",
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 #[expect(unsafe_code, reason = "a signal handler copies a stack")]
 pub(crate) mod thread_stack;
 #[cfg(all(
-    feature = "observe",
+    feature = "door",
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]

@@ -40,9 +40,9 @@ macro_rules! invariant {
             "type Any = for<'a> fn(&'a str);\n",
             "type Forever = fn(&'static str);\n",
             "struct Ask<T>(T);\n",
-            "impl<T: Send + 'static> procession::command::Command for Ask<T> {\n",
+            "impl<T: Send + 'static> procession::machine::Command for Ask<T> {\n",
             "    type Output = T;\n",
-            "    const ID: procession::command::CommandId = procession::command::CommandId::new(277);\n",
+            "    const ID: procession::machine::CommandId = procession::machine::CommandId::new(277);\n",
             "}\n",
             "type Of<T> = procession::", $handle, ";\n",
         )

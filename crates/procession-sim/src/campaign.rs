@@ -10,8 +10,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::snapshot::Snapshot;
-use procession::{Builder, Scheduler};
+use procession::Scheduler;
+use procession::observe::Snapshot;
+use procession::scheduler::Builder;
 
 use crate::again::{CAUSES, compare_with_child, differing, is_child_of, run_in_child};
 use crate::chance::{Chance, Strategy};
@@ -201,7 +202,7 @@ impl Check {
         self
     }
 
-    /// Lets schedulers write the files of their [recorders](procession::recorder), if they have a
+    /// Lets schedulers write the files of their [recorders](procession::observe), if they have a
     /// directory for them. By default they write none, because a check repeats a failure many
     /// times.
     pub fn keep_files(mut self) -> Self {

@@ -82,7 +82,7 @@
 //! - a process takes the accepted messages of a sender in the order in which they were sent. To
 //!   check this, the simulator numbers each message in a header. Headers select a different path
 //!   through the mailbox, so the check is active only if the seed of the scheduler is odd: in half
-//!   of the runs, unless the program sets [`Builder::seed`](procession::Builder::seed);
+//!   of the runs, unless the program sets [`Builder::seed`](procession::scheduler::Builder::seed);
 //! - the timer of a sleep does not fire before its deadline, and a monitor reports one end.
 //!
 //! And at the end of each run, when its scheduler and the schedulers of its hosts have shut down:

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::Scheduler;
-use procession::snapshot::Snapshot;
+use procession::observe::Snapshot;
 #[cfg(procession_sim)]
 use procession_sync::host::Mutex;
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::{Builder, Pid};
+use procession::Pid;
+use procession::scheduler::Builder;
 use procession_sync::host::atomic::AtomicBool;
 use procession_sync::host::atomic::Ordering::Relaxed;
 

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use procession::door::Observe;
-use procession::scheduler::BuildError;
-use procession::{Builder, Scheduler};
+use procession::Scheduler;
+use procession::observe::DoorOptions;
+use procession::scheduler::{BuildError, Builder};
 
 /// Builds a scheduler with a door. If the door is refused, reports why on standard error, and
 /// continues without a door.
@@ -13,13 +13,13 @@ use procession::{Builder, Scheduler};
 /// The scheduler is refused.
 pub fn build_with_door(
     builder: impl Fn() -> Builder,
-    observe: Observe,
+    options: DoorOptions,
 ) -> Result<Scheduler, BuildError> {
-    match builder().observe(observe).build() {
-        Err(BuildError::Observe(error)) => {
+    match builder().door(options).build() {
+        Err(BuildError::Door(error)) => {
             // Ignored: if standard error is closed, there is no reader for it.
             let _ = writeln!(io::stderr(), "procession: {error}");
-            builder().no_observe().build()
+            builder().no_door().build()
         }
         built => built,
     }

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use procession::snapshot::{ProcessState, UnfinishedProcess};
+use procession::observe::{ProcessState, UnfinishedProcess};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::figures::Sums;

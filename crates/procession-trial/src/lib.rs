@@ -22,8 +22,8 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use procession::Scheduler;
+use procession::observe::Unfinished;
 use procession::signal::{EndRequest, end_request};
-use procession::snapshot::Unfinished;
 use procession::time::Instant;
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;

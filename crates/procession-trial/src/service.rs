@@ -13,14 +13,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use procession::door::Observe;
 use procession::net::{TcpListener, TcpStream};
-use procession::relations::{Named, whereis};
-use procession::report::ExitReport;
+use procession::observe::{DoorOptions, ExitReport};
+use procession::process::{Named, exit, whereis};
 use procession::supervisor::{
     ChildError, ChildSpec, Running, Stop, Supervisor, SupervisorRef, Template,
 };
-use procession::{CallError, Context, Exit, Reply, Scheduler, exit};
+use procession::{CallError, Context, Exit, Reply, Scheduler};
 use procession_sync::Arc;
 use std::task::Poll;
 
@@ -85,14 +84,14 @@ impl Service {
             let builder = Scheduler::builder().name("service").max_threads(max_threads);
             builder.on_exit(report_unexpected)
         };
-        let scheduler = build_with_door(builder, Observe::default().tcp(0));
+        let scheduler = build_with_door(builder, DoorOptions::default().tcp(0));
         let scheduler =
             scheduler.map_err(|cause| TrialError::runtime("start a scheduler", cause))?;
         let cannot_bind = |cause| TrialError::System { act: format!("listen on {listen}"), cause };
         let listener = scheduler.block_on(TcpListener::bind(listen)).map_err(cannot_bind)?;
         let address = listener.local_addr().map_err(cannot_bind)?;
         let (tells, begun) = mpsc::channel();
-        let tree = scheduler.block_on(tree(listener, tells, timeout).start());
+        let tree = scheduler.block_on(tree(listener, tells, timeout).try_start());
         let tree = tree.map_err(|cause| TrialError::runtime("start the service", cause))?;
         Ok(Self { scheduler, address, begun, _tree: tree })
     }
@@ -158,7 +157,7 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, timeout: Du
         // hyper writes whole answers. If the system refuses the option, answers arrive a little
         // later.
         let _ = stream.set_nodelay(true);
-        match connections.start_another(&template, stream).await {
+        match connections.add_another(&template, stream).await {
             Ok(_) => {}
             // A connection without a process is closed, so its client sees the refusal.
             Err(refused) if matches!(refused.cause(), ChildError::Start(_)) => {}
@@ -198,7 +197,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<String>, io::Erro
     match number {
         Ok(number) if is_fault => faults::fail(number),
         Ok(number) => {
-            let process = procession::current_pid().map(|pid| pid.to_string()).unwrap_or_default();
+            let process =
+                procession::process::current_pid().map(|pid| pid.to_string()).unwrap_or_default();
             Ok(Response::new(format!("request {number}, answered by {process}\n")))
         }
         Err(error) => {

@@ -10,9 +10,11 @@ use std::error::Error;
 use std::sync::mpsc;
 use std::thread;
 
-use procession::command::{CommandId, Completion, Value};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::{Event, Scheduler};
+use procession::machine::{
+    CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor, Yields,
+};
+use procession::mailbox::Event;
+use procession::{Scheduler, SpawnOptions};
 
 const SQUARE: CommandId = CommandId::FIRST_FREE;
 
@@ -24,7 +26,7 @@ struct Sum {
 }
 
 impl Process for Sum {
-    type Input = procession::command::Value;
+    type Input = procession::machine::Value;
     type Message = ();
     type Output = u64;
 
@@ -89,14 +91,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let scheduler = Scheduler::builder().worker_threads(2).handler(SQUARE, square).build()?;
 
-        let sum = scheduler
-            .spawn_machine(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?
+        let sum = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(Sum::default(), "sum of squares", Box::new(vec![1_u64, 2, 3, 4]))?
             .join()?;
         println!("together {sum}");
         assert_eq!(sum, 30);
 
-        let refused = scheduler
-            .spawn_machine(Sum::default(), "product", Box::new(()))
+        let refused = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(Sum::default(), "product", Box::new(()))
             .expect_err("it only sums");
         println!("{refused}");
         assert!(

@@ -12,9 +12,9 @@ use std::future::pending;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::snapshot::ProcessState;
-use procession::time::{Elapsed, Instant};
-use procession::{Context, Exit, Scheduler, SpawnOptions, interval, sleep, timeout};
+use procession::observe::ProcessState;
+use procession::time::{Elapsed, Instant, interval};
+use procession::{Context, Exit, Scheduler, SpawnOptions, sleep, timeout};
 
 const PERIOD: Duration = Duration::from_millis(5);
 

@@ -21,10 +21,10 @@ use std::time::Duration;
 use hyper::{Request, Response, StatusCode};
 use procession::http::{RequestBody, serve};
 use procession::net::{TcpListener, TcpStream};
+use procession::process::OnCancel;
 use procession::signal::end_request;
-use procession::sync::channel;
-use procession::sync::channel::{Receiver, Sender};
-use procession::{OnCancel, Scheduler, SpawnOptions};
+use procession::sync::channel::{self, Receiver, Sender};
+use procession::{Scheduler, SpawnOptions};
 use tower_service::Service;
 
 /// A page, and the channel for the answer.

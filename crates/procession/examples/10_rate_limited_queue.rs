@@ -10,8 +10,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use procession::mailbox::WhenFull;
-use procession::time::Instant;
-use procession::{Address, Context, SendError, SpawnOptions, interval, spawn, yield_now};
+use procession::time::{Instant, interval};
+use procession::{Address, Context, SendError, SpawnOptions, spawn, yield_now};
 
 const BEAT: Duration = Duration::from_millis(2);
 const PRODUCERS: u32 = 4;

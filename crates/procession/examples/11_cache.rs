@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
-use procession::relations::{MonitorRef, Named, register};
-use procession::{Context, Event, Exit, Reply, SpawnOptions, exit, sleep, spawn, start};
+use procession::mailbox::Event;
+use procession::process::{MonitorRef, Named, exit, register};
+use procession::{Context, Exit, Reply, SpawnOptions, sleep, spawn, start};
 
 enum Ask {
     Get(u32, Reply<String>),

@@ -5,10 +5,9 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
-use procession::coroutine::spawn_coroutine;
 use procession::net::{TcpListener, TcpStream};
-use procession::sync::channel;
-use procession::{Scheduler, Select, coroutine};
+use procession::sync::{Select, channel};
+use procession::{Scheduler, SpawnOptions, coroutine};
 
 fn count_words(stream: impl Read) -> io::Result<usize> {
     let mut words = 0;
@@ -28,27 +27,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let address = listener.local_addr()?;
         let (counted, counts) = channel::bounded(0);
 
-        let server = spawn_coroutine(move |cx: coroutine::Context<()>| {
+        let server = SpawnOptions::new().try_start_coroutine(move |_: coroutine::Context<()>| {
             for _ in 0..3 {
-                let (stream, _) = cx.wait(listener.accept())?;
+                let (stream, _) = coroutine::wait(listener.accept())?;
                 let counted = counted.clone();
-                let serve = move |cx: coroutine::Context<()>| {
+                let serve = move |_: coroutine::Context<()>| {
                     let words = count_words(&stream)?;
                     // Ignored: the counting code has ended.
-                    let _ = cx.wait(counted.send(words));
+                    let _ = coroutine::wait(counted.send(words));
                     Ok::<_, io::Error>(())
                 };
-                drop(spawn_coroutine(serve).map_err(|error| io::Error::other(error.to_string()))?);
+                drop(
+                    SpawnOptions::new()
+                        .try_start_coroutine(serve)
+                        .map_err(|error| io::Error::other(error.to_string()))?,
+                );
             }
             Ok::<_, io::Error>(())
         })?;
 
         for number in 1..=3 {
-            drop(spawn_coroutine(move |cx: coroutine::Context<()>| {
-                let mut stream = cx.wait(TcpStream::connect(address))?;
+            drop(SpawnOptions::new().try_start_coroutine(move |_: coroutine::Context<()>| {
+                let mut stream = coroutine::wait(TcpStream::connect(address))?;
                 for _ in 0..number {
                     writeln!(stream, "a few words")?;
-                    cx.sleep(Duration::from_millis(1));
+                    coroutine::sleep(Duration::from_millis(1));
                 }
                 Ok::<_, io::Error>(())
             })?);

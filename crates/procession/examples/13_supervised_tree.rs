@@ -10,9 +10,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use procession::relations::Named;
+use procession::process::{Named, exit};
 use procession::supervisor::{ChildSpec, Stop, Supervisor};
-use procession::{Context, Exit, Reply, Scheduler, exit, timeout, yield_now};
+use procession::{Context, Exit, Reply, Scheduler, timeout, yield_now};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -74,7 +74,7 @@ async fn work(name: &'static str, amount: u64) {
 fn main() -> Result<(), Box<dyn Error>> {
     let scheduler = Scheduler::builder().build()?;
     scheduler.block_on(async {
-        let tree = tree().start().await?;
+        let tree = tree().try_start().await?;
         let first = Named::<Entry>::new("ledger").pid();
         // Four failures are one too many, so the root restarts the supervisor of the workers.
         for (name, amount) in [

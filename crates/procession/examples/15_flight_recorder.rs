@@ -11,7 +11,7 @@ use std::fs::File;
 use std::thread;
 use std::time::Duration;
 
-use procession::recorder::TraceEventKind;
+use procession::observe::TraceEventKind;
 use procession::{Context, Reply, Scheduler, SpawnOptions};
 
 /// A process that adds up, and answers.

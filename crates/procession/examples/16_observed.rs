@@ -1,11 +1,11 @@
 //! A program that others can look into while it runs.
 //!
-//! Look at `observe`: it opens a door, a server at a Unix socket that `procession top`, a browser
-//! and a scraper of metrics read. With a number as its argument, the example starts that many
-//! processes, prints a link for a browser, and serves until its input ends:
+//! Look at `Builder::door`: it opens a door, a server at a Unix socket that `procession top`, a
+//! browser and a scraper of metrics read. With a number as its argument, the example starts that
+//! many processes, prints a link for a browser, and serves until its input ends:
 //!
 //! ```sh
-//! cargo run --example 16_observed --features observe -- 1000
+//! cargo run --example 16_observed --features door -- 1000
 //! ```
 #![expect(clippy::print_stdout, reason = "an example shows its output")]
 
@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use procession::door::Observe;
+use procession::observe::DoorOptions;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{Context, Scheduler, SpawnOptions, sleep};
 
@@ -30,8 +30,8 @@ fn get(socket: &std::path::Path, target: &str) -> std::io::Result<String> {
 fn main() -> Result<(), Box<dyn Error>> {
     let count = std::env::args().nth(1).map(|text| text.parse::<u32>()).transpose()?;
     let folder = std::env::temp_dir().join(format!("procession-observed-{}", std::process::id()));
-    let observe = Observe::default().directory(&folder).tcp(0);
-    let scheduler = Scheduler::builder().name("bank").observe(observe).build()?;
+    let options = DoorOptions::default().directory(&folder).tcp(0);
+    let scheduler = Scheduler::builder().name("bank").door(options).build()?;
 
     // Tellers wait for requests, a supervised clock ticks, and a job runs in a pool.
     let tellers: Vec<_> = (0..count.unwrap_or(10))
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             sleep(Duration::from_millis(10)).await;
         }
     });
-    let tree = scheduler.block_on(Supervisor::one_for_one().child(clock).start())?;
+    let tree = scheduler.block_on(Supervisor::one_for_one().child(clock).try_start())?;
 
     scheduler.block_on(async { procession::spawn_blocking(|| ()).await })?;
 

@@ -59,7 +59,7 @@
 //! ```
 //!
 //! The future passed to [`run`] or [`Scheduler::block_on`] stays on its thread, so it need not be
-//! `Send`. The same holds for a process that is started by [`spawn_local`].
+//! `Send`. The same holds for a process that is started by [`SpawnOptions::spawn_local`].
 //!
 //! # Features
 //!
@@ -73,27 +73,27 @@
 //! |---|---|
 //! | `full` | all features of this table. For a first look, because it takes longest to build |
 //! | `io` | [`net`], [`fs`], [`io`] and [`os_process`]: sockets, files, standard streams and processes of the system. On by default |
-//! | `look` | [`look`] and the traces of the [`recorder`]: questions to a running scheduler and to its processes. On by default |
+//! | `look` | questions to a running scheduler and to its processes, and traces of the flight recorder, in [`observe`]. On by default |
 //! | `pool` | the [pools](pool) of processes, coroutines, functions and objects, and scoped pools, which borrow. A pool of threads needs no feature. On by default |
-//! | `supervision` | [`supervisor`], [`behaviour`] and [`group`]: supervision trees, servers, scopes, process groups and registries. On by default |
+//! | `supervision` | [`supervisor`], [`behaviour`], and the sets, scopes, groups and registries of [`process`]: supervision trees, servers, processes that find each other. On by default |
 //! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams. Implies `io` |
 //! | `serve` | `http::Server` for tower services. Implies `hyper` |
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
 //! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
 //! | `macros` | the attribute `main` for async functions and, with `look`, `testing::test`. On by default |
-//! | `metrics` | `metrics`: hands the metrics of a scheduler to an exporter of the crate `metrics`. Implies `look` |
-//! | `observe` | `door` and `Builder::observe`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program. Implies `io` and `look` |
+//! | `metrics` | `observe::MetricsPublisher`: hands the metrics of a scheduler to an exporter of the crate `metrics`. Implies `look` |
+//! | `door` | `observe::Door` and `Builder::door`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program. Implies `io` and `look` |
 //! | `serde` | the traits of serde for PIDs, exits, snapshots and views; see [below](#serde). Implies `look` |
 //! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal`. On by default |
-//! | `stream` | `stream`: the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
+//! | `stream` | the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime. Implies `io` |
-//! | `tokio` | crates that need tokio run unchanged in processes, because each scheduler has a tokio runtime (`Builder::tokio_threads`), also on the test clock; and `compat` for single futures. Implies `tokio-io` |
+//! | `tokio` | crates that need tokio run unchanged in processes, because each scheduler has a tokio runtime (`Builder::tokio_threads`), also on the test clock; and `io::compat` for single futures. Implies `tokio-io` |
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
 //!
 //! ## serde
 //! With the feature `serde`, [`Pid`] and [`Exit`] can be serialized and deserialized. The types of
-//! [`snapshot`] and [`look`] can be serialized, except for the types that describe supervisors. A
+//! [`observe`] can be serialized, except for the types that describe supervisors. A
 //! new version may add fields, exits and names to these representations:
 //!
 //! | type | representation |
@@ -101,8 +101,8 @@
 //! | [`Pid`] | its text, as `"p1.42.7"` |
 //! | [`Exit`] | an enum with names such as `"no_process"`; four variants have a text, for example `{"failed": "no disk"}` |
 //! | structs | structs with all public fields, under their names |
-//! | [`ProcessState`](snapshot::ProcessState), [`WaitReason`](look::WaitReason) | the text that `name` returns |
-//! | [`Waiting`](snapshot::Waiting) | a sequence of wait reasons |
+//! | [`ProcessState`](observe::ProcessState), [`WaitReason`](observe::WaitReason) | the text that `name` returns |
+//! | [`Waiting`](observe::Waiting) | a sequence of wait reasons |
 //! | other enums | their names in the form `"drop_oldest"` |
 //! | places in the source | texts such as `"src/main.rs:31:13"` |
 //! | durations | as serde has them: `{"secs": 1, "nanos": 500}` |
@@ -115,13 +115,13 @@
 //! spawn, the kind and the parent are added. The span is a root that follows from the span of its
 //! spawner, and is never a child of another span.
 //!
-//! If the ids of [requests](request) travel with messages, each message of a request that a process
-//! receives has its own span, inside the span of the process, at the level `INFO`.
+//! If the ids of [requests](mailbox::request) travel with messages, each message of a request that
+//! a process receives has its own span, inside the span of the process, at the level `INFO`.
 //!
 //! The span is entered for each step, and for jobs of [`spawn_blocking`] that the process submits.
-//! It is closed when both have ended. Each [report] of a process that fails, or of a supervisor, is
-//! an event in its span, unless a hook receives it. Each stall that is reported to
-//! [`Builder::on_stall`] is also an event at the level `WARN`.
+//! It is closed when both have ended. Each [report](observe::Reporting) of a process that fails, or
+//! of a supervisor, is an event in its span, unless a hook receives it. Each stall that is reported
+//! to [`Builder::on_stall`](scheduler::Builder::on_stall) is also an event at the level `WARN`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -149,44 +149,35 @@ struct GuideToTokio;
 
 #[doc(inline)]
 pub use procession_runtime::{
-    AbortOnDropHandle, Address, Builder, CallError, Child, Context, Event, Exit, JoinHandle,
-    OnCancel, Outcome, Pid, Reply, Scheduler, Select, SendError, SpawnError, SpawnOptions,
-    blocking, cancelled, current_pid, exit, interval, run, sleep, spawn, spawn_blocking,
-    spawn_fallible, spawn_local, start, start_local, timeout, until_cancelled, yield_if_due,
+    Address, CallError, Child, Context, Exit, JoinHandle, Pid, Reply, Scheduler, SendError,
+    SpawnOptions, blocking, run, sleep, spawn, spawn_blocking, start, timeout, yield_if_due,
     yield_now,
 };
 #[doc(inline)]
-pub use procession_runtime::{
-    command, coroutine, local, machine, mailbox, pool, process, recorder, relations, relay, report,
-    request, scheduler, snapshot, sync, time,
-};
+pub use procession_runtime::{coroutine, pool, time};
 
-#[cfg(feature = "tokio")]
-#[doc(inline)]
-pub use procession_runtime::compat;
-#[cfg(feature = "observe")]
-#[doc(inline)]
-pub use procession_runtime::door;
-#[cfg(feature = "look")]
-#[doc(inline)]
-pub use procession_runtime::look;
-#[cfg(feature = "metrics")]
-#[doc(inline)]
-pub use procession_runtime::metrics;
 #[cfg(feature = "signal")]
 #[doc(inline)]
 pub use procession_runtime::signal;
-#[cfg(feature = "stream")]
-#[doc(inline)]
-pub use procession_runtime::stream;
 #[cfg(feature = "supervision")]
 #[doc(inline)]
-pub use procession_runtime::{JoinSet, behaviour, group, supervisor};
+pub use procession_runtime::{behaviour, supervisor};
 #[cfg(feature = "io")]
 #[doc(inline)]
-pub use procession_runtime::{fs, io, net, os_process};
+pub use procession_runtime::{fs, os_process};
+
 #[cfg_attr(not(feature = "hyper"), doc(hidden))]
 pub mod http;
+#[cfg(feature = "io")]
+pub mod io;
+pub mod machine;
+pub mod mailbox;
+#[cfg(feature = "io")]
+pub mod net;
+pub mod observe;
+pub mod process;
+pub mod scheduler;
+pub mod sync;
 #[cfg(all(feature = "macros", feature = "look"))]
 pub mod testing;
 
@@ -208,9 +199,9 @@ pub mod testing;
 ///
 /// # Options
 /// With options, the program has its own scheduler instead. The options are the methods of
-/// [`Builder`]: `name = value` calls a method with a value, and `name` one without. They are called
-/// in their order. The scheduler is dropped when the function returns, which terminates the
-/// processes that are left.
+/// [`Builder`](crate::scheduler::Builder): `name = value` calls a method with a value, and `name`
+/// one without. They are called in their order. The scheduler is dropped when the function returns,
+/// which terminates the processes that are left.
 ///
 /// ```
 /// use procession::Scheduler;
@@ -245,9 +236,9 @@ pub mod testing;
 /// ```
 ///
 /// `unsafe(name)` calls a method that is unsafe, such as
-/// [`enable_coroutines`](Builder::enable_coroutines), and makes its promise. A value with commas
-/// that are not in parentheses or brackets needs parentheses. `crate = path` is the path of this
-/// crate, if it has another name in the program.
+/// [`enable_coroutines`](crate::scheduler::Builder::enable_coroutines), and makes its promise. A
+/// value with commas that are not in parentheses or brackets needs parentheses. `crate = path` is
+/// the path of this crate, if it has another name in the program.
 ///
 /// # Panics
 /// Panics if the scheduler cannot be built ([`BuildError`](crate::scheduler::BuildError)).

@@ -18,12 +18,13 @@ pub use procession_runtime::testing::Test;
 /// }
 /// ```
 ///
-/// The test has its own scheduler, with one worker and a [test clock](crate::Builder::test_clock).
-/// The clock jumps to the next deadline when nothing can run, so the test takes no time, and it
-/// runs the same way each time. It fails if the function panics or returns an `Err`. It also fails
-/// if a process panics and nobody sees it: no code takes its result, and no monitor, link or
-/// supervisor learns of its end. Reports of failures are captured with the output of the test.
-/// Processes that are left when the function returns are terminated.
+/// The test has its own scheduler, with one worker and a [test
+/// clock](crate::scheduler::Builder::test_clock). The clock jumps to the next deadline when nothing
+/// can run, so the test takes no time, and it runs the same way each time. It fails if the function
+/// panics or returns an `Err`. It also fails if a process panics and nobody sees it: no code takes
+/// its result, and no monitor, link or supervisor learns of its end. Reports of failures are
+/// captured with the output of the test. Processes that are left when the function returns are
+/// terminated.
 ///
 /// The attribute is not in the root of the crate, because `use procession::*` would make `#[test]`
 /// ambiguous. With `use procession::testing::test`, `#[test]` is this attribute. On a function that

@@ -18,7 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns the scheduler of a process that it starts.
 async fn scheduler_of_a_process() -> u32 {
-    let process = procession::spawn(async { procession::current_pid() });
+    let process = procession::spawn(async { procession::process::current_pid() });
     process.await.expect("it does not panic").expect("it is one").scheduler()
 }
 
@@ -58,8 +58,8 @@ async fn main_of_a_renamed_crate() -> Result<(), Exit> {
 
 #[procession::main(unsafe(enable_coroutines))]
 async fn main_with_coroutines() -> Result<u32, Exit> {
-    let coroutine =
-        procession::coroutine::spawn_coroutine(|_: procession::coroutine::Context<()>| 3);
+    let coroutine = procession::SpawnOptions::new()
+        .try_start_coroutine(|_: procession::coroutine::Context<()>| 3);
     coroutine.expect("they are enabled").await
 }
 
@@ -319,7 +319,7 @@ async fn a_panic_that_somebody_sees_fails_no_test() {
     let watches = start(move |mut cx: Context<()>| async move {
         cx.monitor(watched.pid());
         drop(watched);
-        matches!(cx.recv_event().await, Some(procession::Event::Down(_)))
+        matches!(cx.recv_event().await, Some(procession::mailbox::Event::Down(_)))
     });
     assert_eq!(watches.await, Ok(true));
 }
@@ -407,7 +407,7 @@ mod with_all_names {
 
     #[test]
     fn a_plain_test() {
-        assert_eq!(current_pid(), None);
+        assert_eq!(run(async { 1 }), 1);
     }
 }
 
@@ -418,7 +418,7 @@ mod with_the_attribute {
     #[test]
     #[should_panic(expected = "as it should")]
     fn a_plain_function_is_a_plain_test() {
-        assert_eq!(procession::current_pid(), None);
+        assert_eq!(procession::process::current_pid(), None);
         panic!("as it should");
     }
 

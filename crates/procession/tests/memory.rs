@@ -5,12 +5,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use procession::group::Groups;
-use procession::mailbox::WhenFull;
+use procession::mailbox::{Event, WhenFull};
+use procession::process::Groups;
 use procession::sync::{broadcast, channel};
-use procession::{
-    Context, Event, Exit, JoinHandle, Scheduler, SpawnOptions, spawn, spawn_fallible, yield_now,
-};
+use procession::{Context, Exit, JoinHandle, Scheduler, SpawnOptions, spawn, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Mutex, MutexGuard};
@@ -185,15 +183,16 @@ fn a_large_future_can_be_spawned_where_there_is_room_for_a_few_of_it() {
     let _alone = alone();
     let scheduler = Scheduler::builder().worker_threads(1).build().expect("the system has threads");
     // Each in a function of its own, or this one would have room for all of them.
-    let ways: [&dyn Fn() -> JoinHandle<Result<usize, Exit>>; 3] =
-        [&|| scheduler.spawn(large()), &|| scheduler.spawn_fallible(large()), &|| {
-            SpawnOptions::new().on(&scheduler).spawn(large())
-        }];
+    let ways: [&dyn Fn() -> JoinHandle<Result<usize, Exit>>; 3] = [
+        &|| scheduler.spawn(large()),
+        &|| SpawnOptions::new().on(&scheduler).spawn_fallible(large()),
+        &|| SpawnOptions::new().on(&scheduler).spawn(large()),
+    ];
     for spawns in ways {
         assert_eq!(spawns().join(), Ok(Ok(LARGE)));
     }
     let inside = scheduler.spawn(async { spawn(large()).await });
     assert_eq!(inside.join(), Ok(Ok(Ok(LARGE))));
-    let inside = scheduler.spawn(async { spawn_fallible(large()).await });
+    let inside = scheduler.spawn(async { SpawnOptions::new().spawn_fallible(large()).await });
     assert_eq!(inside.join(), Ok(Ok(Ok(LARGE))));
 }

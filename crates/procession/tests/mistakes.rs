@@ -15,12 +15,12 @@ use std::process::Command;
 
 /// The features that programs name, with an item of each.
 const FEATURES: &[(&str, bool, &str)] = &[
-    ("look", cfg!(feature = "look"), "look"),
+    ("look", cfg!(feature = "look"), "observe::View"),
     ("macros", cfg!(feature = "macros"), "main"),
     ("serve", cfg!(feature = "serve"), "http::Server"),
     ("signal", cfg!(feature = "signal"), "signal"),
     ("supervision", cfg!(feature = "supervision"), "supervisor"),
-    ("tokio", cfg!(feature = "tokio"), "compat"),
+    ("tokio", cfg!(feature = "tokio"), "io::compat"),
 ];
 
 /// A mistake of the document.

@@ -10,11 +10,12 @@ use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
-use procession::report::Reporting;
-use procession::request::{self, RequestId};
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::Event;
+use procession::mailbox::request::{self, RequestId};
+use procession::observe::Reporting;
 use procession::supervisor::{ChildSpec, Restart, Supervisor};
-use procession::{Context, Event, Exit, Pid, Scheduler, SpawnOptions, sleep, spawn, yield_now};
+use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, sleep, spawn, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -283,7 +284,7 @@ fn a_log_has_no_spans_up_to_info_and_no_places_up_to_debug() {
             let scheduler = builder.build().expect("it starts no thread");
             let fails = SpawnOptions::new().on(&scheduler).label("client").spawn(async {
                 info!("works");
-                procession::exit(Exit::failed("no disk"));
+                procession::process::exit(Exit::failed("no disk"));
             });
             fails.detach();
             scheduler.run_until_idle();
@@ -309,13 +310,13 @@ fn a_log_up_to_info_names_a_supervisor_by_the_label_that_it_was_given() {
             let builder = Scheduler::builder().worker_threads(1).test_clock();
             builder.build().expect("it starts no thread").block_on(async {
                 let child = ChildSpec::new("store", |_: Context<()>| async {
-                    procession::exit(Exit::failed("no disk"))
+                    procession::process::exit(Exit::failed("no disk"))
                 });
                 let tree = Supervisor::one_for_one().intensity(0, Duration::from_secs(5));
                 let tree = tree.child(child);
                 let running = match label {
-                    Some(label) => tree.start_with(SpawnOptions::new().label(label)).await,
-                    None => tree.start().await,
+                    Some(label) => tree.try_start_with(SpawnOptions::new().label(label)).await,
+                    None => tree.try_start().await,
                 };
                 assert!(matches!(running.expect("it starts").await, Exit::GaveUp(_)));
             });
@@ -525,7 +526,8 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
         yield_now().await;
         std::panic::resume_unwind(Box::new("on purpose"));
     });
-    let failed = scheduler.spawn_fallible(async { Err::<(), _>("no disk") });
+    let failed =
+        SpawnOptions::new().on(&scheduler).spawn_fallible(async { Err::<(), _>("no disk") });
     let pids = [normal.pid(), killed.pid(), panicked.pid(), failed.pid()];
     ended.recv().expect_err("nothing is sent");
     has_begun.recv().expect("it is sent");
@@ -582,9 +584,10 @@ fn state_machines_and_coroutines_have_spans_too() {
         .build()
         .expect("there are threads");
     let (machine, coroutine) = scheduler.block_on(async {
-        let machine = spawn_machine(Ends, "run", ()).expect("it is accepted");
-        let coroutine =
-            procession::coroutine::spawn_coroutine(|mut cx: procession::coroutine::Context<()>| {
+        let machine =
+            SpawnOptions::new().try_start_machine(Ends, "run", ()).expect("it is accepted");
+        let coroutine = procession::SpawnOptions::new()
+            .try_start_coroutine(|mut cx: procession::coroutine::Context<()>| {
                 while cx.recv().is_some() {
                     info!("a coroutine's message");
                 }
@@ -624,9 +627,9 @@ fn a_failure_is_an_event_in_the_span_of_its_process_which_is_closed() {
     let options = |label: &str| SpawnOptions::new().on(&scheduler).label(label).reporting(always);
     let future = options("a future that fails").spawn(async move { panics("in a future") });
     let straight = options("a coroutine that fails")
-        .spawn_coroutine(move |_: procession::coroutine::Context<()>| panics("in a coroutine"))
+        .try_start_coroutine(move |_: procession::coroutine::Context<()>| panics("in a coroutine"))
         .expect("they are enabled");
-    let machine = options("a machine that fails").spawn_machine(Fails, "", ());
+    let machine = options("a machine that fails").try_start_machine(Fails, "", ());
     let machine = machine.expect("there is room");
     let pids = [future.pid(), straight.pid(), machine.pid()];
     let (_future, _straight): (Result<(), _>, Result<(), _>) = (future.join(), straight.join());
@@ -702,11 +705,11 @@ impl Process for Fails {
 fn what_a_supervisor_does_is_an_event_in_its_span() {
     let recorder = Recorder::shared();
     let child = ChildSpec::new("the child of the tree", |_: Context<()>| async {
-        procession::exit(Exit::failed("no disk"))
+        procession::process::exit(Exit::failed("no disk"))
     });
     let supervisor = threaded(1).block_on(async {
         let tree = Supervisor::one_for_one().child(child.restart(Restart::Transient));
-        let running = tree.start().await.expect("it starts");
+        let running = tree.try_start().await.expect("it starts");
         let pid = running.pid();
         assert!(matches!(running.await, Exit::GaveUp(_)));
         pid

@@ -11,10 +11,10 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
-use procession::relations::Named;
+use procession::process::{Named, Outcome};
 use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::sync::channel;
-use procession::{Child, Context, Exit, Outcome, Reply, Scheduler, SpawnOptions, coroutine};
+use procession::{Child, Context, Exit, Reply, Scheduler, SpawnOptions, coroutine};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// The time limit of a shutdown.
@@ -36,7 +36,10 @@ fn coroutine<T: Outcome + Send + 'static>(
     scheduler: &Scheduler,
     run: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> Result<Child<(), T>, Box<dyn Error>> {
-    scheduler.spawn_coroutine(run).map_err(|error| error.to_string().into())
+    SpawnOptions::new()
+        .on(scheduler)
+        .try_start_coroutine(run)
+        .map_err(|error| error.to_string().into())
 }
 
 /// A coroutine that sleeps for an hour, and a receiver that is disconnected when its stack is
@@ -47,10 +50,10 @@ type Sleeper = (Child<(), ()>, mpsc::Receiver<()>);
 fn sleeper(scheduler: &Scheduler) -> Result<Sleeper, Box<dyn Error>> {
     let (noted, note) = mpsc::channel();
     let (ready, is_ready) = mpsc::channel();
-    let child = coroutine(scheduler, move |cx| {
+    let child = coroutine(scheduler, move |_| {
         let _noted = Noted(noted);
         ready.send(()).expect("somebody waits");
-        cx.sleep(HOUR);
+        coroutine::sleep(HOUR);
     })?;
     is_ready.recv()?;
     Ok((child, note))
@@ -63,14 +66,14 @@ fn cancelled(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
 
     let (sender, receiver) = channel::bounded(0);
     let (ready, is_ready) = mpsc::channel();
-    let goes_on = coroutine(scheduler, move |cx| {
+    let goes_on = coroutine(scheduler, move |_| {
         ready.send(()).expect("somebody waits");
-        cx.wait(receiver.recv())
+        coroutine::wait(receiver.recv())
     })?;
     is_ready.recv()?;
     goes_on.cancel();
     // Runs after the cancel was handled.
-    coroutine(scheduler, |cx| cx.yield_now())?.join()?;
+    coroutine(scheduler, |_| coroutine::yield_now())?.join()?;
     scheduler.block_on(sender.send(7))?;
     assert_eq!(goes_on.join()?, Some(7), "it goes on until it returns");
     Ok(())
@@ -81,8 +84,8 @@ fn terminated(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
     scheduler.terminate(sleeps.pid());
     assert_eq!(sleeps.join(), Err(Exit::Killed));
     assert_eq!(note.try_recv(), Err(TryRecvError::Empty), "its stack is left as it was");
-    let next = coroutine(scheduler, |cx| {
-        cx.yield_now();
+    let next = coroutine(scheduler, |_| {
+        coroutine::yield_now();
         1
     })?;
     assert_eq!(next.join()?, 1, "its worker goes on");
@@ -113,13 +116,13 @@ enum Ask {
 }
 
 /// A process that returns an `Err` when it is told to. Where panics unwind, it could also call
-/// [`procession::exit`].
+/// [`procession::process::exit`].
 async fn breakable(mut cx: Context<Ask>) -> Result<(), String> {
     while let Some(message) = cx.recv().await {
         match message {
             Ask::Alive(reply) => reply.send(true),
             #[cfg(feature = "exits")]
-            Ask::Break => procession::exit(Exit::failed("broken")),
+            Ask::Break => procession::process::exit(Exit::failed("broken")),
             #[cfg(not(feature = "exits"))]
             Ask::Break => return Err("broken".into()),
         }
@@ -132,7 +135,7 @@ fn failed(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
     let child = ChildSpec::new("breakable", breakable).name("breakable");
     let tree = Supervisor::one_for_one().child(child.restart(Restart::Transient));
     scheduler.block_on(async {
-        let running = tree.start_with(SpawnOptions::new().on(scheduler)).await?;
+        let running = tree.try_start_with(SpawnOptions::new().on(scheduler)).await?;
         let breakable = Named::on(scheduler, "breakable");
         let first = breakable.pid().ok_or("it has started")?;
         let watcher = scheduler.start(move |mut cx: Context<Reply<()>>| async move {

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use procession::coroutine::{Wait, spawn_coroutine};
+use procession::coroutine::{self, Wait};
 use procession::net::{TcpListener, TcpStream};
 use procession::sync::{Barrier, Semaphore};
-use procession::{Child, Scheduler, coroutine};
+use procession::{Child, Scheduler, SpawnOptions};
 
 /// Number of clients that go on as soon as all are halfway.
 pub const SWIFT: usize = 120;
@@ -118,10 +118,10 @@ pub fn converse(
     let address = listener.local_addr()?;
     let sessions = {
         let (meeting, serve) = (Arc::clone(&meeting), Arc::new(serve));
-        start(&scheduler, move |cx| {
+        start(&scheduler, move |_| {
             let mut sessions = Vec::with_capacity(ALL);
             for _ in 0..ALL {
-                let (stream, _) = cx.wait(listener.accept())?;
+                let (stream, _) = coroutine::wait(listener.accept())?;
                 let line = Line { stream, halt: Some(Halt::Hearing(Arc::clone(&meeting))) };
                 let (meeting, serve) = (Arc::clone(&meeting), Arc::clone(&serve));
                 let session = move |_: coroutine::Context<()>| {
@@ -132,18 +132,22 @@ pub fn converse(
                         .insert(thread::current().id());
                     serve(line)
                 };
-                sessions.push(spawn_coroutine(session).map_err(|error| error.to_string())?);
+                sessions.push(
+                    SpawnOptions::new()
+                        .try_start_coroutine(session)
+                        .map_err(|error| error.to_string())?,
+                );
             }
-            sessions.into_iter().try_for_each(|session| cx.wait(session)?)
+            sessions.into_iter().try_for_each(|session| coroutine::wait(session)?)
         })?
     };
     let (say, ended) = mpsc::channel();
     let ask = Arc::new(ask);
     for number in 0..ALL {
         let (meeting, ask, say) = (Arc::clone(&meeting), Arc::clone(&ask), say.clone());
-        let client = start(&scheduler, move |cx| {
+        let client = start(&scheduler, move |_| {
             let is_slow = number < SLOW;
-            let connected = cx.wait(TcpStream::connect(address)).map_err(Failed::from);
+            let connected = coroutine::wait(TcpStream::connect(address)).map_err(Failed::from);
             let asked = connected.and_then(|stream| {
                 ask(Line { stream, halt: Some(Halt::Saying { meeting, is_slow }) }, number)
             });
@@ -166,9 +170,12 @@ pub fn converse(
     Ok(threads)
 }
 
-fn start<T: procession::Outcome + Send + 'static>(
+fn start<T: procession::process::Outcome + Send + 'static>(
     scheduler: &Scheduler,
     run: impl FnOnce(coroutine::Context<()>) -> Result<T, Failed> + Send + 'static,
 ) -> Result<Child<(), Result<T, Failed>>, Failed> {
-    scheduler.spawn_coroutine(run).map_err(|error| error.to_string().into())
+    SpawnOptions::new()
+        .on(scheduler)
+        .try_start_coroutine(run)
+        .map_err(|error| error.to_string().into())
 }

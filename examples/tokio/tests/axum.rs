@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use procession::http::HealthChecks;
-use procession::relations::Named;
+use procession::process::Named;
 use procession::scheduler::Health;
 use procession::{Context, Reply, Scheduler, SpawnOptions, spawn};
 

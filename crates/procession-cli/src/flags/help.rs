@@ -172,6 +172,6 @@ fn row(text: &mut String, left: &str, right: &str) {
 const ABOUT_TARGET: &str = "
 TARGET chooses the program: its name, its number in the system, the name of its scheduler,
 or the path of its socket. Without one, the only program with a door is taken. A program
-opens its door by Builder::observe, or by the environment variable PROCESSION_OBSERVE=1 if
+opens its door by Builder::door, or by the environment variable PROCESSION_DOOR=1 if
 it has the feature.
 ";

@@ -1,6 +1,6 @@
 //! What the commands that look into a program are to do.
 
-use procession::look::{GroupKey, SortKey};
+use procession::observe::{GroupKey, SortKey};
 use serde_json::Value;
 
 use crate::see::door::encode;
@@ -102,12 +102,12 @@ when, from or to which process, and of which type. What is in them is not shown.
             Self::Suspend => {
                 "\
 Stops a process of a running program after its present step, for a time. Its mailbox still
-takes messages. The program must allow it by Observe::allow_actions.
+takes messages. The program must allow it by DoorOptions::allow_actions.
 "
             }
             Self::Resume => {
                 "\
-Lets a process that is suspended go on. The program must allow it by Observe::allow_actions.
+Lets a process that is suspended go on. The program must allow it by DoorOptions::allow_actions.
 "
             }
             Self::Dump => {
@@ -119,7 +119,7 @@ https://ui.perfetto.dev. FILE must not exist yet; - is standard output.
             Self::Kill => {
                 "\
 Terminates a process of a running program between two of its steps. The program must allow
-it by Observe::allow_actions.
+it by DoorOptions::allow_actions.
 "
             }
         }

@@ -32,7 +32,7 @@ impl fmt::Display for SeeError {
         match self {
             Self::NoDoor(directory) => write!(
                 f,
-                "no program has a door in {}: start it with PROCESSION_OBSERVE=1, or call Builder::observe",
+                "no program has a door in {}: start it with PROCESSION_DOOR=1, or call Builder::door",
                 directory.display()
             ),
             Self::Unknown(word, doors) => {

@@ -1,6 +1,6 @@
 //! The screen of `procession top`: its state, its keys, and how it is drawn.
 
-use procession::look::{GroupKey, SortKey};
+use procession::observe::{GroupKey, SortKey};
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};

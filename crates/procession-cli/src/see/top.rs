@@ -8,9 +8,10 @@ use std::io;
 use std::num::NonZero;
 use std::time::Duration;
 
+use procession::Scheduler;
 use procession::signal::{EndRequest, Signal, SignalKind, end_request, signal};
+use procession::sync::Select;
 use procession::time::Instant;
-use procession::{Scheduler, Select};
 use procession_sync::{Arc, Mutex};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
@@ -78,7 +79,7 @@ pub(super) fn run(door: &DoorFile, args: &SeeArgs) -> Result<(), SeeError> {
     let mut screen = Screen::new(args.sort, args.group, has_colours);
     screen.answers.about = about;
     let shown = Shown::default();
-    let scheduler = Scheduler::builder().worker_threads(1).no_observe().build();
+    let scheduler = Scheduler::builder().worker_threads(1).no_door().build();
     let scheduler = scheduler.map_err(|error| SeeError::Terminal(io::Error::other(error)))?;
     let end = end_request().map_err(SeeError::Terminal)?;
     let hangup = signal(SignalKind::hangup()).map_err(SeeError::Terminal)?;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use procession::door::Observe;
+use procession::observe::DoorOptions;
 use procession::{Context, Scheduler, SpawnOptions};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -49,11 +49,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(settings: impl FnOnce(Observe) -> Observe) -> Self {
+    fn new(settings: impl FnOnce(DoorOptions) -> DoorOptions) -> Self {
         let folder = Folder::new();
-        let observe = settings(Observe::default().directory(folder.0.join("procession")));
+        let options = settings(DoorOptions::default().directory(folder.0.join("procession")));
         let builder = Scheduler::builder().name("bank").worker_threads(2).on_exit(|_| {});
-        let scheduler = builder.observe(observe).build().expect("the directory is new");
+        let scheduler = builder.door(options).build().expect("the directory is new");
         let teller = SpawnOptions::new()
             .on(&scheduler)
             .label("teller \u{1b}[2J")
@@ -87,7 +87,7 @@ fn run(directory: &Path, arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn processes_are_listed() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let (code, out, err) =
         scene.run(&["ps", "bank", "--sort", "mailbox", "--filter", "state=idle"]);
     assert_eq!((code, err.as_str()), (0, ""));
@@ -101,7 +101,7 @@ fn processes_are_listed() {
 
 #[test]
 fn one_look_is_json_for_programs_and_text_for_people() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     for arguments in [&["top", "bank", "--json"][..], &["top", "bank", "--once", "--json"]] {
         let (code, out, err) = scene.run(arguments);
         assert_eq!((code, err.as_str()), (0, ""));
@@ -120,7 +120,7 @@ fn one_look_is_json_for_programs_and_text_for_people() {
 
 #[test]
 fn trees_crashes_and_events_are_shown() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let panics = async { std::panic::resume_unwind(Box::new("no disk")) };
     let ended: Result<(), _> = scene.scheduler.spawn(panics).join();
     ended.expect_err("it panics");
@@ -142,12 +142,12 @@ fn fails_deep_inside() {
 
 #[test]
 fn the_report_of_a_panic_has_its_backtrace_if_the_program_keeps_it() {
-    procession::report::install_panic_hook();
+    procession::observe::install_panic_hook();
     let folder = Folder::new();
     for keep in [true, false] {
-        let observe = Observe::default().directory(folder.0.join("procession"));
+        let options = DoorOptions::default().directory(folder.0.join("procession"));
         let builder = Scheduler::builder().name("kept").worker_threads(1).on_exit(|_| {});
-        let scheduler = builder.observe(observe).panic_backtraces(keep).build().expect("it is new");
+        let scheduler = builder.door(options).panic_backtraces(keep).build().expect("it is new");
         let ended: Result<(), _> = scheduler.spawn(async { fails_deep_inside() }).join();
         ended.expect_err("it panics");
         let (code, out, err) = run(&folder.0, &["crashes", "kept", "--number", "1"]);
@@ -167,12 +167,12 @@ fn the_report_of_a_panic_has_its_backtrace_if_the_program_keeps_it() {
 
 #[test]
 fn a_process_is_killed_only_with_leave() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let pid = scene.teller.pid().to_string();
     let (code, _, err) = scene.run(&["kill", &pid, "bank"]);
     assert!(code == 1 && err.starts_with("procession: the program refused: "), "{err}");
     assert!(scene.teller.send(1).is_ok(), "it lives");
-    let scene = Scene::new(Observe::allow_actions);
+    let scene = Scene::new(DoorOptions::allow_actions);
     let pid = scene.teller.pid().to_string();
     assert_eq!(scene.run(&["kill", &pid, "bank", "--cancel"]), (0, String::new(), String::new()));
     scene.scheduler.run_until_idle();
@@ -182,7 +182,7 @@ fn a_process_is_killed_only_with_leave() {
 
 #[test]
 fn a_process_is_looked_into() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let shows = scene.scheduler.start(|mut cx: Context<u32>| async move {
         let _inspecting = cx.inspect_with(|shown| {
             shown.field("balance", 120).field("owner", "ann \u{1b}[2J");
@@ -213,7 +213,7 @@ fn a_process_is_looked_into() {
 
 #[test]
 fn a_trace_shows_the_headers_of_the_next_messages() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let address = scene.teller.address().clone();
     let client = scene.scheduler.spawn(async move {
         while address.send(7).is_ok() {
@@ -238,11 +238,11 @@ fn a_trace_shows_the_headers_of_the_next_messages() {
 #[test]
 fn a_process_is_suspended_only_with_leave() {
     let nothing = || (0, String::new(), String::new());
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let pid = scene.teller.pid().to_string();
     let (code, _, err) = scene.run(&["suspend", &pid, "bank"]);
     assert!(code == 1 && err.starts_with("procession: the program refused: "), "{err}");
-    let scene = Scene::new(Observe::allow_actions);
+    let scene = Scene::new(DoorOptions::allow_actions);
     let pid = scene.teller.pid().to_string();
     let is_suspended =
         || scene.scheduler.detail(scene.teller.pid()).expect("it is there").row.suspended;
@@ -259,7 +259,7 @@ fn a_process_is_suspended_only_with_leave() {
 
 #[test]
 fn doors_are_chosen_by_words() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let socket = scene.socket();
     let path = socket.to_str().expect("it is text");
     let number = std::process::id().to_string();
@@ -271,8 +271,8 @@ fn doors_are_chosen_by_words() {
     assert!(code == 1 && err.contains("no door fits 'post office'"), "{err}");
     assert!(err.contains(path), "{err}");
     let builder = Scheduler::builder().name("branch").worker_threads(1);
-    let observe = Observe::default().directory(scene.folder.0.join("procession"));
-    let other = builder.observe(observe).build().expect("the directory is there");
+    let options = DoorOptions::default().directory(scene.folder.0.join("procession"));
+    let other = builder.door(options).build().expect("the directory is there");
     let (code, _, err) = scene.run(&["tree"]);
     assert!(code == 1 && err.contains("several doors are open"), "{err}");
     assert_eq!(scene.run(&["tree", "branch"]).0, 0);
@@ -284,10 +284,7 @@ fn without_a_door_the_reason_and_the_remedy_are_told() {
     let folder = Folder::new();
     let (code, _, err) = run(&folder.0, &["ps", "--sort", "steps"]);
     assert_eq!(code, 1);
-    assert!(
-        err.contains("no program has a door in") && err.contains("PROCESSION_OBSERVE=1"),
-        "{err}"
-    );
+    assert!(err.contains("no program has a door in") && err.contains("PROCESSION_DOOR=1"), "{err}");
     for (arguments, said) in [
         (&["ps", "--sort", "beauty"][..], "invalid value 'beauty' of option '--sort'"),
         (&["ps", "--filter", "beauty"], "invalid value 'beauty' of option '--filter'"),
@@ -418,7 +415,7 @@ impl Top {
 
 #[test]
 fn top_runs_on_a_terminal_that_changes_its_size() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     let mut top = Top::start(&scene);
     top.await_text("teller");
     assert!(!top.seen.contains("GROWTH"), "a narrow screen leaves columns out");
@@ -432,7 +429,7 @@ fn top_runs_on_a_terminal_that_changes_its_size() {
 
 #[test]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
-    let scene = Scene::new(|observe| observe);
+    let scene = Scene::new(|options| options);
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut top = Top::start(&scene);
         top.await_text("teller");

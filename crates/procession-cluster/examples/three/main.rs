@@ -13,7 +13,8 @@ use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use procession::{Context, OnCancel, SpawnOptions};
+use procession::process::OnCancel;
+use procession::{Context, SpawnOptions};
 use procession_cluster::{Cookie, Letter, Member, Node, NodeBuilder, Remote, Term};
 
 const TILL: &str = "three_till@127.0.0.1";

@@ -28,8 +28,8 @@
 //! ([`NodeStatus::lost`](crate::NodeStatus::lost)), and the process of the connection fails with
 //! their number, which reports them. If the connection ends because the node has stopped or the
 //! scheduler shuts down, a shutdown of the scheduler also returns their number
-//! ([`Outgoing`](procession::relay::Outgoing)). A connection that a newer one replaces ends without
-//! these steps, because the other node has given it up.
+//! ([`Outgoing`](procession::mailbox::relay::Outgoing)). A connection that a newer one replaces
+//! ends without these steps, because the other node has given it up.
 //!
 //! ## Allowed
 //! If a process of this node ends during these steps, the other node receives no reason, because

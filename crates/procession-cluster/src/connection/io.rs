@@ -5,9 +5,10 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
+use procession::mailbox::Event;
 use procession::net::TcpStream;
 use procession::time::Sleep;
-use procession::{Context, Event, yield_now};
+use procession::{Context, yield_now};
 
 use crate::carrier::Carrier;
 use crate::link::{Link, Order};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use procession::Exit;
-use procession::relay::{self, Outgoing, RemoteSignal};
+use procession::mailbox::relay::{self, Outgoing, RemoteSignal};
 
 use super::io::SHUTS_DOWN;
 use crate::connection::Connection;

@@ -1,8 +1,9 @@
 //! Monitors, links, exit signals and starts across a connection, as its process carries them out.
 
-use procession::relations::MonitorRef;
-use procession::relay::{RemoteSignal, draw_monitor, receive, receive_link, receive_monitor};
-use procession::report::catch_panic;
+use procession::mailbox::relay::{
+    RemoteSignal, draw_monitor, receive, receive_link, receive_monitor,
+};
+use procession::process::{MonitorRef, catch_panic};
 use procession::{Context, Exit, Pid};
 
 use crate::connection::Connection;

@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use procession::relations::{link, unlink};
-use procession::relay::{self, RemoteSignal};
+use procession::mailbox::Event;
+use procession::mailbox::relay::{self, RemoteSignal};
+use procession::process::{link, unlink};
 use procession::time::Instant;
-use procession::{Context, Event, Exit, Scheduler};
+use procession::{Context, Exit, Scheduler};
 
 use super::HELD_MAX;
 use super::relations::RELATIONS_MAX;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use procession::relations::MonitorRef;
+use procession::process::MonitorRef;
 
 use crate::node::functions::Applied;
 use crate::term::{NodePid, Reference};
@@ -57,7 +57,7 @@ impl WatchedProcesses {
 
 #[cfg(test)]
 mod tests {
-    use procession::relay::draw_monitor;
+    use procession::mailbox::relay::draw_monitor;
 
     use super::{Watched, WatchedProcesses};
     use crate::term::{Atom, NodePid, Reference};

@@ -12,11 +12,12 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::Event;
+use procession::mailbox::Event;
 use procession::net::{TcpListener, TcpStream};
+use procession::process::OnCancel;
 use procession::sync::Notify;
 use procession::time::Instant;
-use procession::{Context, OnCancel, SpawnOptions};
+use procession::{Context, SpawnOptions};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 
@@ -219,9 +220,9 @@ impl NodeBuilder {
     /// receive a statement of what they may send when they are connected, and after each change,
     /// unless it is more than 4096 names. Their processes get the message back:
     /// [`SendTermCause::NotAllowed`], or
-    /// [`RelayCause::NotAllowed`](procession::relay::RelayCause::NotAllowed). For about a round
-    /// trip after a change, they may still be answered by the grants before it. The parts of a
-    /// large message are held until it is whole, and only then its grant is looked at.
+    /// [`RelayCause::NotAllowed`](procession::mailbox::relay::RelayCause::NotAllowed). For about a
+    /// round trip after a change, they may still be answered by the grants before it. The parts of
+    /// a large message are held until it is whole, and only then its grant is looked at.
     ///
     /// ```
     /// use procession_cluster::{Grants, Node};

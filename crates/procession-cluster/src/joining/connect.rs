@@ -8,7 +8,7 @@ use std::pin::pin;
 
 use procession::SpawnOptions;
 use procession::net::TcpStream;
-use procession::scheduler::SpawnCause;
+use procession::process::SpawnCause;
 use procession::time::Instant;
 
 use crate::carrier::Carrier;

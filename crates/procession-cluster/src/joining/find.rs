@@ -9,9 +9,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::SpawnOptions;
 use procession::net::Host;
+use procession::process::OnCancel;
 use procession::time::Instant;
-use procession::{OnCancel, SpawnOptions};
 use procession_sync::Mutex;
 
 use crate::chance;

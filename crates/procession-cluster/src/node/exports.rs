@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use procession::mailbox::Recipient;
-use procession::relations::MonitorRef;
-use procession::{Context, Outcome, SpawnOptions};
+use procession::process::{MonitorRef, Outcome};
+use procession::{Context, SpawnOptions};
 use procession_sync::Mutex;
 
 use crate::guarded::Guarded;

@@ -9,8 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::process::Outcome;
 use procession::sync::oneshot;
-use procession::{Context, Exit, Outcome, SpawnOptions};
+use procession::{Context, Exit, SpawnOptions};
 
 use crate::error::SendTermCause;
 use crate::guarded::Guarded;
@@ -275,7 +276,7 @@ impl Node {
         let call = self.reference(START_KIND);
         let tag = Term::from(call.clone());
         let list = vec![tag.clone(), module.into(), function.into(), Term::List(arguments)];
-        let own = procession::current_pid().map_or(0, |pid| self.number_for(pid, None));
+        let own = procession::process::current_pid().map_or(0, |pid| self.number_for(pid, None));
         let (caller, receiver) = oneshot::channel();
         let pending = Pending { node: self, link: &link, call: &call, own };
         let asked = Relations { links: false, monitors: true };

@@ -15,7 +15,7 @@ use crate::wire::control::Control;
 
 /// A process of this program as a member of the cluster: what it does there, it does by this.
 ///
-/// For links and exit signals, use [`procession::relations`] with the PID that [`Node::pid`]
+/// For links and exit signals, use [`procession::process`] with the PID that [`Node::pid`]
 /// returns.
 ///
 /// [`Node::attach`] makes it. Clones are the same member. It can be used in any process and thread.

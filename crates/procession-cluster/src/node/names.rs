@@ -4,10 +4,8 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use procession::mailbox::Recipient;
-use procession::relations::registered;
-use procession::relay;
-use procession::report::catch_panic;
+use procession::mailbox::{Recipient, relay};
+use procession::process::{catch_panic, registered};
 
 use crate::guarded::Guarded;
 use crate::letter::Letter;

@@ -16,7 +16,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// Ends the running process with a report, if there is one: its failure is what is reported.
 pub(crate) fn tell(result: Result<(), Report>) {
     if let Err(report) = result {
-        procession::exit(Exit::failed(report.to_string()));
+        procession::process::exit(Exit::failed(report.to_string()));
     }
 }
 

@@ -8,11 +8,10 @@
 use std::sync::{Arc, Weak};
 
 #[cfg(feature = "serde")]
-use procession::Address;
-use procession::relay::{
+use procession::mailbox::relay::{
     NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal, receive,
 };
-use procession::{Exit, Pid};
+use procession::{Address, Exit, Pid};
 
 use crate::link::{Link, Teller, Watch};
 use crate::node::{Inner, MONITOR_KIND, Node};
@@ -24,7 +23,7 @@ use crate::wire::control::Control;
 
 impl Node {
     /// Returns the PID by which processes of this program know a process of another node. With it,
-    /// they [link](procession::relations::link) to the process,
+    /// they [link](procession::process::link) to the process,
     /// [monitor](procession::Context::monitor) it, and [send it](procession::mailbox::send) a
     /// [`Term`]. For a process of this node, it is the own PID of the process.
     ///

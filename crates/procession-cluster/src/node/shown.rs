@@ -1,6 +1,6 @@
 //! The state of a node as a section of the door of its scheduler.
 
-use procession::look::DoorSection;
+use procession::observe::DoorSection;
 
 use crate::node::Node;
 use crate::node::status::PeerInfo;
@@ -46,7 +46,7 @@ impl Node {
 }
 
 impl PeerInfo {
-    fn show(&self, row: &mut procession::look::SectionRow) {
+    fn show(&self, row: &mut procession::observe::SectionRow) {
         row.gauge("creation", "The incarnation of the connected node.", u64::from(self.creation))
             .time("age", "How long the node has been connected.", self.age)
             .gauge("queued_bytes", "Bytes that wait to be sent.", self.queued_bytes as u64)

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use procession::relations::MonitorRef;
+use procession::process::MonitorRef;
 use procession::sync::oneshot;
 
 use crate::error::SendTermCause;
@@ -131,8 +131,8 @@ impl Node {
     }
 
     /// Starts a process like [`spawn`](Self::spawn), and makes the running process monitor it from
-    /// its start on: if it ends immediately, the [`Event::Down`](procession::Event::Down) has its
-    /// reason.
+    /// its start on: if it ends immediately, the [`Event::Down`](procession::mailbox::Event::Down)
+    /// has its reason.
     ///
     /// # Errors
     /// See [`spawn`](Self::spawn). In addition, if no process is running.
@@ -166,7 +166,7 @@ impl Node {
         let Relations { links, monitors } = asked;
         let atom = |text: &str| Atom::new(text).ok_or_else(|| StartTermError::Name(text.into()));
         let (module, function) = (atom(module)?, atom(function)?);
-        let owner = match procession::current_pid() {
+        let owner = match procession::process::current_pid() {
             None if links || monitors => return Err(StartTermError::NoProcess),
             owner => owner.map(|pid| (self.number_for(pid, None), pid)),
         };

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use procession::look::Inspection;
+use procession::observe::Inspection;
 use procession::time::Instant;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;

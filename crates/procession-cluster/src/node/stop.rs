@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use procession::relations;
+use procession::process;
 
 use crate::link::{Link, Order};
 use crate::node::Node;
@@ -21,7 +21,7 @@ impl Node {
     /// [patience](crate::NodeBuilder::patience). [`NodeDown`](crate::Letter::NodeDown) reports that
     /// moment. Messages that are left then are counted
     /// ([`NodeStatus::lost`](crate::NodeStatus::lost)), and the process of the connection fails
-    /// with their number, which is [reported](procession::report).
+    /// with their number, which is [reported](procession::observe).
     pub fn disconnect(&self, node: &str) -> bool {
         let link = self.link_to(node);
         link.is_some_and(|link| end(&link, "it was disconnected by this node"))
@@ -53,7 +53,7 @@ impl Node {
         }
         let keeper = self.0.keeper.lock().take();
         if let Some(keeper) = keeper {
-            relations::cancel(keeper.pid());
+            process::cancel(keeper.pid());
         }
         self.0.changed.notify_waiters();
         let node = self.clone();

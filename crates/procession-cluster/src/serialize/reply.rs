@@ -14,7 +14,7 @@
 //! nodes know that the other is of this crate. A process of the BEAM that does not reply keeps the
 //! caller waiting until its time limit.
 
-use procession::report::catch_panic;
+use procession::process::catch_panic;
 use procession::{Exit, Reply};
 use serde_core::de::{self, Deserialize, DeserializeOwned, Deserializer};
 use serde_core::ser::{self, Serialize, Serializer};

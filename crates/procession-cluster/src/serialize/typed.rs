@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use procession::relay::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
-use procession::report::catch_panic;
+use procession::mailbox::relay::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
+use procession::process::catch_panic;
 use procession::{Address, Pid};
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;

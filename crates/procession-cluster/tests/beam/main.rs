@@ -12,8 +12,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use procession::mailbox::Event;
 use procession::time::Instant;
-use procession::{Context, Event, Exit, Scheduler, start, timeout};
+use procession::{Context, Exit, Scheduler, start, timeout};
 use procession_cluster::{
     Cookie, Grants, Letter, Member, Node, NodeBuilder, NodePid, Remote, Term, Tls,
 };
@@ -189,7 +190,7 @@ async fn worker(mut cx: Context<Letter>, node: Node, task: Term) -> Exit {
     let own = attach(&node, &cx);
     match task.as_tuple() {
         Some([word, to]) if word.is_atom("link") => {
-            assert!(procession::relations::link(node.pid(&pid(to))));
+            assert!(procession::process::link(node.pid(&pid(to))));
         }
         Some([word, to]) if word.is_atom("trap") => {
             cx.trap_exits(true);

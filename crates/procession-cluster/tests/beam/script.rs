@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use procession::{Context, Event, relations, start, timeout};
+use procession::mailbox::Event;
+use procession::{Context, process, start, timeout};
 use procession_cluster::{Atom, CallTermError, Letter, Member, Node, NodePid, Remote, Term, Tls};
 
 use super::{LIMIT, attach, builder, connect};
@@ -257,7 +258,7 @@ impl Script {
         self.own.monitor(&process);
         let far = self.node.pid(&process);
         let ends = start(move |_: Context<()>| async move {
-            relations::link(far);
+            process::link(far);
             procession::Exit::Shutdown
         });
         drop(ends.await);
@@ -267,8 +268,8 @@ impl Script {
     async fn unlink(&mut self) -> String {
         let process = self.start().await;
         let far = self.node.pid(&process);
-        relations::link(far);
-        relations::unlink(far);
+        process::link(far);
+        process::unlink(far);
         self.own.monitor(&process);
         self.stop(&process);
         format!("{} {}", self.next().await, self.quiet().await)
@@ -278,14 +279,14 @@ impl Script {
         self.worker(tuple("trap", [self.own_pid()])).await;
         let process = self.pid_in("ready").await;
         self.own.monitor(&process);
-        relations::kill(self.node.pid(&process));
+        process::kill(self.node.pid(&process));
         format!("{} {}", self.next().await, self.quiet().await)
     }
 
     async fn trap(&mut self) -> String {
         self.worker(tuple("trap", [self.own_pid()])).await;
         let process = self.pid_in("ready").await;
-        relations::send_exit(self.node.pid(&process), procession::Exit::Shutdown);
+        process::send_exit(self.node.pid(&process), procession::Exit::Shutdown);
         format!("{} {}", self.next().await, self.quiet().await)
     }
 

@@ -1,6 +1,7 @@
 //! Typed messages with processes of the BEAM, and processes that are started there.
 
-use procession::{Context, Event, Exit, Reply, Scheduler, start};
+use procession::mailbox::Event;
+use procession::{Context, Exit, Reply, Scheduler, start};
 use procession_cluster::{Cookie, Grants, Node, Remote, StartTermError, Term};
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Nodes that permit only what is granted: sends, calls and monitors.
 
+use procession::mailbox::relay::RelayCause;
 use procession::mailbox::send;
-use procession::relay::RelayCause;
 use procession::{Context, Exit, start};
 use procession_cluster::{
     CallTermError, Grants, Letter, Node, NodePid, Remote, SendTermCause, StatusError, Term,

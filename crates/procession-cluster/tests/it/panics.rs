@@ -7,7 +7,7 @@
 use std::env;
 use std::process::Command;
 
-use procession::report::install_panic_hook;
+use procession::observe::install_panic_hook;
 use procession::{Context, start};
 use procession_cluster::{Letter, Node, Remote, Term};
 

@@ -1,9 +1,9 @@
 //! Processes of other nodes as PIDs of this program.
 
-use procession::mailbox::send;
-use procession::relay::RelayCause;
+use procession::mailbox::relay::RelayCause;
+use procession::mailbox::{Event, send};
 use procession::sync::oneshot;
-use procession::{Context, Event, Exit, Pid, Scheduler, relations, start, timeout, yield_now};
+use procession::{Context, Exit, Pid, Scheduler, process, start, timeout, yield_now};
 use procession_cluster::{Grants, Letter, Node, Term};
 
 use crate::{PATIENCE, connect, listens, next, pair, run, seen_by, until};
@@ -69,7 +69,7 @@ fn monitors_and_links_name_the_process() {
                 let ended = cx.monitor(there);
                 assert!(cx.demonitor(ended));
                 let monitor = cx.monitor(there);
-                assert!(relations::link(there));
+                assert!(process::link(there));
                 send(there, Term::from(1)).expect("it is connected");
                 let (mut down, mut exit) = (None, None);
                 while down.is_none() || exit.is_none() {
@@ -89,7 +89,7 @@ fn monitors_and_links_name_the_process() {
                 // And an ended process.
                 let late = cx.monitor(there);
                 assert_eq!(cx.down(late).await.map(|down| down.exit), Some(Exit::NoProcess));
-                assert!(relations::link(there));
+                assert!(process::link(there));
                 match cx.recv_event().await {
                     Some(Event::Exit(told)) => told.exit,
                     other => panic!("{other:?} came"),
@@ -115,7 +115,7 @@ fn a_link_ends_when_another_incarnation_takes_the_place() {
             move |mut cx: Context<()>| async move {
                 cx.trap_exits(true);
                 let there = a.pid(&member.pid());
-                assert!(relations::link(there));
+                assert!(process::link(there));
                 links.send(()).expect("the test waits for it");
                 match cx.recv_event().await {
                     Some(Event::Exit(told)) => (told.from == Some(there), told.exit),
@@ -153,7 +153,7 @@ fn an_exit_signal_names_its_sender() {
         let near = start({
             let a = a.clone();
             move |cx: Context<()>| async move {
-                assert!(relations::send_exit(a.pid(&member.pid()), Exit::failed("please")));
+                assert!(process::send_exit(a.pid(&member.pid()), Exit::failed("please")));
                 a.node_pid(cx.pid()).expect("it is of this node")
             }
         });
@@ -177,7 +177,7 @@ fn the_end_of_a_connection_ends_links_and_monitors_once() {
                 cx.trap_exits(true);
                 let there = a.pid(&member.pid());
                 let monitor = cx.monitor(there);
-                assert!(relations::link(there));
+                assert!(process::link(there));
                 heard.send(()).expect("the test waits for it");
                 let mut told = [0; 2];
                 while let Some(event) = cx.recv_event().await {
@@ -237,9 +237,9 @@ fn links_and_unlinks_of_both_sides_agree() {
                     let other = node.pid(&from);
                     for turn in 0..8 {
                         if (turns >> turn) & 1 == 0 {
-                            assert!(relations::link(other));
+                            assert!(process::link(other));
                         } else {
-                            assert!(relations::unlink(other));
+                            assert!(process::unlink(other));
                         }
                         yield_now().await;
                     }

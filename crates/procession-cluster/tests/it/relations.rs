@@ -1,7 +1,7 @@
 //! Monitors, links, exit signals, starts, and the end of a connection.
 
 use procession::sync::oneshot;
-use procession::{Context, Exit, relations, start};
+use procession::{Context, Exit, process, start};
 use procession_cluster::{Letter, Node, RegisterError, Remote, RemoteDown, Term};
 
 use crate::{PATIENCE, attach, connect, listens, next, pair, run, seen_by, until};
@@ -133,7 +133,7 @@ fn links_end_both_sides() {
         let near = start({
             let (a, far) = (a.clone(), member.pid());
             move |mut cx: Context<Letter>| async move {
-                assert!(relations::link(a.pid(&far)));
+                assert!(process::link(a.pid(&far)));
                 next(&mut cx).await;
                 Exit::failed("enough")
             }
@@ -153,14 +153,14 @@ fn links_end_both_sides() {
             let (a, far) = (a.clone(), member.pid());
             move |mut cx: Context<Letter>| async move {
                 cx.trap_exits(true);
-                assert!(relations::link(a.pid(&far)));
+                assert!(process::link(a.pid(&far)));
                 match cx.recv_event().await {
-                    Some(procession::Event::Exit(signal)) => signal.exit,
+                    Some(procession::mailbox::Event::Exit(signal)) => signal.exit,
                     other => panic!("{other:?} came"),
                 }
             }
         });
-        relations::kill(far.pid());
+        process::kill(far.pid());
         assert!(matches!(near.await.expect("it ends"), Exit::Killed | Exit::NoProcess));
         other.cancel();
     });
@@ -177,7 +177,7 @@ fn a_link_and_an_end_at_once_tell_the_reason() {
                 cx.trap_exits(true);
                 traps.send(()).expect("the test waits for it");
                 match cx.recv_event().await {
-                    Some(procession::Event::Exit(signal)) => signal.exit,
+                    Some(procession::mailbox::Event::Exit(signal)) => signal.exit,
                     other => panic!("{other:?} came"),
                 }
             });
@@ -185,7 +185,7 @@ fn a_link_and_an_end_at_once_tell_the_reason() {
             let member = b.attach(&far.address().map(|letter| letter));
             let (a, far_pid) = (a.clone(), member.pid());
             let near = start(move |_: Context<Letter>| async move {
-                assert!(relations::link(a.pid(&far_pid)));
+                assert!(process::link(a.pid(&far_pid)));
                 Exit::failed("enough")
             });
             near.await.expect("it ends by itself");
@@ -237,10 +237,10 @@ fn an_unlinked_process_does_not_learn_the_end() {
             move |mut cx: Context<Letter>| async move {
                 let own = attach(&a, &cx);
                 let far = a.pid(&member.pid());
-                assert!(relations::link(far));
-                assert!(relations::unlink(far));
+                assert!(process::link(far));
+                assert!(process::unlink(far));
                 own.monitor(member.pid());
-                assert!(relations::send_exit(far, Exit::Killed));
+                assert!(process::send_exit(far, Exit::Killed));
                 assert_eq!(down(&mut cx).await.exit, Exit::Killed);
                 assert!(!cx.is_cancelled());
             }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use procession::door::Observe;
+use procession::observe::DoorOptions;
 use procession::{Context, Scheduler, start};
 use procession_cluster::{Cookie, Letter, Node};
 
@@ -25,8 +25,8 @@ fn ask(socket: &Path, target: &str) -> String {
 #[test]
 fn the_door_shows_peers_and_ends() {
     let folder = std::env::temp_dir().join(format!("procession-cluster-{}", std::process::id()));
-    let observe = Observe::default().directory(&folder);
-    let builder = Scheduler::builder().worker_threads(2).observe(observe).on_exit(|_| {});
+    let options = DoorOptions::default().directory(&folder);
+    let builder = Scheduler::builder().worker_threads(2).door(options).on_exit(|_| {});
     let scheduler = builder.build().expect("the directory is new");
     let socket = scheduler.door().expect("it was asked for").socket().to_owned();
     scheduler.block_on(async {
@@ -48,10 +48,10 @@ fn the_door_shows_peers_and_ends() {
         until(|| !a.status().refusals.is_empty()).await;
         // A name of the scheduler, which the door asks for from another one.
         let sink = start(async |mut cx: Context<Letter>| cx.recv().await.is_some());
-        procession::relations::register("sink", sink.pid()).expect("the name is free");
+        procession::process::register("sink", sink.pid()).expect("the name is free");
         let recipient = sink.address().map(|letter| letter);
         a.find_names_with(move |name| {
-            procession::relations::whereis(name).map(|_| recipient.clone())
+            procession::process::whereis(name).map(|_| recipient.clone())
         });
         let json = ask(&socket, "/cluster");
         assert!(json.contains(r#""names":1,"#), "{json}");

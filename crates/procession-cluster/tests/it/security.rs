@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use procession::{Context, Exit, Scheduler, SpawnOptions, relations, start};
+use procession::{Context, Exit, Scheduler, SpawnOptions, process, start};
 use procession_cluster::{
     ConnectError, Cookie, Find, Found, Grants, HandshakeError, Letter, Node, NodeBuilder, NodePid,
     StartError, StatusError,
@@ -135,11 +135,11 @@ fn exits_of_others_are_refused_unless_they_are_allowed() {
         let member = a.attach(&target.address().map(|letter| letter));
         let attacker = start(move |mut cx: Context<Letter>| async move {
             let far = b.pid(&member.pid());
-            assert!(relations::send_exit(far, Exit::Killed));
+            assert!(process::send_exit(far, Exit::Killed));
             cx.trap_exits(true);
-            assert!(relations::link(far));
+            assert!(process::link(far));
             match cx.recv_event().await {
-                Some(procession::Event::Exit(signal)) => signal.exit.to_string(),
+                Some(procession::mailbox::Event::Exit(signal)) => signal.exit.to_string(),
                 other => panic!("{other:?} came"),
             }
         });
@@ -182,20 +182,20 @@ fn grants_are_checked_at_each_operation() {
                     let peers = a.peers();
                     peers.iter().find(|peer| peer.name.as_str() == name).map(|peer| peer.denied)
                 };
-                assert!(relations::send_exit(b.pid(&first), Exit::Killed));
+                assert!(process::send_exit(b.pid(&first), Exit::Killed));
                 until(|| denied("b@127.0.0.1") == Some(1)).await;
                 // To another one, which does not help this one.
                 a.grant("c@127.0.0.1", Grants::new().exits()).expect("it names a node");
-                assert!(relations::send_exit(b.pid(&first), Exit::Killed));
+                assert!(process::send_exit(b.pid(&first), Exit::Killed));
                 until(|| denied("b@127.0.0.1") == Some(2)).await;
-                assert!(relations::send_exit(c.pid(&first), Exit::Killed));
+                assert!(process::send_exit(c.pid(&first), Exit::Killed));
                 assert!(ends(&of_c, &mut cx, &first).await);
                 assert!(a.revoke("c@127.0.0.1") && !a.revoke("c@127.0.0.1"));
-                assert!(relations::send_exit(c.pid(&second), Exit::Killed));
+                assert!(process::send_exit(c.pid(&second), Exit::Killed));
                 until(|| denied("c@127.0.0.1") == Some(1)).await;
                 // All nodes of a host.
                 a.grant("*@127.0.0.1", Grants::new().exits()).expect("it names nodes");
-                assert!(relations::send_exit(b.pid(&second), Exit::Killed));
+                assert!(process::send_exit(b.pid(&second), Exit::Killed));
                 assert!(ends(&of_b, &mut cx, &second).await);
             }
         });

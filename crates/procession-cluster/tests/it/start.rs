@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::{Context, Event, Exit, start};
+use procession::mailbox::Event;
+use procession::{Context, Exit, start};
 use procession_cluster::{
     Find, Found, Grants, Letter, Node, PingError, SendTermCause, StartTermError, Term,
 };

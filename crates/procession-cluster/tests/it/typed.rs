@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use procession::mailbox::Recipient;
-use procession::relay::RelayCause;
-use procession::{
-    Address, CallError, Child, Context, Event, Exit, Pid, Reply, relations, start, yield_now,
-};
+use procession::mailbox::relay::RelayCause;
+use procession::mailbox::{Event, Recipient};
+use procession::{Address, CallError, Child, Context, Exit, Pid, Reply, process, start, yield_now};
 use procession_cluster::serialize::message;
 use procession_cluster::{CallTermError, Letter, Node, Remote, Term};
 use procession_sync::atomic::AtomicU64;
@@ -333,7 +331,7 @@ fn a_name_is_monitored_and_not_linked_to() {
         let near = start(move |mut cx: Context<()>| async move {
             cx.trap_exits(true);
             let monitor = cx.monitor(far);
-            relations::link(far);
+            process::link(far);
             match cx.recv_event().await {
                 Some(Event::Exit(exit)) => {
                     assert_eq!((exit.from, exit.exit), (Some(far), Exit::NoProcess));

@@ -15,7 +15,7 @@ use super::{
 const NOT_OPEN: c_int = 1_000_000;
 const PARTS: usize = 10;
 
-fn same<R: procession::Outcome + PartialEq + std::fmt::Debug + Send + 'static>(
+fn same<R: procession::process::Outcome + PartialEq + std::fmt::Debug + Send + 'static>(
     case: impl Fn() -> R + Send + 'static,
 ) {
     let plain = case();

@@ -13,7 +13,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use procession::coroutine::Context;
-use procession::{Child, Outcome, Scheduler};
+use procession::process::Outcome;
+use procession::{Child, Scheduler, SpawnOptions};
 use procession_hook as _;
 
 /// A scheduler with one thread. A call that blocks it blocks everything.
@@ -34,7 +35,10 @@ fn coroutine<T: Outcome + Send + 'static>(
     scheduler: &Scheduler,
     function: impl FnOnce() -> T + Send + 'static,
 ) -> Child<(), T> {
-    scheduler.spawn_coroutine(move |_: Context<()>| function()).expect("coroutines are enabled")
+    SpawnOptions::new()
+        .on(scheduler)
+        .try_start_coroutine(move |_: Context<()>| function())
+        .expect("coroutines are enabled")
 }
 
 /// The place of the calling thread's error number.

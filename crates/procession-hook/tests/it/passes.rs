@@ -123,7 +123,7 @@ fn an_end_that_comes_while_others_run_ends_the_call() {
             if terminates {
                 inner.terminate(pid);
             } else {
-                procession::relations::cancel(pid);
+                procession::process::cancel(pid);
             }
         });
         let (here, _there) = sockets(libc::SOCK_STREAM);

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::snapshot::ProcessState;
+use procession::observe::ProcessState;
 use procession::time::Instant;
 use procession::{Scheduler, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;

@@ -3,8 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-use procession::command::{BlockingWork, Command, CommandResult};
-use procession::machine::Yields;
+use procession::machine::{BlockingWork, Command, CommandResult, Yields};
 use procession::{Address, Pid};
 
 use super::state::{Awaited, Cancel, Running, Served};

@@ -1,9 +1,10 @@
 //! The steps of a guest that has started.
 
 use mlua::MultiValue;
+use procession::Exit;
 use procession::machine::{Events, Status, WaitingFor, Yields};
-use procession::relations::MonitorRef;
-use procession::{Event, Exit};
+use procession::mailbox::Event;
+use procession::process::MonitorRef;
 
 use super::operations::completed;
 use super::state::{Awaited, Running, Served};
@@ -117,7 +118,7 @@ impl Running {
             // It has stopped to trap exits since the exit was sent.
             Content::Exit { exit: Exit::Normal, .. } => return Ok(()),
             Content::Exit { exit, .. } => {
-                procession::relations::send_exit(yields.pid(), exit);
+                procession::process::send_exit(yields.pid(), exit);
                 return Ok(());
             }
         };

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use mlua::Lua;
-use procession::command::CommandId;
+use procession::machine::CommandId;
+use procession::process::SpawnError;
 use procession::supervisor::ChildSpec;
-use procession::{Child, Pid, SpawnError, SpawnOptions};
+use procession::{Child, Pid, SpawnOptions};
 
 use super::{Guest, Guests};
 use crate::budget::Budget;
@@ -73,7 +74,7 @@ impl Program {
         let guest = Guest::bounded(self.clone(), bounds);
         let account = guest.account();
         let started =
-            options.label(label(function)).spawn_machine(guest, function, Box::new(arguments));
+            options.label(label(function)).try_start_machine(guest, function, Box::new(arguments));
         let child = started.map_err(|error| refused(init_cause(&error)))?;
         account.enter(child.pid());
         Ok(child)
@@ -152,7 +153,7 @@ impl Host for Guests {
     ) -> ChildSpec {
         let function = entry.function.clone();
         let make = move || Guest::bounded(program.current(), entry.bounds());
-        let input = move || -> procession::command::Value { Box::new(input()) };
+        let input = move || -> procession::machine::Value { Box::new(input()) };
         ChildSpec::machine(id, make, function, input).untyped()
     }
 }

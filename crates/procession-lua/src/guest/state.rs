@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use mlua::{Lua, MultiValue, Thread};
 use procession::machine::Yields;
-use procession::relations::MonitorRef;
+use procession::process::{MonitorRef, OnCancel};
 use procession::time::Instant;
-use procession::{OnCancel, Pid, SpawnOptions};
+use procession::{Pid, SpawnOptions};
 
 use super::timers::Timers;
 use crate::account::{Account, Figures};
@@ -170,7 +170,7 @@ pub(super) struct Helper(pub(super) Pid);
 impl Drop for Helper {
     fn drop(&mut self) {
         // Ignored: in most cases the process has already ended.
-        procession::relations::kill(self.0);
+        procession::process::kill(self.0);
     }
 }
 

@@ -5,8 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use mlua::{Lua, MultiValue};
-use procession::command::CommandId;
-use procession::machine::Yields;
+use procession::machine::{CommandId, Yields};
 use procession::time::Instant;
 
 use super::state::{Awaited, Cancel, Helper, Running, Served, Taken};

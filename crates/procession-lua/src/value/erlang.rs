@@ -131,7 +131,7 @@ pub(crate) fn give_value(lua: &Lua, value: &Value, watch: &mut Watch) -> mlua::R
         }
         Value::Term(term) => give_term(lua, term, watch),
         Value::RemoteCall(call) => {
-            let account = procession::current_pid().and_then(Account::of);
+            let account = procession::process::current_pid().and_then(Account::of);
             if account.is_some_and(|account| !call.hold(&account)) {
                 // Calls that the program no longer uses, and has not answered, count until they are
                 // collected. The process may get no further message that leads to a collection.
@@ -170,7 +170,9 @@ fn give_term(lua: &Lua, term: &Term, watch: &mut Watch) -> mlua::Result<mlua::Va
 
 /// Charges the current process for a term in its state.
 fn hold(lua: &Lua, bytes: usize) -> mlua::Result<Option<Held>> {
-    let Some(account) = procession::current_pid().and_then(Account::of) else { return Ok(None) };
+    let Some(account) = procession::process::current_pid().and_then(Account::of) else {
+        return Ok(None);
+    };
     if let Ok(held) = account.try_hold(bytes) {
         return Ok(Some(held));
     }
@@ -287,7 +289,7 @@ mod tests {
             let process = procession::spawn(async {
                 let term = Term::Improper(vec![1.into(); 1000], Box::new(2.into()));
                 let account = Account::new(10, term.memory_bytes() * 3 / 2, Owner::alone());
-                account.enter(procession::current_pid().expect("it is a process"));
+                account.enter(procession::process::current_pid().expect("it is a process"));
                 let lua = mlua::Lua::new();
                 let give = || give_term(&lua, &term, &mut Watch::new());
                 let given = give().expect("there is room");

@@ -31,8 +31,8 @@ use crate::scheduler::current;
 ///
 /// ```
 /// use std::time::Duration;
+/// use procession::io::compat;
 /// use procession::Scheduler;
-/// use procession::compat::compat;
 ///
 /// let scheduler = Scheduler::builder().tokio_threads(0).build()?;
 /// let process = scheduler.spawn(async {

@@ -122,7 +122,7 @@ impl Placement {
     /// All workers.
     ///
     /// # Safety
-    /// The contract of [`spawn_migratable`](crate::SpawnOptions::spawn_migratable).
+    /// The contract of [`try_start_migratable`](crate::SpawnOptions::try_start_migratable).
     pub(crate) unsafe fn migratable() -> Self {
         Self { pinned: false }
     }
@@ -180,7 +180,7 @@ where
             if self.pinned {
                 self.residence.begin(slot, local);
             } else {
-                // SAFETY: by the caller of `spawn_migratable`.
+                // SAFETY: by the caller of `try_start_migratable`.
                 unsafe { coroutine.let_migrate() };
                 slot.shared().coroutines.count_migrating();
                 self.is_counted = true;

@@ -1,14 +1,10 @@
 //! The context of a coroutine.
 
-use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use crate::Event;
-use crate::coroutine::{sleep, wait, yield_now};
-use crate::mailbox::address::Address;
-use crate::mailbox::call::CallError;
-use crate::mailbox::reply::Reply;
+use crate::coroutine::wait;
 use crate::relations::signal::{Down, MonitorRef};
 use crate::time::Elapsed;
 
@@ -61,44 +57,6 @@ impl<M: Send + 'static> Context<M> {
     #[track_caller]
     pub fn down(&mut self, monitor: MonitorRef) -> Option<Down> {
         wait(self.0.down(monitor))
-    }
-
-    /// Sends a message that contains a [`Reply`] to another process, and waits for the reply for at
-    /// most `timeout`.
-    ///
-    /// # Errors
-    /// Like [`Address::call`].
-    #[track_caller]
-    pub fn call<N, T>(
-        &self,
-        address: &Address<N>,
-        message: impl FnOnce(Reply<T>) -> N,
-        timeout: Duration,
-    ) -> Result<T, CallError<N>>
-    where
-        N: Send + 'static,
-        T: Send + 'static,
-    {
-        wait(address.call(message, timeout))
-    }
-
-    /// Waits for `duration`. See [`sleep`].
-    #[track_caller]
-    pub fn sleep(&self, duration: Duration) {
-        sleep(duration);
-    }
-
-    /// Yields to other processes. See [`yield_now`].
-    #[inline(always)]
-    pub fn yield_now(&self) {
-        yield_now();
-    }
-
-    /// Waits for a future. See [`wait`].
-    #[inline]
-    #[track_caller]
-    pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        wait(future)
     }
 
     /// Returns the context of async code, for futures that receive, such as arms of a

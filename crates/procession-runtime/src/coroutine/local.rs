@@ -18,14 +18,13 @@ thread_local! {
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
 /// use std::cell::Cell;
-/// use procession::coroutine;
-/// use procession::coroutine::spawn_coroutine;
+/// use procession::{SpawnOptions, coroutine};
 ///
 /// static DEPTH: coroutine::Local<Cell<u32>> = coroutine::Local::new(|| Cell::new(0));
 ///
 /// scheduler.block_on(async {
 ///     for _ in 0..2 {
-///         let child = spawn_coroutine(|_: coroutine::Context<()>| {
+///         let child = SpawnOptions::new().try_start_coroutine(|_: coroutine::Context<()>| {
 ///             coroutine::yield_now();
 ///             DEPTH.with(|depth| depth.replace(depth.get() + 1))
 ///         });

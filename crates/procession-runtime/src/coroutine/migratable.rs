@@ -7,7 +7,7 @@ use crate::scheduler::spawn_error::SpawnError;
 use crate::{Child, SpawnOptions};
 
 impl SpawnOptions {
-    /// Spawns a coroutine that stays on no worker: any free worker resumes it, as for async
+    /// Starts a coroutine that stays on no worker: any free worker resumes it, as for async
     /// processes.
     ///
     /// # Safety
@@ -18,9 +18,12 @@ impl SpawnOptions {
     /// thread-local may be inlined around a wait.
     ///
     /// # Errors
-    /// Like [`spawn_coroutine`](Self::spawn_coroutine).
+    /// Like [`try_start_coroutine`](Self::try_start_coroutine).
     #[track_caller]
-    pub unsafe fn spawn_migratable<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    pub unsafe fn try_start_migratable<M, F, T>(
+        self,
+        function: F,
+    ) -> Result<Child<M, T>, SpawnError<F>>
     where
         M: Send + 'static,
         F: FnOnce(Context<M>) -> T + Send + 'static,

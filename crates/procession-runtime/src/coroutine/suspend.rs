@@ -64,11 +64,10 @@ pub fn token() -> Result<Token, NoCoroutine> {
 ///
 /// ```
 /// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
-/// use procession::coroutine;
-/// use procession::coroutine::spawn_coroutine;
+/// use procession::{SpawnOptions, coroutine};
 ///
 /// let woken = scheduler.block_on(async {
-///     let sleeps = spawn_coroutine(|_: coroutine::Context<()>| {
+///     let sleeps = SpawnOptions::new().try_start_coroutine(|_: coroutine::Context<()>| {
 ///         let token = coroutine::token()?;
 ///         let stale = token.clone();
 ///         std::thread::spawn(move || token.wake());

@@ -35,11 +35,12 @@ impl std::error::Error for Interrupted {}
 /// wait returns an error. Use this below frames that cannot be unwound, for example frames of C.
 ///
 /// ```
-/// use procession::{Exit, coroutine};
+/// use procession::{Exit, SpawnOptions, coroutine};
 ///
 /// # // SAFETY: the coroutine keeps the residual rule.
 /// let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
-/// let waits = scheduler.spawn_coroutine(|_: coroutine::Context<()>| {
+/// let options = SpawnOptions::new().on(&scheduler);
+/// let waits = options.try_start_coroutine(|_: coroutine::Context<()>| {
 ///     coroutine::try_wait(std::future::pending::<()>())
 /// })?;
 /// waits.cancel();

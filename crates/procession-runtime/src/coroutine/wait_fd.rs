@@ -88,12 +88,14 @@ impl crate::Outcome for FdWait {}
 /// use std::io::{ErrorKind, Read, Write};
 /// use std::os::fd::AsFd;
 /// use std::os::unix::net::UnixStream;
+/// use procession::SpawnOptions;
 /// use procession::coroutine::{self, FdWait, Interest};
 ///
 /// # // SAFETY: the coroutine keeps the residual rule.
 /// let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
 /// let (mut writer, mut reader) = UnixStream::pair()?;
-/// let reads = scheduler.spawn_coroutine(move |_: coroutine::Context<()>| {
+/// let options = SpawnOptions::new().on(&scheduler);
+/// let reads = options.try_start_coroutine(move |_: coroutine::Context<()>| {
 ///     let waited = coroutine::wait_fd(reader.as_fd(), Interest::Read, None);
 ///     let mut bytes = [0; 16];
 ///     (waited, reader.read(&mut bytes).expect("it is ready"))

@@ -29,7 +29,7 @@ pub(super) fn act(
     if !is_allowed {
         return Err(Response::error(
             HttpStatus::Forbidden,
-            "this door is read-only: the program did not call Observe::allow_actions",
+            "this door is read-only: the program did not call DoorOptions::allow_actions",
         ));
     }
     let pid = own_pid(shared, pid)?;

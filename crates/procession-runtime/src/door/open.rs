@@ -9,16 +9,16 @@ use super::access::{Keys, Way};
 use super::opened::Opened;
 use super::routes::Observed;
 use super::serve;
-use super::settings::{DoorChoice, Observe};
+use super::settings::{DoorChoice, DoorOptions};
 use super::socket;
 use crate::net::bind_before;
-use crate::scheduler::error::ObserveError;
+use crate::scheduler::error::DoorError;
 use crate::scheduler::shared::Shared;
 use crate::sys::stderr;
 use crate::{OnCancel, Scheduler, SpawnOptions};
 
 /// The environment variable that opens doors.
-const VARIABLE: &str = "PROCESSION_OBSERVE";
+const VARIABLE: &str = "PROCESSION_DOOR";
 /// The key of `AT_SECURE` in the auxiliary vector. Its value is not 0 if the program has more
 /// rights than its caller.
 const AT_SECURE: usize = 23;
@@ -31,14 +31,11 @@ const PROCESSES: u32 = 256;
 /// # Errors
 /// The door that the program asked for cannot be opened. If only the environment asked for it, the
 /// error is reported instead.
-pub(crate) fn open(
-    shared: &Arc<Shared>,
-    choice: &DoorChoice,
-) -> Result<Option<Opened>, ObserveError> {
+pub(crate) fn open(shared: &Arc<Shared>, choice: &DoorChoice) -> Result<Option<Opened>, DoorError> {
     match choice {
-        DoorChoice::Given(observe) => enter(shared, observe).map(Some),
+        DoorChoice::Given(options) => enter(shared, options).map(Some),
         DoorChoice::ByVariable if is_wanted(shared) => {
-            let opened = enter(shared, &Observe::default());
+            let opened = enter(shared, &DoorOptions::default());
             Ok(opened.inspect_err(|error| stderr::write(&shared.world, error)).ok())
         }
         DoorChoice::ByVariable | DoorChoice::None => Ok(None),
@@ -60,27 +57,27 @@ fn has_more_rights() -> bool {
     value != Some(0)
 }
 
-fn enter(shared: &Arc<Shared>, observe: &Observe) -> Result<Opened, ObserveError> {
-    let tcp = observe.tcp.map(|address| {
+fn enter(shared: &Arc<Shared>, options: &DoorOptions) -> Result<Opened, DoorError> {
+    let tcp = options.tcp.map(|address| {
         if !address.ip().is_loopback() {
-            return Err(ObserveError::NotLoopback(address));
+            return Err(DoorError::NotLoopback(address));
         }
-        let error = |error| ObserveError::Tcp(address, error);
+        let error = |error| DoorError::Tcp(address, error);
         bind_before(address).map_err(error)
     });
     let tcp = tcp.transpose()?;
     let mut bytes = [0; 4];
     getrandom(&mut bytes, GetRandomFlags::empty())
-        .map_err(|error| ObserveError::Random(error.into()))?;
-    let (listener, file) = socket::listen(observe.directory.as_deref(), u32::from_ne_bytes(bytes))?;
+        .map_err(|error| DoorError::Random(error.into()))?;
+    let (listener, file) = socket::listen(options.directory.as_deref(), u32::from_ne_bytes(bytes))?;
     // One thread: whatever a request does, it does not block.
-    let server = Scheduler::builder().no_observe().name("procession-door").worker_threads(1);
+    let server = Scheduler::builder().no_door().name("procession-door").worker_threads(1);
     #[cfg(feature = "tokio")]
     let server = server.tokio_threads(0);
     let server = server.max_threads(1).max_processes(PROCESSES).build();
-    let server = server.map_err(|error| ObserveError::Scheduler(error.into()))?;
+    let server = server.map_err(|error| DoorError::Scheduler(error.into()))?;
     let keys = Arc::new(Keys::default());
-    let observed = Arc::new(Observed::new(shared, observe.actions, Arc::clone(&keys)));
+    let observed = Arc::new(Observed::new(shared, options.actions, Arc::clone(&keys)));
     let process = |label| SpawnOptions::new().on(&server).label(label).on_cancel(OnCancel::Drop);
     if let Some(directory) = file.path().parent() {
         drop(process("sweep").spawn(serve::remove_left(directory.to_owned())));

@@ -29,7 +29,7 @@ impl DoorPart {
 
 impl Part for DoorPart {
     fn begin(&self, shared: &Arc<Shared>) -> Result<(), BuildError> {
-        let opened = open::open(shared, &self.choice).map_err(BuildError::Observe)?;
+        let opened = open::open(shared, &self.choice).map_err(BuildError::Door)?;
         *self.opened.lock() = opened;
         Ok(())
     }
@@ -40,7 +40,7 @@ impl Part for DoorPart {
     }
 }
 
-/// Available with the crate feature `observe`.
+/// Available with the crate feature `door`.
 impl Builder {
     /// Makes the builder's choice about its door.
     pub(super) fn door_choice(mut self, choice: DoorChoice) -> Self {

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 /// The default is a read-only door at a Unix socket.
 ///
 /// ```
+/// use procession::observe::DoorOptions;
 /// use procession::Scheduler;
-/// use procession::door::Observe;
 ///
 /// # let folder = std::env::temp_dir().join(format!("procession-door-{}", std::process::id()));
-/// let observe = Observe::default().directory(&folder);
-/// let scheduler = Scheduler::builder().observe(observe).build()?;
+/// let options = DoorOptions::default().directory(&folder);
+/// let scheduler = Scheduler::builder().door(options).build()?;
 /// let door = scheduler.door().expect("it was asked for");
 /// assert!(door.socket().starts_with(&folder));
 /// # drop(scheduler);
@@ -22,13 +22,13 @@ use std::path::PathBuf;
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
-pub struct Observe {
+pub struct DoorOptions {
     pub(super) directory: Option<PathBuf>,
     pub(super) tcp: Option<SocketAddr>,
     pub(super) actions: bool,
 }
 
-impl Observe {
+impl DoorOptions {
     /// Sets the directory of the Unix socket. It is created with the mode 0700 if it does not
     /// exist. Default: `procession` in the user's runtime directory (`$XDG_RUNTIME_DIR`, or else
     /// `/run/user/UID`), or `/tmp/procession-UID` if there is none.
@@ -65,6 +65,6 @@ pub(crate) enum DoorChoice {
     /// The environment variable decides.
     #[default]
     ByVariable,
-    Given(Observe),
+    Given(DoorOptions),
     None,
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::scheduler::error::ObserveError;
+use crate::scheduler::error::DoorError;
 
 /// The maximum length of the program's name in the name of a socket. The path of a socket has at
 /// most 107 bytes.
@@ -54,8 +54,8 @@ fn default_directory() -> PathBuf {
 
 /// Creates the directory if it is not there, and checks that only this user can get into it. From
 /// then on nobody else can replace it: its parent is the user's own, or sticky as `/tmp`.
-fn prepare(directory: &Path) -> Result<(), ObserveError> {
-    let error = |error| ObserveError::Directory(directory.to_owned(), error);
+fn prepare(directory: &Path) -> Result<(), DoorError> {
+    let error = |error| DoorError::Directory(directory.to_owned(), error);
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(cause) if cause.kind() != ErrorKind::AlreadyExists => return Err(error(cause)),
         _ => {}
@@ -63,13 +63,13 @@ fn prepare(directory: &Path) -> Result<(), ObserveError> {
     let found = fs::symlink_metadata(directory).map_err(error)?;
     let path = || directory.to_owned();
     if !found.is_dir() {
-        return Err(ObserveError::NoDirectory(path()));
+        return Err(DoorError::NoDirectory(path()));
     }
     if found.uid() != user() {
-        return Err(ObserveError::OtherOwner(path(), found.uid()));
+        return Err(DoorError::OtherOwner(path(), found.uid()));
     }
     if found.mode() & 0o077 != 0 {
-        return Err(ObserveError::OpenToOthers(path(), found.mode()));
+        return Err(DoorError::OpenToOthers(path(), found.mode()));
     }
     Ok(())
 }
@@ -89,12 +89,12 @@ pub(super) fn program_name() -> String {
 pub(super) fn listen(
     directory: Option<&Path>,
     random: u32,
-) -> Result<(StdUnixListener, SocketFile), ObserveError> {
+) -> Result<(StdUnixListener, SocketFile), DoorError> {
     let directory = directory.map_or_else(default_directory, Path::to_owned);
     prepare(&directory)?;
     let name = format!("{}.{}.{random:08x}.sock", program_name(), std::process::id());
     let path = directory.join(name);
-    let error = |error| ObserveError::Socket(path.clone(), error);
+    let error = |error| DoorError::Socket(path.clone(), error);
     let listener = StdUnixListener::bind(&path).map_err(error)?;
     let file = SocketFile(path.clone());
     fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(error)?;

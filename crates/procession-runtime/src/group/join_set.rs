@@ -59,15 +59,16 @@ impl Wake for EndOf {
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{JoinSet, sleep};
+/// use procession::process::JoinSet;
+/// use procession::sleep;
 ///
 /// procession::run(async {
 ///     let mut set = JoinSet::new();
 ///     for n in [3, 1, 2] {
-///         set.spawn(async move {
+///         set.insert(procession::spawn(async move {
 ///             sleep(Duration::from_millis(10 * n)).await;
 ///             n
-///         });
+///         }));
 ///     }
 ///     let first = set.join_next().await.expect("three processes were started")?;
 ///     assert_eq!(first, 1);
@@ -120,24 +121,15 @@ impl<T: Send + 'static> JoinSet<T> {
         self.len() == 0
     }
 
-    /// Starts a process that runs `future`, like [`spawn`](crate::spawn()), and adds it to the set.
-    /// Returns its PID, with which it can be [cancelled](crate::relations::cancel()).
+    /// Adds a process to the set. Returns its PID, with which it can be
+    /// [cancelled](crate::relations::cancel()).
     ///
-    /// If the scheduler takes no more processes, the PID is [`Pid::NOBODY`], and the set returns
+    /// If the scheduler has refused the process, the PID is [`Pid::NOBODY`], and the set returns
     /// [`Exit::Refused`] for it.
-    #[track_caller]
-    pub fn spawn<F>(&mut self, future: F) -> Pid
-    where
-        F: Future<Output = T> + Send + 'static,
-    {
-        self.insert(SpawnOptions::new().spawn(future))
-    }
-
-    /// Adds a process that was started elsewhere, for instance with
-    /// [`SpawnOptions`](crate::SpawnOptions), or as a coroutine. Returns its PID.
     ///
     /// ```
-    /// use procession::{Exit, JoinSet, SpawnOptions};
+    /// use procession::process::JoinSet;
+    /// use procession::{Exit, SpawnOptions};
     ///
     /// procession::run(async {
     ///     let mut set = JoinSet::new();
@@ -182,11 +174,11 @@ impl<T: Send + 'static> JoinSet<T> {
     /// with its result.
     ///
     /// ```
-    /// use procession::JoinSet;
+    /// use procession::process::JoinSet;
     ///
     /// procession::run(async {
     ///     let mut set = JoinSet::new();
-    ///     let pid = set.spawn(async { 7 });
+    ///     let pid = set.insert(procession::spawn(async { 7 }));
     ///     assert_eq!(set.join_next_with_pid().await, Some((pid, Ok(7))));
     ///     assert_eq!(set.join_next_with_pid().await, None);
     /// });
@@ -339,7 +331,7 @@ impl<T: Send + 'static> fmt::Debug for JoinSet<T> {
     }
 }
 
-/// Starts a process for each future, like [`JoinSet::spawn`].
+/// Starts a process for each future, like [`spawn`](crate::spawn()).
 impl<T, F> Extend<F> for JoinSet<T>
 where
     T: Send + 'static,
@@ -347,12 +339,12 @@ where
 {
     fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
         for future in futures {
-            self.spawn(future);
+            self.insert(SpawnOptions::new().spawn(future));
         }
     }
 }
 
-/// Starts a process for each future, like [`JoinSet::spawn`].
+/// Starts a process for each future, like [`spawn`](crate::spawn()).
 impl<T, F> FromIterator<F> for JoinSet<T>
 where
     T: Send + 'static,

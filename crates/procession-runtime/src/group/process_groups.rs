@@ -28,7 +28,7 @@ use crate::util::exclusive::Exclusive;
 /// alive.
 ///
 /// ```
-/// use procession::group::Groups;
+/// use procession::process::Groups;
 /// use procession::{Context, start};
 ///
 /// procession::run(async {
@@ -67,7 +67,7 @@ impl Groups {
     /// [`SpawnOptions::enter`](crate::SpawnOptions::enter).
     ///
     /// ```
-    /// use procession::group::Groups;
+    /// use procession::process::Groups;
     /// use procession::{Context, SpawnOptions};
     ///
     /// procession::run(async {
@@ -76,9 +76,9 @@ impl Groups {
     ///     let ann = options.start(|mut cx: Context<&str>| async move { cx.recv().await });
     ///     assert_eq!(rooms.broadcast("lobby", "hello")?, 1);
     ///     assert_eq!(ann.await, Ok(Some("hello")));
-    ///     Ok::<(), procession::group::BroadcastError<&str>>(())
+    ///     Ok::<(), procession::process::BroadcastError<&str>>(())
     /// })?;
-    /// # Ok::<(), procession::group::BroadcastError<&str>>(())
+    /// # Ok::<(), procession::process::BroadcastError<&str>>(())
     /// ```
     pub fn entry(&self, group: impl Into<Arc<str>>) -> TableEntry {
         let (group, groups) = (group.into(), self.clone());
@@ -139,7 +139,7 @@ impl Groups {
     /// them.
     ///
     /// ```
-    /// use procession::group::Groups;
+    /// use procession::process::Groups;
     /// use procession::{Context, start};
     ///
     /// procession::run(async {
@@ -159,9 +159,9 @@ impl Groups {
     ///     );
     ///     assert_eq!(error.to_string(), text);
     ///     assert_eq!(error.into_inner(), Some(1));
-    ///     Ok::<(), procession::group::NoMember>(())
+    ///     Ok::<(), procession::process::NoMember>(())
     /// })?;
-    /// # Ok::<(), procession::group::NoMember>(())
+    /// # Ok::<(), procession::process::NoMember>(())
     /// ```
     ///
     /// # Panics
@@ -190,7 +190,7 @@ impl Groups {
     /// messages is sent.
     ///
     /// ```
-    /// use procession::group::Groups;
+    /// use procession::process::Groups;
     /// use procession::sync::channel;
     /// use procession::{Context, start};
     ///
@@ -253,7 +253,7 @@ impl Groups {
     /// leave from then on.
     ///
     /// ```
-    /// use procession::group::{GroupEvent, Groups, NoMember};
+    /// use procession::process::{GroupEvent, Groups, NoMember};
     ///
     /// procession::run(async {
     ///     let groups = Groups::new();
@@ -267,7 +267,7 @@ impl Groups {
     ///     assert_eq!(monitor.recv().await, GroupEvent::Leave { group: "workers".into(), pid });
     ///     Ok::<(), NoMember>(())
     /// })?;
-    /// # Ok::<(), procession::group::NoMember>(())
+    /// # Ok::<(), procession::process::NoMember>(())
     /// ```
     pub fn monitor(&self, group: impl Into<Arc<str>>) -> (Vec<Pid>, GroupMonitor) {
         let (members, listener) = self.0.listen_to(group.into());

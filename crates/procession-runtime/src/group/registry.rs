@@ -25,8 +25,9 @@ use crate::{CallError, Pid, Reply, SendError};
 /// A [name](crate::relations::register) is simpler, if a process needs only one name and no value.
 ///
 /// ```
-/// use procession::group::Registry;
-/// use procession::{Context, mailbox::send, start};
+/// use procession::mailbox::send;
+/// use procession::process::Registry;
+/// use procession::{Context, start};
 ///
 /// procession::run(async {
 ///     let topics = Registry::duplicate();
@@ -86,7 +87,7 @@ impl<V: Send + Sync + 'static> Registry<V> {
     /// If the process is restarted, the new process gets the same entry with the same value.
     ///
     /// ```
-    /// use procession::group::Registry;
+    /// use procession::process::Registry;
     /// use procession::{Context, SpawnOptions};
     ///
     /// procession::run(async {
@@ -140,7 +141,7 @@ impl<V: Send + Sync + 'static> Registry<V> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use procession::group::Registry;
+    /// use procession::process::Registry;
     /// use procession::{Context, Reply, SpawnOptions};
     ///
     /// enum Account {
@@ -242,7 +243,7 @@ impl<V: Send + Sync + 'static> Registry<V> {
     /// `update` is called again with the new value.
     ///
     /// ```
-    /// use procession::group::Registry;
+    /// use procession::process::Registry;
     ///
     /// procession::run(async {
     ///     let counts = Registry::unique();

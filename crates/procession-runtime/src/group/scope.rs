@@ -87,14 +87,14 @@ impl<E: Send + 'static> Scope<E> {
     /// Limits how many of the processes that are started from now on run concurrently, as Go's
     /// `errgroup.Group.SetLimit` does. 0 counts as 1. By default there is no limit.
     ///
-    /// [`spawn_in_turn`](Self::spawn_in_turn) waits until there is room for the process, as Go's
-    /// `Go` does. [`spawn`](Self::spawn) never waits: a process beyond the limit exists, and waits
+    /// [`add_in_turn`](Self::add_in_turn) waits until there is room for the process, as Go's
+    /// `Go` does. [`add`](Self::add) never waits: a process beyond the limit exists, and waits
     /// before the first poll of its future until another process ends. The order in which waiting
     /// processes begin is not specified. A process that waits takes memory, so a body that starts
-    /// processes without end should use `spawn_in_turn`.
+    /// processes without end should use `add_in_turn`.
     ///
     /// ```
-    /// use procession::group::scope;
+    /// use procession::process::scope;
     /// use procession::sync::channel;
     ///
     /// procession::run(async {
@@ -104,7 +104,7 @@ impl<E: Send + 'static> Scope<E> {
     ///         for page in 0..10 {
     ///             let started = started.clone();
     ///             // At most two pages are fetched at once.
-    ///             scope.spawn(async move { started.try_send(page).map_err(|_| "no receiver") });
+    ///             scope.add(async move { started.try_send(page).map_err(|_| "no receiver") });
     ///         }
     ///         Ok(())
     ///     });
@@ -126,7 +126,7 @@ impl<E: Send + 'static> Scope<E> {
     /// is dropped, and the PID is [`Pid::NOBODY`]. A refusal by the scheduler ends the scope with
     /// [`Exit::Refused`].
     #[track_caller]
-    pub fn spawn<F>(&self, future: F) -> Pid
+    pub fn add<F>(&self, future: F) -> Pid
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
@@ -143,21 +143,21 @@ impl<E: Send + 'static> Scope<E> {
     }
 
     /// Waits until fewer processes of the scope run than its [limit](Self::set_limit) permits, and
-    /// then starts a process that runs `future`, like [`spawn`](Self::spawn). Without a limit, it
+    /// then starts a process that runs `future`, like [`add`](Self::add). Without a limit, it
     /// starts the process immediately. Calls are served in their order.
     ///
     /// So a body that starts processes in a loop is no faster than the processes end, and each
     /// waiting body holds one future:
     ///
     /// ```
-    /// use procession::group::scope;
+    /// use procession::process::scope;
     ///
     /// procession::run(async {
     ///     let fetched = scope(|scope| async move {
     ///         scope.set_limit(2);
     ///         for page in 0..1_000_u32 {
     ///             let fetch = async move { page.checked_add(1).map(drop).ok_or(page) };
-    ///             scope.spawn_in_turn(fetch).await;
+    ///             scope.add_in_turn(fetch).await;
     ///         }
     ///         Ok(())
     ///     });
@@ -173,7 +173,7 @@ impl<E: Send + 'static> Scope<E> {
     /// If the returned future is dropped before it completes, `future` is dropped, and no process
     /// is started.
     #[track_caller]
-    pub fn spawn_in_turn<F>(&self, future: F) -> impl Future<Output = Pid>
+    pub fn add_in_turn<F>(&self, future: F) -> impl Future<Output = Pid>
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
@@ -248,13 +248,13 @@ impl<E> ScopeError<E> {
     /// `Box<dyn Error>` does not implement [`Error`].
     ///
     /// ```
-    /// use procession::group::{ScopeError, scope};
+    /// use procession::process::{ScopeError, scope};
     ///
     /// type Failure = Box<dyn std::error::Error + Send + Sync>;
     ///
     /// async fn sum() -> Result<(), Failure> {
     ///     let parsed = scope(|scope| async move {
-    ///         scope.spawn(async { Ok::<(), Failure>(drop("seven".parse::<u32>()?)) });
+    ///         scope.add(async { Ok::<(), Failure>(drop("seven".parse::<u32>()?)) });
     ///         Ok(())
     ///     });
     ///     parsed.await.map_err(ScopeError::into_boxed)
@@ -301,8 +301,8 @@ impl<E: Error + 'static> Error for ScopeError<E> {
 /// run on other workers, and a future that is dropped or forgotten could not wait for them.
 ///
 /// ```
+/// use procession::process::{ScopeError, scope};
 /// use procession::Exit;
-/// use procession::group::{ScopeError, scope};
 ///
 /// procession::run(async {
 ///     let pages = [1, 2, 3];
@@ -310,7 +310,7 @@ impl<E: Error + 'static> Error for ScopeError<E> {
 ///     let count = scope(|scope| async move {
 ///         for &page in &pages {
 ///             let sender = sender.clone();
-///             scope.spawn(async move { sender.try_send(page * 10).map_err(|_| "no receiver") });
+///             scope.add(async move { sender.try_send(page * 10).map_err(|_| "no receiver") });
 ///         }
 ///         Ok(pages.len())
 ///     });
@@ -320,8 +320,8 @@ impl<E: Error + 'static> Error for ScopeError<E> {
 ///     assert_eq!(sizes, [10, 20, 30]);
 ///
 ///     let failed = scope(|scope| async move {
-///         scope.spawn(std::future::pending());
-///         scope.spawn(async { Err("no such page") });
+///         scope.add(std::future::pending());
+///         scope.add(async { Err("no such page") });
 ///         Ok(())
 ///     });
 ///     assert_eq!(failed.await, Err(ScopeError::Failed("no such page")));

@@ -38,8 +38,8 @@ use crate::variance::Typed;
 /// process by [`perform`].
 ///
 /// ```
+/// use procession::machine::{Command, CommandId, perform};
 /// use procession::Scheduler;
-/// use procession::command::{Command, CommandId, perform};
 ///
 /// /// Squares a number.
 /// struct Square(u32);
@@ -205,12 +205,12 @@ struct BlockingCall(Box<dyn FnOnce() -> Value + Send>);
 /// use std::io;
 /// use std::sync::Arc;
 ///
-/// use procession::Event;
-/// use procession::command::{AsyncWork, Command};
 /// use procession::machine::{
-///     Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine,
+///     AsyncWork, Command, Events, InitError, Process, Status, WaitingFor, Yields,
 /// };
+/// use procession::mailbox::Event;
 /// use procession::net::{TcpListener, TcpStream};
+/// use procession::SpawnOptions;
 ///
 /// /// Answers each byte of a connection by the next one, until the other side closes.
 /// struct Increments(Arc<TcpStream>);
@@ -263,7 +263,8 @@ struct BlockingCall(Box<dyn FnOnce() -> Value + Send>);
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let client = TcpStream::connect(listener.local_addr()?).await?;
 ///     let (served, _) = listener.accept().await?;
-///     let server = spawn_machine(Increments(Arc::new(served)), "", ()).expect("it accepts");
+///     let server = SpawnOptions::new().try_start_machine(Increments(Arc::new(served)), "",
+/// ()).expect("it accepts");
 ///     client.write_all(&[41]).await?;
 ///     let mut answer = [0];
 ///     client.read_exact(&mut answer).await?;

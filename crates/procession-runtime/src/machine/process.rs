@@ -35,16 +35,14 @@ use crate::{Exit, Pid};
 /// A process as a state machine. It receives events, performs a step, and returns what it waits
 /// for.
 ///
-/// Start it by [`spawn_machine`](crate::machine::spawn_machine).
+/// Start it by [`try_start_machine`](crate::SpawnOptions::try_start_machine).
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use procession::Event;
-/// use procession::command::CommandId;
-/// use procession::machine::{
-///     Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine,
-/// };
+/// use procession::machine::{CommandId, Events, InitError, Process, Status, WaitingFor, Yields};
+/// use procession::mailbox::Event;
+/// use procession::SpawnOptions;
 ///
 /// /// Waits for a number, sleeps, and returns the double.
 /// struct Double;
@@ -78,7 +76,7 @@ use crate::{Exit, Pid};
 /// }
 ///
 /// procession::run(async {
-///     let double = spawn_machine(Double, "", ())?;
+///     let double = SpawnOptions::new().try_start_machine(Double, "", ())?;
 ///     double.send(21)?;
 ///     assert_eq!(double.await, Ok(42));
 ///     Ok::<(), Box<dyn std::error::Error>>(())
@@ -165,10 +163,11 @@ pub trait Process: Send + 'static {
     /// If there is no successor, the process ends with [`Exit::Failed`].
     ///
     /// ```
-    /// use procession::Event;
     /// use procession::machine::{
-    ///     Events, InitError, Process, Status, Successor, WaitingFor, Yields, spawn_machine,
+    ///     Events, InitError, Process, Status, Successor, WaitingFor, Yields,
     /// };
+    /// use procession::mailbox::Event;
+    /// use procession::SpawnOptions;
     ///
     /// type StepResult = Result<Status<u64>, Box<dyn std::error::Error + Send + Sync>>;
     ///
@@ -224,7 +223,8 @@ pub trait Process: Send + 'static {
     /// }
     ///
     /// let sum = procession::run(async {
-    ///     let process = spawn_machine(Counts(0), "", ()).expect("it accepts everything");
+    ///     let process = SpawnOptions::new().try_start_machine(Counts(0), "", ());
+    ///     let process = process.expect("it accepts everything");
     ///     for number in [5, 5, 0, 10, 0] {
     ///         process.send(number).expect("it is alive");
     ///     }
@@ -399,7 +399,8 @@ impl Yields<'_> {
 ///
 /// ```
 /// use procession::machine::is_terminated;
-/// use procession::{Exit, current_pid, relations::send_exit};
+/// use procession::process::{current_pid, send_exit};
+/// use procession::Exit;
 ///
 /// let process = procession::run(async {
 ///     let process = procession::spawn(async {

@@ -52,7 +52,7 @@ impl Error for CommandError {}
 /// [`FIRST_FREE`](Self::FIRST_FREE).
 ///
 /// ```
-/// use procession::command::CommandId;
+/// use procession::machine::CommandId;
 ///
 /// const SQUARE: CommandId = CommandId::new(256);
 /// assert_eq!(SQUARE, CommandId::FIRST_FREE);

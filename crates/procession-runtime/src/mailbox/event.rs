@@ -6,7 +6,7 @@ use crate::relations::signal::{Down, ExitSignal, Signal};
 /// An event that a state machine receives in a step.
 ///
 /// ```
-/// use procession::Event;
+/// use procession::mailbox::Event;
 ///
 /// /// Adds a message to the sum. Returns `false` if the process is to end.
 /// fn handle(event: Event<u32>, sum: &mut u32) -> bool {

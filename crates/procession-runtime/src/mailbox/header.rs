@@ -14,14 +14,14 @@ use crate::Pid;
 /// are accepted as well.
 ///
 /// ```
-/// use procession::request::RequestId;
+/// use procession::mailbox::request::RequestId;
 ///
 /// let id: RequestId = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse()?;
 /// assert_eq!(id.to_string(), "67e5504410b1426f9247bb680e5fe0c8");
 /// assert_eq!(RequestId::new(7), "7".parse().ok());
 /// assert!("0".parse::<RequestId>().is_err());
 /// assert!("seven".parse::<RequestId>().is_err());
-/// # Ok::<(), procession::request::ParseRequestIdError>(())
+/// # Ok::<(), procession::mailbox::request::ParseRequestIdError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId {

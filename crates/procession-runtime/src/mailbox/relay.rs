@@ -72,9 +72,9 @@ pub fn discard<M: Send + 'static>(to: Pid, cause: DeadCause, message: M) {
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Context, Scheduler};
 /// use procession::mailbox::send;
-/// use procession::relay::{FaultyRelay, InProcess};
+/// use procession::mailbox::relay::{FaultyRelay, InProcess};
+/// use procession::{Context, Scheduler};
 ///
 /// let there = Scheduler::builder().worker_threads(1).build()?;
 /// let builder = Scheduler::builder().worker_threads(1).test_clock();

@@ -16,8 +16,9 @@ impl RemoteNode {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use procession::relay::{InProcess, NodeRelay, Parcel, Relay, RelayError};
-    /// use procession::relay::{RemoteNode, RemoteSignal};
+    /// use procession::mailbox::relay::{
+    ///     InProcess, NodeRelay, Parcel, Relay, RelayError, RemoteNode, RemoteSignal,
+    /// };
     /// use procession::{Address, Context, Pid};
     ///
     /// /// The way to a process that is not so far.

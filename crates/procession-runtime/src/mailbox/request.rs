@@ -41,7 +41,7 @@ pub fn with<R>(id: RequestId, run: impl FnOnce() -> R) -> R {
 /// Returns a future that runs `future`, and works for the request `id` whenever it is polled.
 ///
 /// ```
-/// use procession::request::{self, RequestId};
+/// use procession::mailbox::request::{self, RequestId};
 ///
 /// let id = RequestId::new(7).expect("it is not 0");
 /// procession::run(async move {

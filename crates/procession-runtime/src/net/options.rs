@@ -53,7 +53,7 @@ pub struct SocketOptions {
 }
 
 /// Binds a listener for a scheduler that does not exist yet. Returns the listener and its address.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) fn bind_before(address: SocketAddr) -> io::Result<(StdTcpListener, SocketAddr)> {
     let listener = match simulated::listen(address, BACKLOG) {
         Some(listener) => StdTcpListener::from(listener?),

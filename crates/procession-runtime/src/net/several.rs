@@ -45,7 +45,8 @@ use crate::sys::poll::{add, ask};
 /// let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
 /// let (mut writer, reader) = UnixStream::pair()?;
 /// let (_silent, other) = UnixStream::pair()?;
-/// let waits = scheduler.spawn_coroutine(move |_: procession::coroutine::Context<()>| {
+/// let options = procession::SpawnOptions::new().on(&scheduler);
+/// let waits = options.try_start_coroutine(move |_: procession::coroutine::Context<()>| {
 ///     let mut both = [&reader, &other].map(|one| PollFd::new(one.as_raw_fd(), PollFlags::IN));
 ///     poll(&mut both, None).map(|count| (count, both.map(|one| one.answer())))
 /// })?;

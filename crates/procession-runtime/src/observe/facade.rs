@@ -29,14 +29,14 @@ use crate::scheduler::shared::Shared;
 /// ```
 /// use std::time::Duration;
 ///
+/// use procession::observe::MetricsPublisher;
 /// use procession::Scheduler;
-/// use procession::metrics::Publisher;
 ///
 /// let scheduler = Scheduler::builder().test_clock().build()?;
 /// // The program has installed an exporter, such as that of `metrics-exporter-prometheus`.
-/// let mut publisher = Publisher::new(&scheduler);
+/// let mut publisher = MetricsPublisher::new(&scheduler);
 /// let publishes = scheduler.spawn(async move {
-///     let mut ticks = procession::interval(Duration::from_secs(10));
+///     let mut ticks = procession::time::interval(Duration::from_secs(10));
 ///     loop {
 ///         ticks.tick().await;
 ///         if !publisher.publish() {
@@ -48,7 +48,7 @@ use crate::scheduler::shared::Shared;
 /// # drop(publishes);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Publisher {
+pub struct MetricsPublisher {
     /// The scheduler is not kept alive.
     shared: Weak<Shared>,
     reader: MetricsReader,
@@ -57,7 +57,7 @@ pub struct Publisher {
     is_described: bool,
 }
 
-impl Publisher {
+impl MetricsPublisher {
     /// Creates a publisher of the metrics of a scheduler. It does not keep the scheduler alive.
     pub fn new(scheduler: &Scheduler) -> Self {
         Self {
@@ -85,9 +85,9 @@ impl Publisher {
     }
 }
 
-impl fmt::Debug for Publisher {
+impl fmt::Debug for MetricsPublisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher")
+        f.debug_struct("MetricsPublisher")
             .field("scheduler", &self.shared.upgrade())
             .finish_non_exhaustive()
     }

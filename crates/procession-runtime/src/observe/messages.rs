@@ -33,7 +33,7 @@ impl Scheduler {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use procession::look::MessageDirection;
+    /// use procession::observe::MessageDirection;
     /// use procession::{Context, Reply, Scheduler};
     ///
     /// let scheduler = Scheduler::builder().build()?;

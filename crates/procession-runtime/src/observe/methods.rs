@@ -37,7 +37,7 @@ impl Scheduler {
     /// scheduler.
     ///
     /// ```
-    /// use procession::snapshot::ProcessState;
+    /// use procession::observe::ProcessState;
     ///
     /// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
     /// let idle = procession::SpawnOptions::new()

@@ -9,7 +9,7 @@ mod families;
 mod reading;
 
 pub(crate) use self::families::FAMILIES;
-#[cfg(any(feature = "metrics", feature = "observe"))]
+#[cfg(any(feature = "metrics", feature = "door"))]
 pub(crate) use self::reading::FamilyType;
 use self::reading::Series;
 pub(crate) use self::reading::{Family, Labels, MetricSink, MetricsReader};

@@ -20,7 +20,7 @@ const CELLS_MAX: usize = 32;
 const LABEL_BYTES_MAX: usize = 512;
 
 /// A part of the state of a program, which a library shows in the
-/// [door](crate::Builder::observe) of the scheduler. See
+/// [door](crate::Builder::door) of the scheduler. See
 /// [`Context::show_section`](crate::Context::show_section).
 ///
 /// It is a list of rows, each in a table. A door shows it as JSON at the path of its name, and its
@@ -46,7 +46,7 @@ pub struct SectionRow {
 
 /// A figure of a row.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "observe"), expect(dead_code, reason = "a door reads it"))]
+#[cfg_attr(not(feature = "door"), expect(dead_code, reason = "a door reads it"))]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
@@ -94,12 +94,12 @@ impl DoorSection {
     }
 
     /// Returns the rows, each with the name of its table.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) fn rows(&self) -> &[(&'static str, SectionRow)] {
         &self.rows
     }
 
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) fn is_truncated(&self) -> bool {
         self.is_truncated
     }
@@ -183,12 +183,12 @@ impl SectionRow {
         has_room
     }
 
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) fn labels(&self) -> &[(&'static str, String)] {
         &self.labels
     }
 
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) fn figures(&self) -> &[Figure] {
         &self.figures
     }
@@ -242,19 +242,19 @@ impl Sections {
     }
 
     /// Returns the names.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) fn names(&self) -> std::collections::BTreeSet<&'static str> {
         self.0.lock().by_name.keys().map(|(name, _)| *name).collect()
     }
 
     /// Reads all sections. Sections with the same name become one section.
-    #[cfg_attr(not(feature = "observe"), expect(dead_code, reason = "a door reads them"))]
+    #[cfg_attr(not(feature = "door"), expect(dead_code, reason = "a door reads them"))]
     pub(crate) fn read(&self) -> SortedMap<&'static str, DoorSection> {
         self.read_some(|_| true)
     }
 
     /// Reads the section of a name. `None` if there is none.
-    #[cfg_attr(not(feature = "observe"), expect(dead_code, reason = "a door reads it"))]
+    #[cfg_attr(not(feature = "door"), expect(dead_code, reason = "a door reads it"))]
     pub(crate) fn read_one(&self, name: &str) -> Option<DoorSection> {
         self.read_some(|other| other == name).into_values().next()
     }
@@ -277,7 +277,7 @@ impl Sections {
     }
 }
 
-#[cfg(all(test, feature = "observe"))]
+#[cfg(all(test, feature = "door"))]
 mod tests {
     use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::process::unwind::drop_guarded;
 
 /// Available with the crate feature `look`.
 impl<M: Send + 'static> Context<M> {
-    /// Adds a section to the [door](crate::Builder::observe) of the scheduler, until the returned
+    /// Adds a section to the [door](crate::Builder::door) of the scheduler, until the returned
     /// guard is dropped. It is for libraries with a state of their own, such as connections.
     ///
     /// The door shows it at the path of its name, and its figures among the metrics. Sections with

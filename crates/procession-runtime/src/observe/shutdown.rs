@@ -50,8 +50,8 @@ impl Scheduler {
     /// ([`Builder::callers_drive`](crate::Builder::callers_drive)) and runs a step that never
     /// returns.
     ///
-    /// If [reports](crate::report) wait to be written to standard error, it waits for that, for at
-    /// most 100 ms of the deadline. In a process, this is a [blocking
+    /// If [reports](crate::report::Reporting) wait to be written to standard error, it waits for
+    /// that, for at most 100 ms of the deadline. In a process, this is a [blocking
     /// section](crate::blocking()).
     pub async fn shutdown(&self, deadline: Duration) -> Unfinished {
         let shared = self.shared();

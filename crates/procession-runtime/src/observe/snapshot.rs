@@ -69,7 +69,7 @@ pub struct Snapshot {
     pub stalls: StallSnapshot,
     /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
-    /// The figures of the [flight recorder](crate::recorder).
+    /// The figures of the [flight recorder](crate::recorder::Trace).
     pub recorder: RecorderSnapshot,
     /// Number of slots that are never used again, because 2^31 references to their processes were
     /// made. Most likely the program leaks references ([`std::mem::forget`]).
@@ -259,7 +259,7 @@ pub(crate) fn one(shared: &Shared, pid: Pid) -> Option<ProcessSnapshot> {
 
 /// Takes a snapshot in which the list of processes is empty. Its cost does not grow with their
 /// number.
-#[cfg(any(feature = "observe", feature = "metrics"))]
+#[cfg(any(feature = "door", feature = "metrics"))]
 pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
     take_with(shared, Vec::new)
 }

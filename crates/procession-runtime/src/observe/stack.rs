@@ -34,7 +34,7 @@ const SAMPLE_LOOKS: u32 = 200;
 
 /// Where the stacks of a process come from.
 ///
-/// Available with the crate feature `observe`.
+/// Available with the crate feature `door`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StackSource {
@@ -49,7 +49,7 @@ pub enum StackSource {
 /// It holds addresses. Their symbols are read when they are asked for, from the debug information
 /// of the program, which takes up to some seconds for the first time.
 ///
-/// Available with the crate feature `observe`.
+/// Available with the crate feature `door`.
 #[derive(Clone, Debug)]
 pub struct ProcessStack {
     pid: Pid,
@@ -119,7 +119,7 @@ impl Drop for StackPermit {
     }
 }
 
-/// Available with the crate feature `observe`.
+/// Available with the crate feature `door`.
 impl Scheduler {
     /// Returns the stacks of a process, within a second. See
     /// [`stack_timeout`](Self::stack_timeout).

@@ -99,7 +99,7 @@ pub(super) struct Inner<J> {
     /// The timer of the next reap, and its time.
     pub(super) reaper: Mutex<Option<(u64, Armed)>>,
     /// The number of the pool in its registry, once it is there.
-    #[cfg(any(feature = "observe", feature = "metrics"))]
+    #[cfg(any(feature = "door", feature = "metrics"))]
     pub(super) registered: std::sync::OnceLock<crate::observe::pool_figures::PoolNumber>,
 }
 
@@ -133,7 +133,7 @@ impl<J> Inner<J> {
             last_watch: AtomicU64::new(0),
             last_worker: AtomicU64::new(0),
             reaper: Mutex::new(None),
-            #[cfg(any(feature = "observe", feature = "metrics"))]
+            #[cfg(any(feature = "door", feature = "metrics"))]
             registered: std::sync::OnceLock::new(),
         })
     }

@@ -109,7 +109,7 @@ impl<M, J: Send + 'static> Pool<M, J> {
             inner.close();
             return Err(PoolError::Worker(error));
         }
-        #[cfg(any(feature = "observe", feature = "metrics"))]
+        #[cfg(any(feature = "door", feature = "metrics"))]
         super::figures::register(&inner);
         let owner = Arc::new(PoolOwner(inner));
         Ok(Self { owner, on_full: builder.on_full, calls: PhantomData })

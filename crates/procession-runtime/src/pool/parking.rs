@@ -125,7 +125,7 @@ impl<J: Send + 'static> ParkingWorker<J> {
                 });
             });
         };
-        let started = options.spawn_coroutine(runs).map(drop);
+        let started = options.try_start_coroutine(runs).map(drop);
         started.map_err(|refused| io::Error::other(refused.to_string()))
     }
 

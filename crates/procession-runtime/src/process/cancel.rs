@@ -37,7 +37,8 @@ fn is_cancelled() -> bool {
 /// In a coroutine, call `cancelled().wait()`.
 ///
 /// ```
-/// use procession::{Context, cancelled, start};
+/// use procession::process::cancelled;
+/// use procession::{Context, start};
 ///
 /// async fn serve() -> &'static str {
 ///     cancelled().await;
@@ -78,7 +79,8 @@ pub fn cancelled() -> impl Future<Output = ()> {
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Context, sleep, start, until_cancelled};
+/// use procession::process::until_cancelled;
+/// use procession::{Context, sleep, start};
 ///
 /// procession::run(async {
 ///     let ticker = start(|_: Context<()>| async {

@@ -33,7 +33,8 @@ pub enum Exit {
     /// of a message, or takes no more data. The text is the error.
     ///
     /// Links, monitors and supervisors treat this exit as a failure, because the process did not
-    /// finish. Its [report](crate::report) has the level `DEBUG`, because clients leave every day.
+    /// finish. Its [report](crate::report::Reporting) has the level `DEBUG`, because clients leave
+    /// every day.
     ///
     /// A process ends with this exit if it returns one of these errors:
     ///
@@ -252,7 +253,8 @@ pub(crate) struct Exiting(pub(crate) Exit);
 /// Always unwinds. On a thread that runs no process, it unwinds the thread.
 ///
 /// ```
-/// use procession::{Exit, exit, spawn};
+/// use procession::process::exit;
+/// use procession::{Exit, spawn};
 ///
 /// procession::run(async {
 ///     let child = spawn(async {
@@ -267,7 +269,7 @@ pub fn exit<E: Into<Exit>>(exit: E) -> ! {
     #[cfg(panic = "abort")]
     const {
         panic!(
-            "`procession::exit` unwinds the stack, but this program aborts on panics: let the \
+            "`procession::process::exit` unwinds the stack, but this program aborts on panics: let the \
              process return an `Err` or an `Exit` instead"
         )
     };

@@ -18,7 +18,7 @@ pub(crate) const VALUE_MAX: usize = 1024;
 /// rest is cut off.
 ///
 /// ```
-/// use procession::look::Inspection;
+/// use procession::observe::Inspection;
 ///
 /// let mut shown = Inspection::default();
 /// shown.field("balance", 120).field("owner", format_args!("{:?}", "ann"));

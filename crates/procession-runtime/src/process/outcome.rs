@@ -48,8 +48,8 @@ use crate::process::exit::Exit;
 ///
 /// [`start`](crate::start()), coroutines, state machines and the children of supervisors ask for an
 /// `Outcome`. [`spawn`](crate::spawn()) takes any output, and a process that it starts ends
-/// normally whatever it returns. [`spawn_fallible`](crate::spawn_fallible()) is the same with an
-/// `Outcome`.
+/// normally whatever it returns. [`spawn_fallible`](crate::SpawnOptions::spawn_fallible) is the
+/// same with an `Outcome`.
 ///
 /// # Outputs of the standard library
 ///
@@ -93,7 +93,7 @@ use crate::process::exit::Exit;
 ///     lines: u64,
 /// }
 ///
-/// impl procession::Outcome for Summary {}
+/// impl procession::process::Outcome for Summary {}
 ///
 /// let summary = procession::run(procession::start(
 ///     |_: procession::Context<()>| async { Summary { lines: 3 } },
@@ -115,7 +115,8 @@ use crate::process::exit::Exit;
 /// A type may also decide by its content:
 ///
 /// ```
-/// use procession::{Exit, Outcome};
+/// use procession::process::Outcome;
+/// use procession::Exit;
 ///
 /// struct Checked {
 ///     errors: u32,
@@ -132,7 +133,7 @@ use crate::process::exit::Exit;
 #[diagnostic::on_unimplemented(
     message = "the output `{Self}` of a process does not say whether the process has failed",
     label = "the output of this process is not an `Outcome`",
-    note = "if a `{Self}` is always a success, add: `impl procession::Outcome for {Self} {{}}`",
+    note = "if a `{Self}` is always a success, add: `impl procession::process::Outcome for {Self} {{}}`",
     note = "`procession::spawn` takes any output"
 )]
 pub trait Outcome {

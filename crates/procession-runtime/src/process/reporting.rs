@@ -32,8 +32,8 @@ impl fmt::Display for ReportLevel {
 ///
 /// [`SpawnOptions::reporting`] sets it for one process, [`ChildSpec::reporting`] and
 /// [`Template::reporting`] for the processes of a child, and [`Builder::reporting`] for all other
-/// processes of a scheduler. A process does not inherit it from the process that spawns it. See
-/// [`report`](crate::report) for the rules.
+/// processes of a scheduler. A process does not inherit it from the process that spawns it. The
+/// rules follow below.
 ///
 /// [`SpawnOptions::reporting`]: crate::SpawnOptions::reporting
 /// [`ChildSpec::reporting`]: crate::supervisor::ChildSpec::reporting
@@ -41,7 +41,7 @@ impl fmt::Display for ReportLevel {
 /// [`Builder::reporting`]: crate::Builder::reporting
 ///
 /// ```
-/// use procession::report::{ReportLevel, Reporting};
+/// use procession::observe::{ReportLevel, Reporting};
 /// use procession::supervisor::Template;
 /// use procession::{Context, Exit};
 ///
@@ -52,6 +52,142 @@ impl fmt::Display for ReportLevel {
 /// });
 /// drop(template.reporting(connections));
 /// ```
+///
+/// # Reports of failures
+///
+/// A process that fails notifies its handle, its links and its monitors. If there is none to
+/// notify, the failure is reported, so that no process dies in silence. OTP's crash and supervisor
+/// reports are the model. By default a report is a line on standard error:
+///
+/// ```text
+/// procession: p1.42.7 "cache" failed: no room
+/// procession: p1.3.1 "tree" restarts p1.43.2 "db", which panicked: no disk (restart 2 of 3 in 5 s)
+/// ```
+///
+/// # What is reported
+///
+/// | what | report | level |
+/// |---|---|---|
+/// | a process panics | [`ExitReport`] | `ERROR` |
+/// | a process fails | [`ExitReport`] | `ERROR` |
+/// | a process ends with [`Exit::Disconnected`] | [`ExitReport`] | `DEBUG` |
+/// | a supervisor restarts a child that has failed | [`SupervisorReport`] | `ERROR` |
+/// | it restarts a child that disconnected or ended in order | [`SupervisorReport`] | `WARN` |
+/// | a child does not start, and the requester has gone | [`SupervisorReport`] | `ERROR` |
+/// | a transient child is not restarted: its name is taken | [`SupervisorReport`] | `ERROR` |
+/// | a supervisor ends, because it exceeds its restart limit | [`SupervisorReport`] | `ERROR` |
+/// | a child is terminated, because it did not stop in time | [`SupervisorReport`] | `WARN` |
+///
+/// The failure of a process is reported only if it reaches nobody, as the next section explains. A
+/// process *fails* if it returns an error, calls [`exit`](crate::exit()) with an abnormal [`Exit`],
+/// or has a full mailbox with [`WhenFull::Kill`]. A state machine that waits for nothing fails, and
+/// so does a coroutine that gets no stack. [`Exit::Disconnected`] means that the peer of the
+/// process has gone, or was silent for longer than allowed. The name of a transient child can be a
+/// unique key.
+///
+/// A process that ends with [`Exit::Normal`], [`Exit::Shutdown`] or [`Exit::Killed`] is not
+/// reported. A process that ends because another has ended is not reported either: it ends by a
+/// link, an exit signal, a terminate, a shutdown or a scope. For example, a failure that takes
+/// 10 000 linked processes along is one report.
+///
+/// Reports never contain messages or the state of a process. They contain the text of a panic or of
+/// an error, so keep secrets out of panics and errors.
+///
+/// # When a failure has reached somebody
+///
+/// A failure has reached
+///
+/// - a [`JoinHandle`] or [`Child`], if its result is taken: the handle is awaited or joined, before
+///   or after the end. If the handle is dropped without that, the failure is reported at the drop
+///   or at the end, whichever is later.
+/// - a monitor, if its process lives when the monitored process ends, and has not ended the
+///   monitor.
+/// - a link, if the other process lives and traps exits. A process that does not trap exits ends as
+///   well, and learns nothing.
+/// - a supervisor, if it restarts the child or ends, and reports that itself. If the supervisor
+///   does nothing about the failure, the failure is reported as if there were no supervisor. For
+///   example, a temporary child fails, or a child that is being stopped.
+///
+/// A handle that your program keeps and never awaits is the exception: the failure waits for you in
+/// the handle, and nothing is reported. So do not keep a handle that you do not await: detach the
+/// process, or let a supervisor start it. Whatever is reported, the scheduler keeps the failure.
+///
+/// A panic leaves at least one line in any case, because std's panic hook prints every panic.
+/// [`install_panic_hook`] keeps std's hook silent, and the report takes its place: with this hook,
+/// a panic is reported even if it has reached a handle, a monitor or a link.
+///
+/// # What is worth a report
+///
+/// `Reporting` is the choice of the program. It sets the level of panics, of other failures and
+/// of lost connections, or that they are not reported, and whether failures that have reached
+/// somebody are reported anyway. [`Builder::reporting`] sets it for a scheduler,
+/// [`SpawnOptions::reporting`] for a process, and [`ChildSpec::reporting`] and
+/// [`Template::reporting`] for a child.
+///
+/// # Where reports go
+///
+/// 1. To the hooks of the scheduler, if they are set: [`Builder::on_exit`] and
+///    [`Builder::on_supervisor`]. Nothing is printed then.
+/// 2. Otherwise, with the feature `tracing` and a subscriber on the reporting thread, to that
+///    subscriber, as an event with the target `procession` and the level of the report.
+/// 3. Otherwise to standard error, as one line, if the level is `INFO` or higher.
+///
+/// What is reported does not depend on where it goes.
+///
+/// A separate thread writes the lines, so a slow or blocked standard error never blocks a worker.
+/// The thread starts with the first line, and ends after a second without a line. At most 10 lines
+/// are written in a second; the rest is counted, and the count is written. Up to 256 lines wait
+/// while standard error is slow. A line has at most 1 KiB, and control characters in it are
+/// escaped.
+///
+/// At their ends, [`Scheduler::shutdown`], and [`run`](crate::run()), [`Scheduler::block_on`] and
+/// [`JoinHandle::join`] on a thread outside all schedulers, wait until waiting lines are written,
+/// for at most 100 ms. If standard error takes nothing for so long, they do not wait again until it
+/// does.
+///
+/// # How a report names a process
+///
+/// By its PID, and by its label, or else by its name, or else by the place where it was spawned.
+/// The alternate form `{:#}` of an [`ExitReport`] has the label, the name and the place. A child of
+/// a supervisor that has no label is named by its id.
+///
+/// With `tracing`, the span `process` of each process has the fields `pid` and `label`, and the
+/// level `DEBUG`, so a log of the level `INFO` does not repeat them in each line of a handler. A
+/// report is an event in that span. If the span is not open, the event has the fields `pid` and
+/// `label`. A subscriber that takes the level `TRACE` for the target `procession` also receives the
+/// place of the spawn, the kind, the parent and the figures of the process. For example,
+/// `RUST_LOG=info,procession=trace` shows the places.
+///
+/// # What is kept
+///
+/// A scheduler keeps the last 64 failures, whether or not they are reported, as
+/// [`CrashReport`]s: [`Scheduler::crashes`] returns them. Each has at most 8 KiB. A process that
+/// has lost its connection is not kept, because clients that leave would push out the failures.
+///
+/// # Where a panic happened
+///
+/// Only a panic hook learns that. By default, std's hook prints the place as usual, without the
+/// process, and the report adds the process. [`install_panic_hook`] puts the place into the report
+/// instead.
+///
+/// [`Child`]: crate::Child
+/// [`JoinHandle`]: crate::JoinHandle
+/// [`Exit::Disconnected`]: crate::Exit::Disconnected
+/// [`Builder::on_exit`]: crate::Builder::on_exit
+/// [`Builder::on_supervisor`]: crate::Builder::on_supervisor
+/// [`Exit`]: crate::Exit
+/// [`Exit::Normal`]: crate::Exit::Normal
+/// [`Exit::Shutdown`]: crate::Exit::Shutdown
+/// [`Exit::Killed`]: crate::Exit::Killed
+/// [`JoinHandle::join`]: crate::JoinHandle::join
+/// [`Scheduler::block_on`]: crate::Scheduler::block_on
+/// [`Scheduler::crashes`]: crate::Scheduler::crashes
+/// [`Scheduler::shutdown`]: crate::Scheduler::shutdown
+/// [`WhenFull::Kill`]: crate::mailbox::WhenFull::Kill
+/// [`ExitReport`]: crate::report::ExitReport
+/// [`SupervisorReport`]: crate::report::SupervisorReport
+/// [`CrashReport`]: crate::report::CrashReport
+/// [`install_panic_hook`]: crate::report::install_panic_hook
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reporting {
     panics: Option<ReportLevel>,

@@ -6,7 +6,7 @@ use procession_protocols::process::request_table::{RequestTable, TableRequest};
 
 use crate::mailbox::message_log::MessageLog;
 use crate::process::inspection::Inspection;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::process::stack_notes::StackNotes;
 use crate::time::armed::Armed;
 
@@ -19,7 +19,7 @@ pub(crate) type ProcessRequests<E> = RequestTable<ProcessRequest, E, Armed>;
 /// A request, with the function that takes the answer. It must not block or panic.
 pub(crate) enum ProcessRequest {
     /// To note the stacks of the next step that waits.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     Stack(StackRequest),
     /// To show what the process shows of itself.
     Inspect(InspectAnswer),
@@ -48,7 +48,7 @@ impl Drop for TraceRequest {
 }
 
 /// A request for the stacks of a step.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) struct StackRequest {
     /// Takes the stacks.
     pub(crate) answer: Box<dyn FnOnce(StackNotes) + Send>,
@@ -56,7 +56,7 @@ pub(crate) struct StackRequest {
     pub(crate) caller: Weak<()>,
 }
 
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 impl StackRequest {
     /// Returns `true` if the caller has given up.
     pub(crate) fn is_given_up(&self) -> bool {
@@ -67,7 +67,7 @@ impl StackRequest {
 impl TableRequest for ProcessRequest {
     fn waits_for_step(&self) -> bool {
         match self {
-            #[cfg(feature = "observe")]
+            #[cfg(feature = "door")]
             Self::Stack(_) => true,
             Self::Trace(_) => true,
             Self::Inspect(_) => false,

@@ -25,7 +25,7 @@ pub(crate) fn guarded<R>(user_code: impl FnOnce() -> R) -> Result<R, Exit> {
 /// the panic is printed as a line with the process and the place.
 ///
 /// ```
-/// use procession::report::catch_panic;
+/// use procession::process::catch_panic;
 ///
 /// assert_eq!(catch_panic(|| 1), Some(1));
 /// assert_eq!(catch_panic(|| panic!("wrong input")), None::<()>);

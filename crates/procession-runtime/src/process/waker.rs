@@ -22,7 +22,7 @@ static VTABLE: RawWakerVTable =
 /// The table of the waker of a step that notes its stacks: as `VTABLE`, and a clone notes where it
 /// is made. The clone itself is an ordinary waker of the process. Futures that compare wakers
 /// before they clone one find that this is another.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 static NOTING: RawWakerVTable = RawWakerVTable::new(
     |data| {
         crate::process::stack_notes::note();
@@ -147,7 +147,7 @@ pub(crate) fn borrowed(slot: &Slot) -> ManuallyDrop<Waker> {
 }
 
 /// Creates a waker like [`borrowed`], which notes the stacks on which it is cloned.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) fn noting(slot: &Slot) -> ManuallyDrop<Waker> {
     // SAFETY: [waker data]; as in `borrowed`.
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(slot).cast(), &NOTING) })
@@ -193,7 +193,7 @@ pub(crate) fn identity(waker: &Waker) -> (usize, usize) {
 /// waker itself if the step notes its stacks, so that each such step makes a clone.
 pub(crate) fn identity_of_clones(waker: &Waker) -> (usize, usize) {
     let (data, vtable) = identity(waker);
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     if std::ptr::eq(waker.vtable(), &NOTING) {
         return (data, std::ptr::from_ref(&VTABLE).addr());
     }

@@ -24,8 +24,8 @@ const SUFFIX: &str = ".procession.pftrace";
 const NAME_MAX: usize = 64;
 /// Available with the crate feature `look`.
 impl Builder {
-    /// Sets the directory to which the [flight recorder](crate::recorder#files) is written when
-    /// something has gone wrong. Default: none, and no file is written.
+    /// Sets the directory to which the [flight recorder](crate::recorder::Trace#files) is written
+    /// when something has gone wrong. Default: none, and no file is written.
     ///
     /// The directory is made when the first file is written, with the rights of the user alone. An
     /// error is reported on standard error and counted

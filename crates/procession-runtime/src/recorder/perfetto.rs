@@ -5,7 +5,7 @@
 //!
 //! Each track is a separate sequence of packets. The times of a sequence are differences from
 //! packet to packet, and its names are numbers, which the packet that first uses a name explains.
-//! With the feature `observe`, packets are compressed some 64 KiB at a time, which makes a trace
+//! With the feature `door`, packets are compressed some 64 KiB at a time, which makes a trace
 //! four times smaller.
 
 use std::io;

@@ -23,9 +23,60 @@ const COLLECT_EVERY: u64 = 1_000_000;
 /// The maximum number of processes with a track of their own.
 pub(crate) const TRACKS_MAX: usize = 200;
 
-/// The events that the flight recorder of a scheduler has kept. See the [module](super).
+/// The events that the flight recorder of a scheduler has kept.
 ///
 /// Available with the crate feature `look`.
+///
+/// # The flight recorder
+///
+/// Each worker keeps its latest events: the steps that it ran, the processes that it made ready,
+/// its searches, thefts and parks, timers and descriptors. The recorder is always on, unless
+/// [`Builder::recorder_events`](crate::Builder::recorder_events) turns it off. When something has
+/// gone wrong, the events that led there are still present.
+///
+/// | call | what it returns |
+/// |---|---|
+/// | [`Scheduler::dump`] | the latest events, with interpolated times |
+/// | [`Scheduler::trace`] | the events of a window that begins now, with exact times |
+///
+/// [`Scheduler::dump`]: crate::Scheduler::dump
+/// [`Scheduler::trace`]: crate::Scheduler::trace
+///
+/// A trace is opened in the [viewer](https://ui.perfetto.dev) of Perfetto, or read event by
+/// event. With the feature `door`, its packets are compressed (`compressed_packets`), which
+/// Perfetto's tools read. It has a track for each worker, on which each step is a slice with the
+/// label of the process, or the place of its spawn. Arrows lead from the step that made a process
+/// ready to the step that followed. The watchdog has a track for stalled steps, and counters:
+/// processes in queues, workers that are awake, and messages per second. A trace never contains a
+/// message.
+///
+/// # Files
+/// If the builder names a [directory](crate::Builder::dump_directory), the recorder is also written
+/// to a file there when
+/// - the watchdog finds a stalled step,
+/// - a supervisor exceeds its restart limit,
+/// - a [shutdown](crate::Scheduler::shutdown) has to terminate processes,
+/// - a signal asks for it, if the program lets it (`Scheduler::dump_on_signal`, with the feature
+///   `signal`).
+///
+/// Each scheduler writes at most one file in 60 seconds. A directory keeps at most 8 of these
+/// files, which together have at most 64 MiB. Older files are removed, whichever program wrote
+/// them. The name of each file is written to standard error. By default there is no directory, and
+/// nothing is written.
+///
+/// # Times
+/// Reading a clock takes longer than many a step, so events carry no times. Workers record the time
+/// when they read the clock anyway: when they park, fire timers, or serve queues for the first time
+/// in a millisecond. The watchdog records every 2.5 ms how far each worker has come. Times between
+/// these are interpolated, so the order of events of *different* workers may be off by as much. The
+/// order of one worker's events is exact, and so is the arrow from a wake-up to its step.
+///
+/// # What is missing
+/// Threads that are no workers record nothing. A process that such a thread makes ready has no
+/// arrow, and a process that another worker takes out of a LIFO slot has no arrow either. The end
+/// of a step is not recorded either. A slice lasts until the next event that shows that the step is
+/// over, so it includes the search for the next process. If a process has ended and the event of
+/// its end was overwritten, its place is unknown. Labels of processes that have ended are unknown.
 #[derive(Clone, Debug)]
 pub struct Trace {
     recording: Recording,
@@ -221,14 +272,14 @@ impl Scheduler {
     /// [recorder](crate::Builder::recorder_events) there are no events.
     ///
     /// This copies the rings, half a mebibyte for each worker by default, and stops no worker. See
-    /// the [module](crate::recorder).
+    /// [`Trace`].
     ///
     /// ```
+    /// use procession::observe::TraceEventKind;
     /// use procession::Scheduler;
-    /// use procession::recorder::TraceEventKind;
     ///
     /// let scheduler = Scheduler::builder().build()?;
-    /// let process = scheduler.spawn(async { procession::current_pid() }).join()?;
+    /// let process = scheduler.spawn(async { procession::process::current_pid() }).join()?;
     /// let process = process.expect("it is one");
     ///
     /// let trace = scheduler.dump();

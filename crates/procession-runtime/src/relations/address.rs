@@ -15,7 +15,8 @@ impl<M: Send + 'static> Address<M> {
     /// later end. If the monitoring process has ended, there is no notice. It works in any thread.
     ///
     /// ```
-    /// use procession::{Context, Event, Exit, start};
+    /// use procession::mailbox::Event;
+    /// use procession::{Context, Exit, start};
     ///
     /// procession::run(async {
     ///     let watcher = start(|mut cx: Context<()>| async move {

@@ -543,8 +543,8 @@ pub(crate) fn settle(slot: &Slot, exit: &Exit) -> bool {
 /// Returns `false`, and does nothing, if no process runs on this thread.
 ///
 /// ```
+/// use procession::process::link;
 /// use procession::{Exit, spawn, yield_now};
-/// use procession::relations::link;
 ///
 /// procession::run(async {
 ///     let fragile = spawn(async {
@@ -595,7 +595,7 @@ pub fn send_exit(pid: Pid, exit: Exit) -> bool {
 /// ends only between two steps.
 ///
 /// ```
-/// use procession::relations::{kill, send_exit};
+/// use procession::process::{kill, send_exit};
 /// use procession::{Context, Exit, start};
 ///
 /// procession::run(async {
@@ -628,7 +628,7 @@ pub fn kill(pid: Pid) -> bool {
 ///     let server = procession::start(|mut cx: procession::Context<()>| async move {
 ///         while cx.recv().await.is_some() {}
 ///     });
-///     assert!(procession::relations::cancel(server.pid()));
+///     assert!(procession::process::cancel(server.pid()));
 ///     assert_eq!(server.await, Ok(()));
 /// });
 /// ```

@@ -22,8 +22,8 @@ use crate::variance::Typed;
 /// process nor the scheduler alive.
 ///
 /// ```
+/// use procession::process::{Named, register};
 /// use procession::{Context, start};
-/// use procession::relations::{Named, register};
 ///
 /// procession::run(async {
 ///     let echo: Named<u32> = Named::new("echo");

@@ -197,15 +197,15 @@ pub fn whereis(name: &str) -> Option<Pid> {
 /// thread.
 ///
 /// ```
-/// use procession::relations::{register, registered};
+/// use procession::process::{register, registered};
 ///
 /// procession::run(async {
 ///     let process = procession::spawn(std::future::pending::<()>());
 ///     register("waits", process.pid())?;
 ///     assert_eq!(registered(), ["waits".into()]);
-///     Ok::<(), procession::relations::RegisterError>(())
+///     Ok::<(), procession::process::RegisterError>(())
 /// })?;
-/// # Ok::<(), procession::relations::RegisterError>(())
+/// # Ok::<(), procession::process::RegisterError>(())
 /// ```
 pub fn registered() -> Vec<Arc<str>> {
     crate::scheduler::owner::here().processes.names.with(|names| names.keys().cloned().collect())

@@ -18,7 +18,7 @@ pub(crate) const TEXT_MAX: usize = 1024;
 pub(crate) const PART_MAX: usize = 256;
 
 /// The maximum number of return addresses of a backtrace in a kept report.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) const BACKTRACE_MAX: usize = 128;
 
 /// The report of a failed process, as its scheduler keeps it. See the [module](super).
@@ -48,7 +48,7 @@ pub struct CrashReport {
     /// The answer of the supervisor. `None` until it has answered, and without a supervisor.
     pub answer: Option<SupervisorAnswer>,
     /// The return addresses of the stack of the panic, the innermost first.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) panic_stack: Vec<usize>,
     /// When it failed, on the clock of the scheduler.
     pub(crate) at: u64,

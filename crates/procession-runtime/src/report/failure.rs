@@ -136,7 +136,7 @@ fn kept(slot: &Slot, report: &ExitReport) -> CrashReport {
         monitors: relations.monitors,
         supervisor: relations.supervisor,
         answer: None,
-        #[cfg(feature = "observe")]
+        #[cfg(feature = "door")]
         panic_stack: if report.exit.is_panic() { panics::take_backtrace(slot) } else { Vec::new() },
         at: shared.world.now(),
     }

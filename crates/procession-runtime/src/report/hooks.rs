@@ -16,7 +16,7 @@ type ReportHook<R> = Arc<dyn Fn(&R) + Send + Sync>;
 #[derive(Clone, Default)]
 pub(crate) struct ReportHooks {
     /// If reports keep backtraces of panics. `None` leaves it to the environment.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) panic_backtraces: Option<bool>,
     /// The failures that are worth a report, if the process does not choose.
     pub(crate) reporting: Reporting,

@@ -50,17 +50,18 @@ impl Builder {
         &mut reports.expect("`assembly.rs` gives each builder this part").hooks
     }
 
-    /// Sets which failures of processes are worth a [report](crate::report), and at which level. A
-    /// process may choose otherwise ([`SpawnOptions::reporting`](crate::SpawnOptions::reporting)).
-    /// Default: [`Reporting::new`].
+    /// Sets which failures of processes are worth a [report](crate::report::Reporting), and at
+    /// which level. A process may choose otherwise
+    /// ([`SpawnOptions::reporting`](crate::SpawnOptions::reporting)). Default: [`Reporting::new`].
     pub fn reporting(mut self, reporting: Reporting) -> Self {
         self.report_hooks().reporting = reporting;
         self
     }
 
-    /// Sets a hook that receives the reports of processes that fail. [`report`](crate::report)
-    /// says which failures are reported. Default: an event for subscribers of `tracing` if there is
-    /// one, or else a line on standard error. With a hook there is neither.
+    /// Sets a hook that receives the reports of processes that fail.
+    /// [`report`](crate::report::Reporting) says which failures are reported. Default: an event for
+    /// subscribers of `tracing` if there is one, or else a line on standard error. With a hook
+    /// there is neither.
     ///
     /// The hook usually runs on the worker, as the last code of the process and before anybody
     /// learns of the end. If the process had a handle that is dropped without its result, the hook
@@ -80,7 +81,7 @@ impl Builder {
     ///
     /// Only a program that has called [`install_panic_hook`](crate::report::install_panic_hook)
     /// has backtraces. To take one costs about as much as the panic itself.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub fn panic_backtraces(mut self, keep: bool) -> Self {
         self.report_hooks().panic_backtraces = Some(keep);
         self

@@ -36,11 +36,11 @@ use std::sync::Once;
 
 use crate::Pid;
 use crate::process::slot::Slot;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::process::stack_notes;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::report::crash_report::BACKTRACE_MAX;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::report::kept::Reports;
 use crate::report::text::{Escaped, REASON_MAX};
 use crate::scheduler::current;
@@ -64,7 +64,7 @@ struct Note {
     place: String,
     text: String,
     /// The return addresses of the stack, the innermost first, if reports keep them.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     backtrace: Vec<usize>,
     /// Set if the report of the process has the place, or the panic was printed.
     is_told: bool,
@@ -120,7 +120,7 @@ fn leaves_to_report(info: &PanicHookInfo<'_>) -> bool {
         step: StepId::of(&slot),
         place: info.location().map(ToString::to_string).unwrap_or_default(),
         text: info.payload_as_str().unwrap_or("a value that is no text").to_owned(),
-        #[cfg(feature = "observe")]
+        #[cfg(feature = "door")]
         backtrace: backtrace(&slot, wants_backtrace),
         is_told: false,
     };
@@ -160,7 +160,7 @@ pub(crate) fn take_place(slot: &Slot) -> Option<String> {
 }
 
 /// Returns the backtrace of the panic that ends a process in this step, if it was taken.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 pub(crate) fn take_backtrace(slot: &Slot) -> Vec<usize> {
     let step = StepId::of(slot);
     let take = |last: &RefCell<Option<Note>>| {
@@ -172,7 +172,7 @@ pub(crate) fn take_backtrace(slot: &Slot) -> Vec<usize> {
 }
 
 /// Returns the backtrace of the calling thread, if the reports of the scheduler keep it.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 fn backtrace(slot: &Slot, by_environment: bool) -> Vec<usize> {
     let reports = &Reports::of(slot.shared()).hooks;
     if reports.panic_backtraces.unwrap_or(by_environment) {

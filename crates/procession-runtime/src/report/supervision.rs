@@ -127,13 +127,13 @@ impl RestartTotals {
     }
 
     /// Returns all counts.
-    #[cfg(any(feature = "observe", feature = "metrics"))]
+    #[cfg(any(feature = "door", feature = "metrics"))]
     pub(crate) fn all(&self) -> SortedMap<String, RestartCounts> {
         self.0.lock().clone()
     }
 }
 
-#[cfg(all(test, any(feature = "observe", feature = "metrics")))]
+#[cfg(all(test, any(feature = "door", feature = "metrics")))]
 mod tests {
     use super::{LABELS_MAX, OTHERS, RestartCounts, RestartTotals};
 

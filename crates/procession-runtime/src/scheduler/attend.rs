@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use procession_protocols::process::state::Seen;
 
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::Exit;
 use crate::mailbox::message_log::MessageLog;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::process::body::Step;
 use crate::process::inspection::Inspection;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use crate::process::request::StackRequest;
 use crate::process::request::{InspectAnswer, ProcessRequest, TraceRequest};
 use crate::process::slot::{Ready, Slot};
@@ -33,25 +33,25 @@ impl LocalWorker {
         // `Attend`
         let requests = &self.shared.processes.requests;
         let (asked, is_suspended) = slot.state.attend(|| requests.take(slot.index()));
-        #[cfg(feature = "observe")]
+        #[cfg(feature = "door")]
         let mut notings = Vec::new();
         let mut traces = Vec::new();
         for request in asked {
             match request {
                 ProcessRequest::Inspect(answer) => inspect(slot, answer),
-                #[cfg(feature = "observe")]
+                #[cfg(feature = "door")]
                 ProcessRequest::Stack(request) => notings.push(request),
                 ProcessRequest::Trace(request) => traces.push(request),
             }
         }
         let trace = keep_traces(slot, traces);
         if is_suspended {
-            #[cfg(feature = "observe")]
+            #[cfg(feature = "door")]
             put_back(slot, notings);
             return self.hold(ready);
         }
         let traced = trace.map(|trace| TracedStep::begin(self, trace));
-        #[cfg(feature = "observe")]
+        #[cfg(feature = "door")]
         if !notings.is_empty() {
             let step = self.noting_step(slot, notings);
             drop(traced);
@@ -78,7 +78,7 @@ impl LocalWorker {
 
     /// Runs a step that notes its stacks. If the step notes no stack and the process continues, the
     /// next step does so.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     fn noting_step(&self, slot: &Slot, requests: Vec<StackRequest>) -> Result<Step, Exit> {
         let noting = crate::process::stack_notes::Noting::begin();
         let step = self.step_body::<true>(slot, &waker::noting(slot));
@@ -119,7 +119,7 @@ fn keep_traces(slot: &Slot, traces: Vec<TraceRequest>) -> Option<Arc<MessageLog>
 }
 
 /// Leaves requests for a later step, unless their callers have given up.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 fn put_back(slot: &Slot, requests: Vec<StackRequest>) {
     let generation = slot.pins.generation();
     for request in requests.into_iter().filter(|request| !request.is_given_up()) {

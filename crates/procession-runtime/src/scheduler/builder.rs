@@ -257,10 +257,10 @@ impl Builder {
     /// scheduler any more, the scheduler is never freed.
     ///
     /// A [coroutine](crate::coroutine) stays on the thread that began it, and so does a [local
-    /// process](crate::spawn_local()). While one that began on a caller's thread is alive, only
-    /// that thread drives the scheduler; other callers wait. When the thread ends, it ends those
-    /// that are left, with [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and other callers can
-    /// drive. The main thread ends none, because it ends with the program.
+    /// process](crate::SpawnOptions::spawn_local). While one that began on a caller's thread is
+    /// alive, only that thread drives the scheduler; other callers wait. When the thread ends, it
+    /// ends those that are left, with [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and other
+    /// callers can drive. The main thread ends none, because it ends with the program.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self
@@ -274,7 +274,7 @@ impl Builder {
     }
 
     /// Allows [coroutines](crate::coroutine). Without this,
-    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()) is an error.
+    /// [`try_start_coroutine`](crate::SpawnOptions::try_start_coroutine) is an error.
     ///
     /// It also installs a handler for SIGSEGV and SIGBUS that reports a stack overflow of a
     /// coroutine, and passes on everything else.
@@ -303,8 +303,7 @@ impl Builder {
     /// thread instead of being suspended.
     ///
     /// ```
-    /// use procession::{Scheduler, coroutine};
-    /// use procession::coroutine::spawn_coroutine;
+    /// use procession::{Scheduler, SpawnOptions, coroutine};
     ///
     /// thread_local! {
     ///     static NAMES: Vec<String> = vec!["a name".to_owned()];
@@ -313,7 +312,7 @@ impl Builder {
     /// // SAFETY: no reference to a thread-local is held across a suspension.
     /// let scheduler = unsafe { Scheduler::builder().enable_coroutines() }.build()?;
     /// scheduler.block_on(async {
-    ///     let looks = spawn_coroutine(|_: coroutine::Context<()>| {
+    ///     let looks = SpawnOptions::new().try_start_coroutine(|_: coroutine::Context<()>| {
     ///         // `names` stays borrowed while the coroutine waits, so it blocks its thread.
     ///         coroutine::no_suspend(|| NAMES.with(|names| coroutine::wait(async { names.len() })))
     ///     });
@@ -392,9 +391,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many events the [flight recorder](crate::recorder) keeps of each worker, up to
-    /// 2^24, or 0 for no recorder. Default: 65536, and 0 without the crate feature `look`, because
-    /// nothing can read the events then.
+    /// Sets how many events the [flight recorder](crate::recorder::Trace) keeps of each worker, up
+    /// to 2^24, or 0 for no recorder. Default: 65536, and 0 without the crate feature `look`,
+    /// because nothing can read the events then.
     ///
     /// Each event takes 8 bytes. The number is rounded up to a power of two, and to 256. The rings
     /// of threads that take over from blocked threads are a sixteenth of the size.

@@ -75,8 +75,9 @@ impl Scheduler {
 /// belong to another scheduler. It needs no handle, which would keep the scheduler alive.
 ///
 /// ```
-/// use procession::relations::{register, registered};
-/// use procession::{Scheduler, relay};
+/// use procession::mailbox::relay;
+/// use procession::process::{register, registered};
+/// use procession::Scheduler;
 ///
 /// let scheduler = Scheduler::builder().worker_threads(1).build()?;
 /// let waits = scheduler.spawn(std::future::pending::<()>());

@@ -1,9 +1,9 @@
 //! The errors of building a scheduler.
 
 use std::error::Error;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use std::net::SocketAddr;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 use std::path::PathBuf;
 use std::{fmt, io};
 
@@ -36,8 +36,8 @@ pub enum BuildError {
     /// The system refused the first thread, or a thread of the tokio runtime.
     Thread(io::Error),
     /// The door that the builder asks for cannot be opened.
-    #[cfg(feature = "observe")]
-    Observe(ObserveError),
+    #[cfg(feature = "door")]
+    Door(DoorError),
     /// All 2^32 scheduler ids are used up.
     Exhausted,
 }
@@ -71,8 +71,8 @@ impl fmt::Display for BuildError {
                  they allow {threads} threads"
             ),
             Self::Thread(cause) => write!(f, "the system refused its first thread: {cause}"),
-            #[cfg(feature = "observe")]
-            Self::Observe(error) => error.fmt(f),
+            #[cfg(feature = "door")]
+            Self::Door(error) => error.fmt(f),
             Self::Exhausted => f.write_str("all 2^32 numbers are used up"),
         }
     }
@@ -83,8 +83,8 @@ impl Error for BuildError {
         match self {
             Self::Thread(error) | Self::Cpus(error) => Some(error),
             Self::Stacks(error) => Some(&**error),
-            #[cfg(feature = "observe")]
-            Self::Observe(error) => error.source(),
+            #[cfg(feature = "door")]
+            Self::Door(error) => error.source(),
             _ => None,
         }
     }
@@ -97,10 +97,10 @@ impl From<OutOfRange> for BuildError {
 }
 
 /// The error of opening a door.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum ObserveError {
+pub enum DoorError {
     /// The directory of the socket cannot be created or read.
     Directory(PathBuf, io::Error),
     /// The path is no directory. A symbolic link is none.
@@ -121,8 +121,8 @@ pub enum ObserveError {
     Scheduler(Box<dyn Error + Send + Sync>),
 }
 
-#[cfg(feature = "observe")]
-impl fmt::Display for ObserveError {
+#[cfg(feature = "door")]
+impl fmt::Display for DoorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot open a door: ")?;
         match self {
@@ -156,8 +156,8 @@ impl fmt::Display for ObserveError {
     }
 }
 
-#[cfg(feature = "observe")]
-impl Error for ObserveError {
+#[cfg(feature = "door")]
+impl Error for DoorError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Directory(_, cause)

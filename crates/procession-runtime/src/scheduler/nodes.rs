@@ -51,8 +51,9 @@ struct NodeWay {
 ///
 /// ```
 /// use procession::mailbox::send;
-/// use procession::relay::{NodeRelay, Parcel, Relay, RelayCause, RelayError};
-/// use procession::relay::{RemoteNode, RemoteSignal, receive};
+/// use procession::mailbox::relay::{
+///     NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal, receive,
+/// };
 /// use procession::{Context, Exit, start};
 ///
 /// /// A node that cannot be reached.

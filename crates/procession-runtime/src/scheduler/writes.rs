@@ -116,7 +116,7 @@ impl Drop for LostWrite {
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::relay::Outgoing;
+/// use procession::mailbox::relay::Outgoing;
 /// use procession::{Scheduler, sleep};
 ///
 /// let scheduler = Scheduler::builder().build()?;

@@ -16,9 +16,9 @@ use crate::scheduler::shared::Shared;
 
 /// Available with the crate feature `signal`.
 impl Scheduler {
-    /// Writes the [flight recorder](crate::recorder#files) to a file whenever the program gets this
-    /// signal, for example [SIGUSR2](SignalKind::user_defined2), from now on. This works while all
-    /// workers are stalled. Signals within 60 seconds of the last file write none.
+    /// Writes the [flight recorder](crate::recorder::Trace#files) to a file whenever the program
+    /// gets this signal, for example [SIGUSR2](SignalKind::user_defined2), from now on. This works
+    /// while all workers are stalled. Signals within 60 seconds of the last file write none.
     ///
     /// # Errors
     /// `InvalidInput`, if the scheduler has no [directory](crate::Builder::dump_directory) or no

@@ -8,19 +8,23 @@ use crate::mailbox;
 use crate::mailbox::address::Address;
 use crate::process::outcome::Returns;
 use crate::process::typed::TypedKind;
-use crate::scheduler::owner::Scheduler;
 use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::Child;
 use crate::spawn::options::SpawnOptions;
 
 impl SpawnOptions {
-    /// Starts a coroutine. See [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
+    /// Starts a coroutine: a process with straight-line code that blocks, on a separate stack.
+    ///
+    /// `function` receives a [`Context`](crate::coroutine::Context) with a mailbox. The returned
+    /// [`Child`] is the address and the handle of the coroutine. See
+    /// [`coroutine`](crate::coroutine) for an example, and for where a coroutine runs and how it
+    /// ends.
     ///
     /// # Errors
     /// [`SpawnError`] returns the function if coroutines are not enabled, the scheduler is at its
     /// limit or shutting down, or there is no worker with the given number.
     #[track_caller]
-    pub fn spawn_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
+    pub fn try_start_coroutine<M, F, T>(self, function: F) -> Result<Child<M, T>, SpawnError<F>>
     where
         M: Send + 'static,
         F: FnOnce(Context<M>) -> T + Send + 'static,
@@ -56,23 +60,5 @@ impl SpawnOptions {
             Ok(Box::new(CoBody::new(move || function(context, value), bytes, placement)))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
-    }
-}
-
-impl Scheduler {
-    /// Starts a coroutine on this scheduler. See
-    /// [`spawn_coroutine`](crate::coroutine::spawn_coroutine()).
-    ///
-    /// # Errors
-    /// [`SpawnError`], which holds the function.
-    #[track_caller]
-    pub fn spawn_coroutine<M, F, T>(&self, function: F) -> Result<Child<M, T>, SpawnError<F>>
-    where
-        M: Send + 'static,
-        F: FnOnce(Context<M>) -> T + Send + 'static,
-        T: Send + 'static,
-        fn() -> T: Returns,
-    {
-        SpawnOptions::new().on(self).spawn_coroutine(function)
     }
 }

@@ -1,10 +1,10 @@
-//! The methods of a [`Scheduler`] that start async and local processes.
+//! The methods of a [`Scheduler`] that start processes.
 
 use std::future::Future;
 
 use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
-use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
+use crate::process::outcome::{AnyOutput, Returns};
 use crate::scheduler::owner::Scheduler;
 use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::options::SpawnOptions;
@@ -21,19 +21,6 @@ impl Scheduler {
         SpawnOptions::new().on(self).spawn_body(body)
     }
 
-    /// Starts a process that runs `future` on this scheduler, and fails if its output says so. See
-    /// [`spawn_fallible`](crate::spawn_fallible()).
-    #[track_caller]
-    pub fn spawn_fallible<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
-        F::Output: Send + 'static,
-        fn() -> F::Output: Returns,
-    {
-        let body = Box::new(AsyncBody::<F, ByOutcome>::Runs(future));
-        SpawnOptions::new().on(self).spawn_body(body)
-    }
-
     /// Starts a process with a mailbox on this scheduler. See [`start`](crate::start()).
     #[track_caller]
     pub fn start<M, F, P>(&self, process: F) -> Child<M, P::Output>
@@ -45,30 +32,5 @@ impl Scheduler {
         fn() -> P::Output: Returns,
     {
         SpawnOptions::new().on(self).start(process)
-    }
-
-    /// Starts a local process on this scheduler. See [`spawn_local`](crate::spawn_local()).
-    #[track_caller]
-    pub fn spawn_local<C, F>(&self, make: C) -> JoinHandle<F::Output>
-    where
-        C: FnOnce() -> F + Send + 'static, // Makes the future there: `|| async { .. }`.
-        F: Future + 'static,
-        F::Output: Send + 'static,
-    {
-        SpawnOptions::new().on(self).spawn_local(make)
-    }
-
-    /// Starts a local process with a mailbox on this scheduler. See
-    /// [`start_local`](crate::start_local()).
-    #[track_caller]
-    pub fn start_local<M, C, F>(&self, process: C) -> Child<M, F::Output>
-    where
-        M: Send + 'static, // Unknown: name it, as in `|cx: Context<Message>|`.
-        C: FnOnce(Context<M>) -> F + Send + 'static,
-        F: Future + 'static,
-        F::Output: Send + 'static,
-        fn() -> F::Output: Returns,
-    {
-        SpawnOptions::new().on(self).start_local(process)
     }
 }

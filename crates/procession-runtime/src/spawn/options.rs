@@ -154,7 +154,8 @@ impl SpawnOptions {
     /// `OnCancel::Drop` for the process.
     ///
     /// ```
-    /// use procession::{Exit, OnCancel, SpawnOptions, cancelled, spawn};
+    /// use procession::process::{OnCancel, cancelled};
+    /// use procession::{Exit, SpawnOptions, spawn};
     ///
     /// procession::run(async {
     ///     let dropped = spawn(std::future::pending::<()>());
@@ -174,8 +175,9 @@ impl SpawnOptions {
         self
     }
 
-    /// Sets which failures of the process are worth a [report](crate::report), and at which level.
-    /// Default: as the scheduler has it ([`Builder::reporting`](crate::Builder::reporting)).
+    /// Sets which failures of the process are worth a [report](crate::report::Reporting), and at
+    /// which level. Default: as the scheduler has it
+    /// ([`Builder::reporting`](crate::Builder::reporting)).
     pub fn reporting(mut self, reporting: Reporting) -> Self {
         self.rest().reporting = Some(reporting);
         self
@@ -235,8 +237,34 @@ impl SpawnOptions {
             .map_err(unboxed)
     }
 
-    /// Starts a process that runs `future`, and fails if its output says so. See
-    /// [`spawn_fallible`](crate::spawn_fallible()).
+    /// Starts a process that runs `future`, like [`spawn`](Self::spawn), and fails if its output
+    /// says so.
+    ///
+    /// The output is an [`Outcome`](crate::Outcome), most often a `Result`. If it is an `Err`, the
+    /// process ends with [`Exit::Failed`](crate::Exit::Failed) and the text of the error. Links and
+    /// monitors receive that exit. The handle returns the output itself.
+    ///
+    /// ```
+    /// use procession::{Context, Exit, SpawnOptions, start};
+    ///
+    /// async fn read(path: &str) -> std::io::Result<String> {
+    ///     std::fs::read_to_string(path)
+    /// }
+    ///
+    /// procession::run(async {
+    ///     let watcher = start(|mut cx: Context<()>| async move {
+    ///         let reader = SpawnOptions::new().monitor().spawn_fallible(read("/no/such/file"));
+    ///         let monitor = reader.monitor_ref().expect("it was asked for");
+    ///         let exit = cx.down(monitor).await.map(|down| down.exit);
+    ///         assert!(reader.await?.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
+    ///         Ok::<_, Exit>(exit)
+    ///     });
+    ///     let exit = watcher.await??;
+    ///     assert_eq!(exit, Some(Exit::failed("No such file or directory (os error 2)")));
+    ///     Ok::<(), Exit>(())
+    /// })?;
+    /// # Ok::<(), procession::Exit>(())
+    /// ```
     #[track_caller]
     pub fn spawn_fallible<F>(self, future: F) -> JoinHandle<F::Output>
     where
@@ -245,23 +273,6 @@ impl SpawnOptions {
         fn() -> F::Output: Returns,
     {
         self.spawn_body::<F, ByOutcome>(Box::new(AsyncBody::Runs(future)))
-    }
-
-    /// Starts a process like [`spawn_fallible`](Self::spawn_fallible), and returns the future if it
-    /// is refused.
-    ///
-    /// # Errors
-    /// See [`try_spawn`](Self::try_spawn).
-    #[track_caller]
-    pub fn try_spawn_fallible<F>(self, future: F) -> Result<JoinHandle<F::Output>, SpawnError<F>>
-    where
-        F: Future + Send + 'static, // Not `Send`: `spawn_local`. A closure: `spawn_blocking`.
-        F::Output: Send + 'static,
-        fn() -> F::Output: Returns,
-    {
-        let location = crate::scheduler::owner::caller();
-        self.launch_body::<F, ByOutcome>(location, Box::new(AsyncBody::Runs(future)))
-            .map_err(unboxed)
     }
 
     /// Starts an async process. Takes the body in its box, and not the future: see [`AsyncBody`].

@@ -20,7 +20,7 @@ use crate::coroutine::local::Local;
 /// inherit the value.
 ///
 /// ```
-/// use procession::local::ProcessLocal;
+/// use procession::process::ProcessLocal;
 /// use procession::{spawn, yield_now};
 ///
 /// static USER: ProcessLocal<&'static str> = ProcessLocal::new();

@@ -73,7 +73,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     ///     let disk = ChildSpec::with_init("disk", |_: Context<()>, started| async move {
     ///         started.fail("no such device");
     ///     });
-    ///     let error = Supervisor::one_for_one().child(disk).start().await.unwrap_err();
+    ///     let error = Supervisor::one_for_one().child(disk).try_start().await.unwrap_err();
     ///     let text = "cannot start the supervisor: child \"disk\" did not start: no such device";
     ///     assert_eq!(error.to_string(), text);
     /// });
@@ -115,7 +115,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
             started.forget();
             let function = Arc::clone(&function);
             let child = options
-                .spawn_coroutine(move |cx| function(cx))
+                .try_start_coroutine(move |cx| function(cx))
                 .map_err(|error| StartReason::of(error.cause()))?;
             Ok(Spawned::of(child))
         };
@@ -137,7 +137,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
             started.forget();
             let made = guarded(|| (process(), input()));
             let (process, input) = made.map_err(|exit| StartReason::from(exit.to_string()))?;
-            let child = options.spawn_machine(process, &method, input);
+            let child = options.try_start_machine(process, &method, input);
             let child = child.map_err(|error| {
                 let reason = StartReason::of(error.cause());
                 drop_guarded(error);
@@ -210,7 +210,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     ///
     /// procession::run(async {
     ///     let disk = ChildSpec::server("disk", || Disk);
-    ///     let error = Supervisor::one_for_one().child(disk).start().await.unwrap_err();
+    ///     let error = Supervisor::one_for_one().child(disk).try_start().await.unwrap_err();
     ///     assert!(error.to_string().ends_with("no such device"));
     /// });
     /// ```

@@ -36,7 +36,7 @@ const PERIOD_DEFAULT: Duration = Duration::from_secs(5);
 ///         while cx.recv().await.is_some() {}
 ///     });
 ///     let limited = Supervisor::one_for_one().intensity(3, Duration::from_secs(10));
-///     let tree = limited.child(worker).start().await?;
+///     let tree = limited.child(worker).try_start().await?;
 ///     assert_eq!(tree.count().await?.running, 1);
 ///     tree.cancel();
 ///     assert_eq!(tree.await, Exit::Shutdown);
@@ -126,8 +126,9 @@ impl Supervisor {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use procession::process::cancelled;
     /// use procession::supervisor::{ChildSpec, Supervisor};
-    /// use procession::{Context, Exit, Scheduler, cancelled, sleep};
+    /// use procession::{Context, Exit, Scheduler, sleep};
     ///
     /// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
     /// let begin = scheduler.now();
@@ -139,7 +140,7 @@ impl Supervisor {
     ///             sleep(Duration::from_secs(4)).await;
     ///         }));
     ///     }
-    ///     let workers = workers.start().await.expect("each child starts");
+    ///     let workers = workers.try_start().await.expect("each child starts");
     ///     workers.cancel();
     ///     assert_eq!(workers.await, Exit::Shutdown);
     /// });
@@ -241,7 +242,7 @@ pub(super) struct Make {
 
 /// The description of a child: how to start it, as often as necessary, and what to do when it ends.
 ///
-/// `T` is what [`start_child`](super::SupervisorRef::start_child) returns for this child:
+/// `T` is what [`add_child`](super::SupervisorRef::add_child) returns for this child:
 /// - the [`Address`] of a process with a mailbox,
 /// - the [`SupervisorRef`](super::SupervisorRef) of a supervisor,
 /// - the [`Pid`], once [`untyped`](Self::untyped) has removed the type.
@@ -377,7 +378,7 @@ impl<T> ChildSpec<T> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use procession::relations::Named;
+    /// use procession::process::Named;
     /// use procession::supervisor::{ChildSpec, Supervisor};
     /// use procession::{Context, Reply};
     ///
@@ -397,7 +398,7 @@ impl<T> ChildSpec<T> {
     ///         Ok(())
     ///     });
     ///     let worker = worker.name("worker").keep_mailbox();
-    ///     let _tree = Supervisor::one_for_one().child(worker).start().await?;
+    ///     let _tree = Supervisor::one_for_one().child(worker).try_start().await?;
     ///     let worker = Named::new("worker");
     ///     worker.send(Job::Fail)?;
     ///     // This call is behind the failure, and the next process answers it.

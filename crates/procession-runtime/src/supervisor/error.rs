@@ -74,14 +74,14 @@ impl Error for SpecError {}
 ///
 /// ```
 /// use procession::supervisor::{ChildError, ChildSpec, Supervisor};
-/// use procession::{Context, relations};
+/// use procession::{Context, process};
 ///
 /// procession::run(async {
-///     let tree = Supervisor::dynamic().start().await?;
+///     let tree = Supervisor::dynamic().try_start().await?;
 ///     let audit = ChildSpec::new("audit", |mut cx: Context<()>| async move { cx.recv().await });
-///     let first = tree.start_child(audit.clone().name("audit")).await?;
+///     let first = tree.add_child(audit.clone().name("audit")).await?;
 ///     let Err(ChildError::Start(reason)) =
-///         tree.start_child(audit.name("audit").id("second")).await
+///         tree.add_child(audit.name("audit").id("second")).await
 ///     else {
 ///         panic!("the name is taken");
 ///     };

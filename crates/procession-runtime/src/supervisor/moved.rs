@@ -84,23 +84,23 @@ impl<V> Drop for Moved<V> {
 /// The description of a child that is made from a value which moves into it, such as a connection.
 ///
 /// The closure runs once, so the child is [temporary](Restart::Temporary): it is never restarted,
-/// and forgotten when it ends. [`SupervisorRef::start_once`] starts it. If the process is refused,
+/// and forgotten when it ends. [`SupervisorRef::add_once`] starts it. If the process is refused,
 /// the error returns the closure, with everything that it has captured.
 ///
 /// To start many children of one kind, use a [`Template`]. If a child is refused, the error returns
 /// its argument.
 ///
-/// [`SupervisorRef::start_once`]: super::SupervisorRef::start_once
+/// [`SupervisorRef::add_once`]: super::SupervisorRef::add_once
 ///
 /// ```
 /// use procession::Context;
 /// use procession::supervisor::{OnceSpec, Supervisor};
 ///
 /// procession::run(async {
-///     let connections = Supervisor::dynamic().start().await?;
+///     let connections = Supervisor::dynamic().try_start().await?;
 ///     let (replies, connection) = procession::sync::channel::bounded(1);
 ///     let serve = move |_: Context<()>| async move { replies.send("hello").await };
-///     connections.start_once(OnceSpec::new(serve).label("connection")).await?;
+///     connections.add_once(OnceSpec::new(serve).label("connection")).await?;
 ///     assert_eq!(connection.recv().await, Some("hello"));
 ///     Ok::<(), Box<dyn std::error::Error>>(())
 /// })?;
@@ -138,7 +138,7 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
     {
         Self::made(owner::caller(), function, false, |options, function, started| {
             started.forget();
-            options.spawn_coroutine(function).map(Spawned::of)
+            options.try_start_coroutine(function).map(Spawned::of)
         })
     }
 
@@ -163,9 +163,9 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
     /// }
     ///
     /// procession::run(async {
-    ///     let sessions = Supervisor::dynamic().start().await.expect("it has no children");
+    ///     let sessions = Supervisor::dynamic().try_start().await.expect("it has no children");
     ///     let session = OnceSpec::server(|| Session("ann".to_owned()));
-    ///     let error = sessions.start_once(session).await.unwrap_err();
+    ///     let error = sessions.add_once(session).await.unwrap_err();
     ///     assert!(error.to_string().ends_with("ann is not known"));
     /// });
     /// ```
@@ -303,7 +303,7 @@ type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
 /// Describes children of one kind, each of which is made from an argument of type `A` and receives
 /// messages of type `M`.
 ///
-/// [`SupervisorRef::start_another`] starts one under a [dynamic](super::Strategy::Dynamic)
+/// [`SupervisorRef::add_another`] starts one under a [dynamic](super::Strategy::Dynamic)
 /// supervisor, as `start_child` of OTP does with a `simple_one_for_one` supervisor. The template is
 /// a value of the program, so the compiler checks the type of the argument. Clones are the same
 /// template.
@@ -313,13 +313,14 @@ type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
 /// clone. The children have no ids, because a template may start any number.
 ///
 /// A child gets its name and its entries in registries and groups before it runs, so it can be
-/// found by them as soon as `start_another` has returned its address. The template makes both from
+/// found by them as soon as `add_another` has returned its address. The template makes both from
 /// the argument:
 ///
 /// ```
-/// use procession::group::Registry;
+/// use procession::mailbox::send;
+/// use procession::process::Registry;
 /// use procession::supervisor::{ChildError, Supervisor, Template};
-/// use procession::{Context, mailbox::send};
+/// use procession::Context;
 ///
 /// async fn room(mut cx: Context<&'static str>, _: String) {
 ///     while cx.recv().await.is_some() {}
@@ -331,20 +332,20 @@ type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
 ///     let template = Template::new(room)
 ///         .enter(move |name: &String| entries.entry(name.as_str(), ()))
 ///         .name(|name: &String| format!("room {name}"));
-///     let supervisor = Supervisor::dynamic().start().await?;
-///     let lobby = supervisor.start_another(&template, "lobby".to_owned()).await?;
+///     let supervisor = Supervisor::dynamic().try_start().await?;
+///     let lobby = supervisor.add_another(&template, "lobby".to_owned()).await?;
 ///     assert_eq!(rooms.lookup("lobby")[0].0, lobby.pid());
-///     send(procession::relations::whereis("room lobby").expect("it runs"), "hello")?;
+///     send(procession::process::whereis("room lobby").expect("it runs"), "hello")?;
 ///
 ///     // A second child of the same name is refused, with the first one in the error.
-///     let refused = supervisor.start_another(&template, "lobby".to_owned()).await.unwrap_err();
+///     let refused = supervisor.add_another(&template, "lobby".to_owned()).await.unwrap_err();
 ///     assert_eq!(refused.cause().owner(), Some(lobby.pid()));
 ///     Ok::<(), Box<dyn std::error::Error>>(())
 /// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// [`SupervisorRef::start_another`]: super::SupervisorRef::start_another
+/// [`SupervisorRef::add_another`]: super::SupervisorRef::add_another
 ///
 /// ```
 /// use std::time::Duration;
@@ -357,9 +358,9 @@ type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
 ///             reply.send(number * by);
 ///         }
 ///     });
-///     let multipliers = Supervisor::dynamic().start().await?;
-///     let double = multipliers.start_another(&multiplier, 2).await?;
-///     let triple = multipliers.start_another(&multiplier, 3).await?;
+///     let multipliers = Supervisor::dynamic().try_start().await?;
+///     let double = multipliers.add_another(&multiplier, 2).await?;
+///     let triple = multipliers.add_another(&multiplier, 3).await?;
 ///     let second = Duration::from_secs(1);
 ///     assert_eq!(double.call(|reply| (7, reply), second).await?, 14);
 ///     assert_eq!(triple.call(|reply| (7, reply), second).await?, 21);
@@ -375,7 +376,7 @@ type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
 /// # use procession::{Context, supervisor::{SupervisorRef, Template}};
 /// async fn start(supervisor: SupervisorRef) {
 ///     let template = Template::new(|_: Context<()>, number: u32| async move { number });
-///     let _ = supervisor.start_another(&template, "text").await;
+///     let _ = supervisor.add_another(&template, "text").await;
 /// }
 /// ```
 ///
@@ -534,7 +535,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
     /// Sets the function that makes the name of each child from its argument. The child is
     /// registered under it before it runs. See [`ChildSpec::name`]. Default: no name.
     ///
-    /// The function runs once for each child, in `start_another`. A restarted child has the same
+    /// The function runs once for each child, in `add_another`. A restarted child has the same
     /// name.
     pub fn name<N: Into<Arc<str>>>(
         mut self,
@@ -548,7 +549,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
     /// argument. The child gets it before it runs. See [`ChildSpec::enter`]. It can be called
     /// several times.
     ///
-    /// The function runs once for each child, in `start_another`. A restarted child has the same
+    /// The function runs once for each child, in `add_another`. A restarted child has the same
     /// entries.
     pub fn enter(mut self, entry: impl Fn(&A) -> TableEntry + Send + Sync + 'static) -> Self {
         self.entries.push(Arc::new(entry));

@@ -47,7 +47,7 @@ impl SupervisorRef {
     ///
     /// procession::run(async {
     ///     let rooms = ChildSpec::supervisor("rooms", Supervisor::dynamic()).name("rooms");
-    ///     let tree = Supervisor::one_for_one().child(rooms).start().await?;
+    ///     let tree = Supervisor::one_for_one().child(rooms).try_start().await?;
     ///     assert_eq!(SupervisorRef::named("rooms")?.count().await?.running, 0);
     ///     let unknown = SupervisorRef::named("halls").unwrap_err();
     ///     assert_eq!(unknown.name(), Some("halls"));
@@ -133,13 +133,13 @@ impl SupervisorRef {
     /// use procession::supervisor::{ChildSpec, Supervisor};
     ///
     /// procession::run(async {
-    ///     let rooms = Supervisor::dynamic().start().await?;
+    ///     let rooms = Supervisor::dynamic().try_start().await?;
     ///     let room = |mut cx: Context<Reply<u32>>| async move {
     ///         while let Some(reply) = cx.recv().await {
     ///             reply.send(7);
     ///         }
     ///     };
-    ///     let lobby = rooms.start_child(ChildSpec::new("lobby", room)).await?;
+    ///     let lobby = rooms.add_child(ChildSpec::new("lobby", room)).await?;
     ///     assert_eq!(lobby.call(|reply| reply, Duration::from_secs(1)).await?, 7);
     ///     Ok::<(), Box<dyn std::error::Error>>(())
     /// })?;
@@ -150,10 +150,7 @@ impl SupervisorRef {
     /// [`ChildError`]: the id is taken, there is a mistake in the description, or the child did not
     /// start. The child is not added then.
     #[track_caller]
-    pub fn start_child<T>(
-        &self,
-        child: ChildSpec<T>,
-    ) -> impl Future<Output = Result<T, ChildError>> {
+    pub fn add_child<T>(&self, child: ChildSpec<T>) -> impl Future<Output = Result<T, ChildError>> {
         crate::scheduler::placed::placed(async move {
             let gives = child.gives;
             let child = Box::new(child.untyped());
@@ -166,12 +163,12 @@ impl SupervisorRef {
     ///
     /// # Errors
     /// [`RefusedChild`] returns the closure or the function. The causes are as for
-    /// [`start_child`](Self::start_child).
+    /// [`add_child`](Self::add_child).
     ///
     /// # Cancellation
     /// If the future is dropped after the supervisor was asked, the child still starts.
     #[track_caller]
-    pub fn start_once<M: Send + 'static, F: Send + 'static>(
+    pub fn add_once<M: Send + 'static, F: Send + 'static>(
         &self,
         child: OnceSpec<M, F>,
     ) -> impl Future<Output = Result<Address<M>, RefusedChild<F>>> {
@@ -185,7 +182,7 @@ impl SupervisorRef {
     ///
     /// # Errors
     /// [`RefusedChild`] returns the argument. The causes are as for
-    /// [`start_child`](Self::start_child).
+    /// [`add_child`](Self::add_child).
     ///
     /// # Cancellation
     /// If the future is dropped after the supervisor was asked, the child still starts.
@@ -193,7 +190,7 @@ impl SupervisorRef {
     /// # Panics
     /// Panics if a function of the template that makes the name or an entry panics.
     #[track_caller]
-    pub fn start_another<A: Send + 'static, M: Send + 'static>(
+    pub fn add_another<A: Send + 'static, M: Send + 'static>(
         &self,
         template: &Template<A, M>,
         argument: A,
@@ -209,7 +206,7 @@ impl SupervisorRef {
         child: ChildSpec<T>,
         value: Arc<Moved<V>>,
     ) -> Result<T, RefusedChild<V>> {
-        self.start_child(child).await.map_err(|cause| RefusedChild::new(value.take(), cause))
+        self.add_child(child).await.map_err(|cause| RefusedChild::new(value.take(), cause))
     }
 
     /// Stops a child by its stop policy, and returns when it has ended.
@@ -261,7 +258,7 @@ impl fmt::Debug for SupervisorRef {
     }
 }
 
-/// A running supervisor, as [`Supervisor::start`](super::Supervisor::start) returns it.
+/// A running supervisor, as [`Supervisor::try_start`](super::Supervisor::try_start) returns it.
 ///
 /// It dereferences to a [`SupervisorRef`], and is a future of the exit of the supervisor. Dropping
 /// it leaves the supervisor running.

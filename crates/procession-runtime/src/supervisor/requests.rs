@@ -35,7 +35,7 @@ impl Tree {
             Request::Status(child, reply) => {
                 reply.send(self.find(&child).map(|key| self.status(key, &self.children[&key])));
             }
-            Request::Start(spec, reply) => self.start_child(*spec, reply),
+            Request::Start(spec, reply) => self.add_child(*spec, reply),
             Request::Terminate(child, reply) => match self.find(&child) {
                 Ok(key) => self.terminate_child(key, reply),
                 Err(error) => reply.send(Err(error)),
@@ -90,7 +90,7 @@ impl Tree {
         }
     }
 
-    fn start_child(&mut self, spec: ChildSpec, reply: Asked<SlotRef>) {
+    fn add_child(&mut self, spec: ChildSpec, reply: Asked<SlotRef>) {
         let refused = if self.ending.is_some() {
             Err(ChildError::Ended)
         } else if let Err(error) = self.description.check_child(&spec) {

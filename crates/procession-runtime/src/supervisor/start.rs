@@ -27,14 +27,14 @@ impl Supervisor {
     /// # Cancellation
     /// If it is dropped before it completes, the supervisor still starts and runs.
     #[track_caller]
-    pub fn start(self) -> impl Future<Output = Result<Running, StartError>> + Send {
-        self.start_with(SpawnOptions::new().label(DEFAULT_LABEL))
+    pub fn try_start(self) -> impl Future<Output = Result<Running, StartError>> + Send {
+        self.try_start_with(SpawnOptions::new().label(DEFAULT_LABEL))
     }
 
-    /// Starts the supervisor like [`start`](Self::start), as a process with these options. It can
-    /// belong to another scheduler, have a name, or be [linked](SpawnOptions::link) to the caller,
-    /// as with OTP's `start_link`. If the parent ends it through the link, the supervisor stops its
-    /// children first.
+    /// Starts the supervisor like [`try_start`](Self::try_start), as a process with these options.
+    /// It can belong to another scheduler, have a name, or be [linked](SpawnOptions::link) to the
+    /// caller, as with OTP's `start_link`. If the parent ends it through the link, the supervisor
+    /// stops its children first.
     ///
     /// A cancel makes the supervisor stop its children and end, whatever
     /// [`on_cancel`](SpawnOptions::on_cancel) says. A bounded [mailbox](SpawnOptions::mailbox)
@@ -42,12 +42,12 @@ impl Supervisor {
     /// had ended. What children report needs no room.
     ///
     /// # Errors
-    /// Like [`start`](Self::start).
+    /// Like [`try_start`](Self::try_start).
     ///
     /// # Cancellation
-    /// Like [`start`](Self::start).
+    /// Like [`try_start`](Self::try_start).
     #[track_caller]
-    pub fn start_with(
+    pub fn try_start_with(
         self,
         options: SpawnOptions,
     ) -> impl Future<Output = Result<Running, StartError>> + Send {

@@ -31,8 +31,8 @@ const ROUNDS: u32 = 8;
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::{Context, Select};
-/// use procession::sync::channel;
+/// use procession::sync::{Select, channel};
+/// use procession::Context;
 ///
 /// procession::run(async {
 ///     let (orders, incoming) = channel::bounded(1);
@@ -63,9 +63,8 @@ const ROUNDS: u32 = 8;
 /// With [`or_else`](Self::or_else), the select does not wait:
 ///
 /// ```
-/// use procession::Select;
 /// use procession::coroutine::Wait;
-/// use procession::sync::channel;
+/// use procession::sync::{Select, channel};
 ///
 /// let (sender, receiver) = channel::bounded(1);
 /// let poll = || Select::new().recv(&receiver, |message| message).or_else(|| None).wait();
@@ -80,9 +79,8 @@ const ROUNDS: u32 = 8;
 /// `&mut`. Let the arms return what happened, and change the value afterwards:
 ///
 /// ```
-/// use procession::Select;
 /// use procession::coroutine::Wait;
-/// use procession::sync::channel;
+/// use procession::sync::{Select, channel};
 ///
 /// enum Next {
 ///     Add(Option<u64>),
@@ -102,23 +100,23 @@ const ROUNDS: u32 = 8;
 /// ```
 ///
 /// The functions and futures of a select are `Send`, because the processes that use a select are
-/// `Send`. In a [local process](crate::spawn_local), or for handlers that share `&mut` and await,
-/// use `select!` of tokio (feature `macros`), which needs no runtime of tokio's. The macro waits
-/// for futures of this crate as for futures of any other. A receive that loses has taken no
-/// message, as in the table of [`wait_for`](Self::wait_for). There are two differences: a branch
-/// that sends drops its message if it loses, and each wake-up polls all branches, which costs more
-/// if there are many.
+/// `Send`. In a [local process](crate::SpawnOptions::spawn_local), or for handlers that share
+/// `&mut` and await, use `select!` of tokio (feature `macros`), which needs no runtime of tokio's.
+/// The macro waits for futures of this crate as for futures of any other. A receive that loses has
+/// taken no message, as in the table of [`wait_for`](Self::wait_for). There are two differences: a
+/// branch that sends drops its message if it loses, and each wake-up polls all branches, which
+/// costs more if there are many.
 ///
 /// ```
 /// use std::cell::RefCell;
 /// use std::rc::Rc;
 /// use std::time::Duration;
-/// use procession::{Context, start_local};
+/// use procession::{Context, SpawnOptions};
 ///
 /// let lines = procession::run(async {
-///     let logs = start_local(|mut cx: Context<&str>| async move {
+///     let logs = SpawnOptions::new().start_local(|mut cx: Context<&str>| async move {
 ///         let lines = Rc::new(RefCell::new(Vec::new()));
-///         let mut beat = procession::interval(Duration::from_secs(3600));
+///         let mut beat = procession::time::interval(Duration::from_secs(3600));
 ///         loop {
 ///             tokio::select! {
 ///                 biased;

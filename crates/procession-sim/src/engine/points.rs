@@ -186,7 +186,7 @@ impl Engine {
         }
         let now = self.time();
         let until = now.saturating_add(for_ns);
-        let is_in_step = procession::current_pid().is_some();
+        let is_in_step = procession::process::current_pid().is_some();
         {
             let mut state = self.state();
             let State { threads, bounds, .. } = &mut *state;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use procession::relations::MonitorRef;
+use procession::process::MonitorRef;
 use procession::{Exit, Pid};
 
 use crate::checker::{Defect, Incarnation, Laws};

@@ -425,7 +425,7 @@ pub(crate) async fn run(sim: Sim, ailment: Ailment, planted: Planted) {
     let beside = {
         let (world, member) = (Arc::clone(&world), member.clone());
         procession::spawn(async move {
-            procession::until_cancelled(send_beside(&world, &member)).await;
+            procession::process::until_cancelled(send_beside(&world, &member)).await;
         })
     };
     // The moment between two questions differs.

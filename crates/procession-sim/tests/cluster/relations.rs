@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::relations::{link, send_exit, unlink};
-use procession::{Context, Event, Exit, sleep, timeout};
+use procession::mailbox::Event;
+use procession::process::{link, send_exit, unlink};
+use procession::{Context, Exit, sleep, timeout};
 use procession_cluster::{
     Letter, Member, Node, NodePid, Remote, SendTermCause, StartTermError, Term,
 };

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::relations::Named;
+use procession::process::Named;
 use procession::supervisor::{ChildSpec, OnceSpec, StartError, Supervisor};
 use procession::time::Instant;
 use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, coroutine};
@@ -333,10 +333,12 @@ fn a_coroutine_that_is_to_panic_is_unwound() {
     check.seeds(0..30).run(|sim| async move {
         let dropped = Arc::new(AtomicU32::new(0));
         let kept = Count(Arc::clone(&dropped));
-        let child = coroutine::spawn_coroutine(move |mut cx: coroutine::Context<()>| {
-            let _kept = kept;
-            cx.recv();
-        });
+        let child = procession::SpawnOptions::new().try_start_coroutine(
+            move |mut cx: coroutine::Context<()>| {
+                let _kept = kept;
+                cx.recv();
+            },
+        );
         let child = child.expect("the system has stacks");
         if sim.choose(0..2) == 1 {
             sim.settle().await;
@@ -361,10 +363,12 @@ fn a_refused_stack_ends_its_coroutine() {
         for _ in 0..10 {
             let (dropped, began) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
             let (kept, begins) = (Count(Arc::clone(&dropped)), Arc::clone(&began));
-            let child = coroutine::spawn_coroutine(move |_: coroutine::Context<()>| {
-                let _kept = kept;
-                begins.fetch_add(1, Relaxed);
-            });
+            let child = procession::SpawnOptions::new().try_start_coroutine(
+                move |_: coroutine::Context<()>| {
+                    let _kept = kept;
+                    begins.fetch_add(1, Relaxed);
+                },
+            );
             let ended = child.expect("the system gives stacks later").await;
             let is_refused = matches!(&ended, Err(Exit::Failed(why)) if why.contains("no stack"));
             sim.sometimes("a stack is refused", is_refused);
@@ -390,14 +394,14 @@ fn a_child_that_does_not_start_counts_as_a_restart() {
             starts.fetch_add(1, Relaxed);
             async move {
                 if cx.recv().await.is_some() {
-                    procession::exit(Exit::failed("it was asked to"));
+                    procession::process::exit(Exit::failed("it was asked to"));
                 }
             }
         });
         let tree = Supervisor::one_for_one()
             .intensity(tolerated, Duration::from_secs(60))
             .child(child.name("child"))
-            .start()
+            .try_start()
             .await;
         let tree = match tree {
             Ok(tree) => tree,
@@ -434,12 +438,12 @@ fn a_child_that_does_not_start_counts_as_a_restart() {
 fn the_closure_of_a_child_that_does_not_start_returns() {
     let check = Check::new().expect_sometimes(["a closure returns"]);
     check.faults(Faults::none().with(Fault::ChildRefused)).run(|sim| async move {
-        let tree = Supervisor::dynamic().start().await.expect("it has no children");
+        let tree = Supervisor::dynamic().try_start().await.expect("it has no children");
         let dropped = Arc::new(AtomicU32::new(0));
         let kept = Count(Arc::clone(&dropped));
         let mut closure = move |_: Context<()>| async move { drop(kept) };
         for attempt in 0.. {
-            match tree.start_once(OnceSpec::new(closure)).await {
+            match tree.add_once(OnceSpec::new(closure)).await {
                 Ok(_) => break,
                 Err(refused) => {
                     sim.sometimes("a closure returns", true);

@@ -288,7 +288,7 @@ fn a_panic_is_found_whatever_hook_the_program_installs() {
     const CHILD: &str = "PROCESSION_SIM_HOOKED";
     if std::env::var_os(CHILD).is_some() {
         let hooks: [fn(); 2] =
-            [procession::report::install_panic_hook, || std::panic::set_hook(Box::new(|_| {}))];
+            [procession::observe::install_panic_hook, || std::panic::set_hook(Box::new(|_| {}))];
         for install in hooks {
             let check = Check::new().seeds(0..1).faults(Faults::none());
             let found = check.try_run_threads(move |_| {

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use procession::group::Groups;
-use procession::relations::{cancel, kill, link, register, unlink};
+use procession::process::{Groups, cancel, kill, link, register, unlink};
 use procession::{Context, Pid, SpawnOptions, sleep, start, yield_now};
 use procession_sim::{Check, Sim};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procession::look::AskError;
+use procession::observe::AskError;
 use procession::{Child, Context, Exit, Pid, Scheduler};
 use procession_sim::{Check, Fault, Faults, Sim};
 

@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             bound.map_err(|error| format!("14_key_value: cannot listen on {wanted}: {error}"))?;
         let local = listener.local_addr()?;
         println!("listening on {local}");
-        let _tree = server::tree(listener, scheduler.worker_threads()).start().await?;
+        let _tree = server::tree(listener, scheduler.worker_threads()).try_start().await?;
         if address.is_some() {
             end.asked().await;
         } else {

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use procession::net::{TcpListener, TcpStream};
-use procession::relations::{Named, whereis};
+use procession::process::{Named, exit, whereis};
 use procession::supervisor::{ChildError, ChildSpec, Supervisor, SupervisorRef, Template};
-use procession::{Context, Exit, exit};
+use procession::{Context, Exit};
 use procession_sync::Arc;
 
 use protocol::{Answer, parse};
@@ -69,7 +69,7 @@ async fn accept(cx: Context<Infallible>, listener: Arc<TcpListener>, shards: usi
             None => return,
         };
         let connection = Connection { stream, shards: shards.clone(), answers: Vec::new() };
-        match connections.start_another(&template, connection).await {
+        match connections.add_another(&template, connection).await {
             Ok(_) => {}
             // A connection that could not be started is closed.
             Err(refused) if matches!(refused.cause(), ChildError::Start(_)) => {}

@@ -9,13 +9,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use procession::mailbox::send;
-use procession::relations::{MonitorRef, Named, register, send_exit, whereis};
+use procession::mailbox::{Event, send};
+use procession::process::{MonitorRef, Named, exit, register, send_exit, whereis};
 use procession::supervisor::{
     AutoShutdown, ChildError, ChildKey, ChildSpec, Restart, StartError, Started, Stop, Strategy,
     Supervisor, SupervisorRef,
 };
-use procession::{Context, Event, Exit, Pid, Reply, Scheduler, SpawnOptions, exit, sleep, start};
+use procession::{Context, Exit, Pid, Reply, Scheduler, SpawnOptions, sleep, start};
 
 use crate::scene::{alive, driven, panic_quietly};
 
@@ -489,7 +489,7 @@ impl Play {
         match *words {
             ["tree", name] => {
                 let options = SpawnOptions::new().on(&scheduler).name(name);
-                match scheduler.block_on(self.defined[name].clone().start_with(options)) {
+                match scheduler.block_on(self.defined[name].clone().try_start_with(options)) {
                     Ok(running) => {
                         self.root = Some(running.reference().clone());
                         let ended = Arc::clone(&self.ended);
@@ -554,12 +554,11 @@ impl Play {
             }
             ("restart", &[child]) => drop(tree.restart_child(child).await?),
             ("delete", &[child]) => tree.delete_child(child).await?,
-            ("add", spec) => drop(tree.start_child(self.child(spec)).await?),
+            ("add", spec) => drop(tree.add_child(self.child(spec)).await?),
             ("another", []) => {
                 self.template.1 += 1;
                 let id = format!("w{}", self.template.1);
-                tree.start_child(worker(&self.stage, &id, "worker").restart(self.template.0))
-                    .await?;
+                tree.add_child(worker(&self.stage, &id, "worker").restart(self.template.0)).await?;
             }
             ("count", []) => {
                 let counts = tree.count().await?;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::compat::compat;
-use procession::coroutine::spawn_coroutine;
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields, spawn_machine};
+use procession::io::compat;
+use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::Event;
+use procession::mailbox::relay::DeadLetter;
 use procession::net::{TcpListener, TcpStream};
-use procession::relations::{Named, register, whereis};
-use procession::relay::DeadLetter;
+use procession::process::{Named, current_pid, register, whereis};
 use procession::{
-    Context, Event, Exit, Reply, Scheduler, blocking, coroutine, current_pid, sleep, spawn, start,
+    Context, Exit, Reply, Scheduler, SpawnOptions, blocking, coroutine, sleep, spawn, start,
     timeout, yield_now,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -183,24 +183,28 @@ fn coroutines_and_state_machines_are_in_the_context_too() {
         unsafe { Scheduler::builder().worker_threads(2).tokio_threads(1).enable_coroutines() };
     let scheduler = builder.build().expect("the system has threads");
     scheduler.block_on(async {
-        let machine = spawn_machine(Asks(None), "run", ()).expect("it is accepted");
+        let machine =
+            SpawnOptions::new().try_start_machine(Asks(None), "run", ()).expect("it is accepted");
         machine.send(()).expect("it is there");
         machine.await.expect("it ends well");
         let coroutines: Vec<_> = (0..20_u64)
             .map(|n| {
-                spawn_coroutine(move |_: coroutine::Context<()>| {
-                    for _ in 0..5 {
-                        coroutine::wait(tokio::time::sleep(Duration::from_micros(100 * n)));
-                        coroutine::yield_now();
-                    }
-                    // Enters another scheduler's context, and comes back.
-                    let other = bridged(1);
-                    let (id, own) =
-                        (other.block_on(async { Handle::current().id() }), Handle::current().id());
-                    assert_ne!(id, own);
-                    coroutine::wait(tokio::spawn(async move { n })).expect("it does not panic")
-                })
-                .expect("they are enabled")
+                SpawnOptions::new()
+                    .try_start_coroutine(move |_: coroutine::Context<()>| {
+                        for _ in 0..5 {
+                            coroutine::wait(tokio::time::sleep(Duration::from_micros(100 * n)));
+                            coroutine::yield_now();
+                        }
+                        // Enters another scheduler's context, and comes back.
+                        let other = bridged(1);
+                        let (id, own) = (
+                            other.block_on(async { Handle::current().id() }),
+                            Handle::current().id(),
+                        );
+                        assert_ne!(id, own);
+                        coroutine::wait(tokio::spawn(async move { n })).expect("it does not panic")
+                    })
+                    .expect("they are enabled")
             })
             .collect();
         for (n, coroutine) in coroutines.into_iter().enumerate() {
@@ -256,7 +260,7 @@ fn threads_named(name: &str) -> usize {
 
 #[test]
 fn a_scheduler_is_connected_to_a_runtime_as_wide_as_itself() {
-    let width = |builder: procession::Builder| {
+    let width = |builder: procession::scheduler::Builder| {
         let scheduler = builder.build().expect("the system has threads");
         let workers =
             scheduler.spawn(async { Handle::try_current().map(|it| it.metrics().num_workers()) });

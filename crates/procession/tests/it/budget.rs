@@ -18,15 +18,13 @@ use std::time::Duration;
 
 use procession::mailbox::WhenFull;
 use procession::pool::{OnFull, Pool, Queue};
+use procession::process::{JoinSet, cancelled, until_cancelled};
 use procession::sync::channel::{self, Receiver, Sender};
 use procession::sync::{
-    Barrier, CancellationToken, Condvar, Mutex, Notify, OnceCell, RwLock, Semaphore, WaitGroup,
-    broadcast, oneshot, watch,
+    Barrier, CancellationToken, Condvar, Mutex, Notify, OnceCell, RwLock, Select, Semaphore,
+    WaitGroup, broadcast, oneshot, watch,
 };
-use procession::{
-    Address, Context, JoinSet, Reply, Select, SpawnOptions, cancelled, sleep, spawn, start,
-    timeout, until_cancelled, yield_now,
-};
+use procession::{Address, Context, Reply, SpawnOptions, sleep, spawn, start, timeout, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -502,7 +500,7 @@ fn what_is_ready_is_ready_for_a_select_that_does_not_wait() {
     });
     alone("set", || async {
         let mut set = JoinSet::new();
-        set.spawn(async { 1 });
+        set.insert(spawn(async { 1 }));
         yield_now().await;
         now(set.join_next()).await
     });

@@ -12,7 +12,7 @@ use futures_lite::io::BufReader;
 use futures_lite::{AsyncBufReadExt, AsyncWriteExt, StreamExt};
 use procession::os_process::{Child, Command, Stdio};
 use procession::time::Instant;
-use procession::{Scheduler, coroutine, io, spawn, timeout};
+use procession::{Scheduler, SpawnOptions, coroutine, io, spawn, timeout};
 
 use crate::home::mpsc::channel;
 use crate::scene::{driven, gone, soon, threaded};
@@ -318,7 +318,9 @@ fn coroutines_and_threads_have_children_too() {
     // SAFETY: the coroutine here refers to no thread-local.
     let builder = unsafe { builder.enable_coroutines() };
     let scheduler = builder.build().expect("the system has threads");
-    let talks = scheduler.spawn_coroutine(move |_: coroutine::Context<()>| talk(cat()));
+    let talks = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_coroutine(move |_: coroutine::Context<()>| talk(cat()));
     assert_eq!(talks.expect("it is allowed").join().expect("it does not panic"), "hello");
 }
 

@@ -17,7 +17,8 @@ mod supervisors;
 
 use std::time::Duration;
 
-use procession::{Context, Event, Exit, JoinHandle, Scheduler};
+use procession::mailbox::Event;
+use procession::{Context, Exit, JoinHandle, Scheduler};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -44,7 +45,7 @@ fn ends() -> [(fn(), Exit); 4] {
     [
         (|| (), Exit::Normal),
         (|| crate::scene::panic_quietly("broken"), Exit::Panicked("broken".into())),
-        (|| procession::exit(Exit::failed("no disk")), Exit::failed("no disk")),
-        (|| procession::exit(Exit::Shutdown), Exit::Shutdown),
+        (|| procession::process::exit(Exit::failed("no disk")), Exit::failed("no disk")),
+        (|| procession::process::exit(Exit::Shutdown), Exit::Shutdown),
     ]
 }

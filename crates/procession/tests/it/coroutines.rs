@@ -17,10 +17,12 @@ use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use procession::coroutine::{Wait, spawn_coroutine, wait};
+use procession::coroutine::{self, Wait, wait};
+use procession::process::Outcome;
+use procession::scheduler::Builder;
 use procession::sync::channel;
 use procession::time::Instant;
-use procession::{Builder, Exit, Outcome, Reply, Scheduler, coroutine, spawn, yield_now};
+use procession::{Exit, Reply, Scheduler, SpawnOptions, spawn, yield_now};
 
 use crate::scene::{assert_conserved, panic_quietly, soon};
 
@@ -43,7 +45,7 @@ fn coroutine<T: Outcome + Send + 'static>(
     scheduler: &Scheduler,
     function: impl FnOnce(coroutine::Context<()>) -> T + Send + 'static,
 ) -> procession::Child<(), T> {
-    scheduler.spawn_coroutine(function).expect("coroutines are enabled")
+    SpawnOptions::new().on(scheduler).try_start_coroutine(function).expect("coroutines are enabled")
 }
 
 fn this_thread() -> ThreadId {
@@ -87,8 +89,10 @@ fn a_coroutine_is_not_suspended_while_it_drives_another_scheduler_or_in_a_sectio
             (waited, coroutine::may_suspend())
         });
         soon(&begins);
-        let pid =
-            scheduler.spawn(async { procession::current_pid() }).join().expect("it does not panic");
+        let pid = scheduler
+            .spawn(async { procession::process::current_pid() })
+            .join()
+            .expect("it does not panic");
         assert_eq!(pid.map(|pid| pid.scheduler()), Some(child.pid().scheduler()));
         sends.try_send(7).expect("there is room");
         assert_eq!(child.join(), Ok(((Some(7), false), true)));
@@ -119,21 +123,23 @@ fn what_a_coroutine_drives_runs_outside_of_it() {
 fn a_coroutine_that_wakes_itself_goes_on() {
     let scheduler = driven();
     let (told, tells) = mpsc::channel();
-    let process = scheduler.spawn_coroutine(move |mut cx: coroutine::Context<u32>| {
-        for _ in 0..3 {
-            let mut woken = false;
-            wait(poll_fn(|task| {
-                if std::mem::replace(&mut woken, true) {
-                    return Poll::Ready(());
-                }
-                let waker: Waker = task.waker().clone();
-                waker.wake();
-                Poll::Pending
-            }));
-        }
-        told.send(()).expect("the test listens");
-        cx.recv()
-    });
+    let process = SpawnOptions::new().on(&scheduler).try_start_coroutine(
+        move |mut cx: coroutine::Context<u32>| {
+            for _ in 0..3 {
+                let mut woken = false;
+                wait(poll_fn(|task| {
+                    if std::mem::replace(&mut woken, true) {
+                        return Poll::Ready(());
+                    }
+                    let waker: Waker = task.waker().clone();
+                    waker.wake();
+                    Poll::Pending
+                }));
+            }
+            told.send(()).expect("the test listens");
+            cx.recv()
+        },
+    );
     let process = process.expect("coroutines are enabled");
     scheduler.run_until_idle();
     soon(&tells);
@@ -146,34 +152,36 @@ fn a_coroutine_is_a_process_in_blocking_style() {
     let scheduler = driven();
     let hour = Duration::from_secs(3600);
     let seen = scheduler.block_on(async {
-        let adds = spawn_coroutine(|mut cx: coroutine::Context<Reply<u32>>| {
-            let mut calls = 0;
-            while let Some(reply) = cx.recv() {
-                calls += 1;
-                reply.send(calls);
-            }
-            calls
-        })
-        .expect("coroutines are enabled");
+        let adds = SpawnOptions::new()
+            .try_start_coroutine(|mut cx: coroutine::Context<Reply<u32>>| {
+                let mut calls = 0;
+                while let Some(reply) = cx.recv() {
+                    calls += 1;
+                    reply.send(calls);
+                }
+                calls
+            })
+            .expect("coroutines are enabled");
         let address = adds.address().clone();
-        let asks = spawn_coroutine(move |mut cx: coroutine::Context<&'static str>| {
-            assert_eq!(procession::current_pid(), Some(cx.pid()));
-            let begun = Instant::now();
-            cx.sleep(Duration::from_secs(5));
-            assert_eq!(Instant::now() - begun, Duration::from_secs(5));
-            assert!(cx.recv_timeout(Duration::from_secs(1)).is_err());
-            let child = spawn(async { 7 });
-            let own = cx.address();
-            drop(spawn_coroutine(move |cx: coroutine::Context<()>| {
-                cx.yield_now();
-                own.send("other").and_then(|()| own.send("wanted"))
-            }));
-            let wanted = cx.recv_matching(|text| *text == "wanted");
-            let other = cx.recv();
-            let calls = cx.call(&address, |reply| reply, Duration::from_secs(1));
-            (cx.wait(child), wanted, other, calls.ok())
-        })
-        .expect("coroutines are enabled");
+        let asks = SpawnOptions::new()
+            .try_start_coroutine(move |mut cx: coroutine::Context<&'static str>| {
+                assert_eq!(procession::process::current_pid(), Some(cx.pid()));
+                let begun = Instant::now();
+                coroutine::sleep(Duration::from_secs(5));
+                assert_eq!(Instant::now() - begun, Duration::from_secs(5));
+                assert!(cx.recv_timeout(Duration::from_secs(1)).is_err());
+                let child = spawn(async { 7 });
+                let own = cx.address();
+                drop(SpawnOptions::new().try_start_coroutine(move |_: coroutine::Context<()>| {
+                    coroutine::yield_now();
+                    own.send("other").and_then(|()| own.send("wanted"))
+                }));
+                let wanted = cx.recv_matching(|text| *text == "wanted");
+                let other = cx.recv();
+                let calls = wait(address.call(|reply| reply, Duration::from_secs(1)));
+                (wait(child), wanted, other, calls.ok())
+            })
+            .expect("coroutines are enabled");
         assert!(asks.address().is_alive());
         let asked = asks.await;
         adds.cancel();
@@ -191,9 +199,9 @@ fn every_way_to_end_has_its_exit() {
         let failed = coroutine(&scheduler, |_| panic_quietly("why")).join();
         let failed: Result<(), _> = failed;
         assert_eq!(failed, Err(Exit::Panicked("why".into())));
-        let after: Result<(), _> = coroutine(&scheduler, |cx| {
-            cx.yield_now();
-            procession::exit(Exit::failed("so"))
+        let after: Result<(), _> = coroutine(&scheduler, |_| {
+            coroutine::yield_now();
+            procession::process::exit(Exit::failed("so"))
         })
         .join();
         assert_eq!(after, Err(Exit::failed("so")));
@@ -208,7 +216,9 @@ fn every_way_to_end_has_its_exit() {
 #[test]
 fn without_the_promise_a_coroutine_is_refused_and_comes_back() {
     let scheduler = Scheduler::builder().worker_threads(1).build().expect("the system has threads");
-    let Err(error) = scheduler.spawn_coroutine(|_: coroutine::Context<()>| 7) else {
+    let Err(error) =
+        SpawnOptions::new().on(&scheduler).try_start_coroutine(|_: coroutine::Context<()>| 7)
+    else {
         panic!("it is not enabled")
     };
     assert!(error.is_without_coroutines());

@@ -16,9 +16,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use procession::door::Observe;
+use procession::Scheduler;
+use procession::observe::DoorOptions;
+use procession::scheduler::Builder;
 use procession::time::Instant;
-use procession::{Builder, Scheduler};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -66,14 +67,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(builder: Builder, settings: impl FnOnce(Observe) -> Observe) -> Self {
+    fn new(builder: Builder, settings: impl FnOnce(DoorOptions) -> DoorOptions) -> Self {
         let folder = Folder::new();
-        let observe = settings(Observe::default().directory(&folder.0));
-        let scheduler = builder.observe(observe).build().expect("the directory is new");
+        let options = settings(DoorOptions::default().directory(&folder.0));
+        let scheduler = builder.door(options).build().expect("the directory is new");
         Self { scheduler, folder }
     }
 
-    fn threaded(settings: impl FnOnce(Observe) -> Observe) -> Self {
+    fn threaded(settings: impl FnOnce(DoorOptions) -> DoorOptions) -> Self {
         Self::new(Scheduler::builder().name("seen").worker_threads(2), settings)
     }
 

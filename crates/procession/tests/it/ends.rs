@@ -8,12 +8,10 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, Yields};
-use procession::mailbox::WhenFull;
-use procession::relations::{Named, send_exit};
+use procession::mailbox::{Event, WhenFull};
+use procession::process::{Named, Outcome, send_exit};
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{
-    Child, Context, Event, Exit, Outcome, Pid, Scheduler, SpawnOptions, coroutine, sleep,
-};
+use procession::{Child, Context, Exit, Pid, Scheduler, SpawnOptions, coroutine, sleep};
 
 use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, soon, threaded};
 
@@ -134,10 +132,12 @@ fn a_coroutine_does_not_receive_what_is_sent_after_the_end_was_asked_for() {
             unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() }.build();
         let scheduler = scheduler.expect("the system has threads and memory");
         let (in_step, begun, go) = in_step();
-        let child = scheduler.spawn_coroutine(move |mut cx: coroutine::Context<u8>| {
-            in_step.wait();
-            cx.recv()
-        });
+        let child = SpawnOptions::new().on(&scheduler).try_start_coroutine(
+            move |mut cx: coroutine::Context<u8>| {
+                in_step.wait();
+                cx.recv()
+            },
+        );
         let child = child.expect("coroutines are enabled");
         soon(&begun);
         end(&scheduler, child.pid());
@@ -219,7 +219,7 @@ fn a_machine_that_refuses_to_start_ends_for_processes_that_found_it_by_its_name(
         thread::scope(|scope| {
             let spawner = scope.spawn(|| {
                 let options = SpawnOptions::new().on(&scheduler).name("n");
-                options.spawn_machine(Refuses(Some(in_step), error), "x", ()).is_err()
+                options.try_start_machine(Refuses(Some(in_step), error), "x", ()).is_err()
             });
             soon(&begun);
             let address = Named::<u8>::on(&scheduler, "n")
@@ -272,7 +272,7 @@ fn a_supervisor_that_is_started_during_a_shutdown_is_asked_to_end() {
         });
         let supervisor = Supervisor::one_for_one()
             .child(child)
-            .start()
+            .try_start()
             .await
             .expect("a process that cleans up may spawn");
         assert_eq!(supervisor.await, Exit::Shutdown);

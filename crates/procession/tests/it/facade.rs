@@ -9,7 +9,7 @@ use metrics::{
     SharedString, Unit, with_local_recorder,
 };
 use procession::Scheduler;
-use procession::metrics::Publisher;
+use procession::observe::MetricsPublisher;
 use procession_sync::Mutex;
 
 type Values = Arc<Mutex<BTreeMap<String, f64>>>;
@@ -104,7 +104,7 @@ fn the_facade_gets_the_same_names_and_figures() {
         .test_clock()
         .build()
         .expect("it is small");
-    let mut publisher = Publisher::new(&scheduler);
+    let mut publisher = MetricsPublisher::new(&scheduler);
     let kept = Kept::default();
     let ends = |count: usize| {
         let sleep = || scheduler.spawn(procession::sleep(Duration::from_millis(5)));

@@ -14,7 +14,7 @@ use std::task::Poll;
 use futures_lite::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use procession::fs::{self, File, OpenOptions};
 use procession::time::Instant;
-use procession::{Scheduler, coroutine, spawn, timeout};
+use procession::{Scheduler, SpawnOptions, coroutine, spawn, timeout};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::home::mpsc::channel;
@@ -411,7 +411,7 @@ fn coroutines_and_threads_use_files_too() {
     // SAFETY: the coroutine here refers to no thread-local.
     let builder = unsafe { builder.enable_coroutines() };
     let scheduler = builder.build().expect("the system has threads");
-    let read = scheduler.spawn_coroutine({
+    let read = SpawnOptions::new().on(&scheduler).try_start_coroutine({
         let path = path.clone();
         move |_: coroutine::Context<()>| {
             let mut file = coroutine::wait(File::open(path))?;

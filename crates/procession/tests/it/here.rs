@@ -4,13 +4,12 @@ use crate::home::{mpsc, thread};
 use std::mem::forget;
 use std::time::Duration;
 
-use procession::coroutine::spawn_coroutine;
 use procession::pool::{OnFull, Pool, Queue};
-use procession::relations::{link, register, whereis};
+use procession::process::{current_pid, link, register, whereis};
 use procession::time::{Instant, run_after, run_every};
 use procession::{
-    Context, Pid, Scheduler, SpawnOptions, coroutine, current_pid, sleep, spawn, spawn_blocking,
-    start, yield_now,
+    Context, Pid, Scheduler, SpawnOptions, coroutine, sleep, spawn, spawn_blocking, start,
+    yield_now,
 };
 
 use crate::scene::{driven, panic_quietly, soon, threaded};
@@ -144,13 +143,14 @@ fn blocking_code_of_a_coroutine_is_on_its_scheduler() {
     // SAFETY: the coroutine holds nothing across a wait.
     let builder = unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() };
     let scheduler = builder.build().expect("the system has threads");
-    let child = scheduler.spawn_coroutine(|_: coroutine::Context<()>| {
-        let thread = thread::current().id();
-        let (elsewhere, place) =
-            coroutine::blocking(move || (thread::current().id() != thread, here()))
-                .unwrap_or_else(|_| panic_quietly("the system has threads"));
-        (own_pid(), elsewhere, place)
-    });
+    let child =
+        SpawnOptions::new().on(&scheduler).try_start_coroutine(|_: coroutine::Context<()>| {
+            let thread = thread::current().id();
+            let (elsewhere, place) =
+                coroutine::blocking(move || (thread::current().id() != thread, here()))
+                    .unwrap_or_else(|_| panic_quietly("the system has threads"));
+            (own_pid(), elsewhere, place)
+        });
     let (pid, elsewhere, place) = child.expect("they are enabled").join().expect("it ends well");
     assert!(elsewhere, "it ran on a helper");
     assert_eq!(place, (scheduler.id(), Some(pid)));
@@ -326,12 +326,13 @@ fn a_guard_that_outlives_its_turn_reaches_nobody() {
         });
         assert_eq!(leaks.await, Ok((other.id(), driven.id())));
         let theirs = other.clone();
-        let suspends = driven.spawn_coroutine(move |_: coroutine::Context<()>| {
-            let _held = theirs.enter();
-            let within = here().0;
-            coroutine::sleep(Duration::from_secs(1));
-            (within, here().0)
-        });
+        let suspends =
+            SpawnOptions::new().on(&driven).try_start_coroutine(move |_: coroutine::Context<()>| {
+                let _held = theirs.enter();
+                let within = here().0;
+                coroutine::sleep(Duration::from_secs(1));
+                (within, here().0)
+            });
         let beside = driven.spawn(async { here().0 });
         assert_eq!(beside.await, Ok(driven.id()));
         assert_eq!(suspends.expect("enabled").await, Ok((other.id(), driven.id())));
@@ -362,7 +363,11 @@ fn coroutines_of_a_pool_are_processes_of_their_own() {
     let scheduler = builder.build().expect("the system has threads");
     let (pid, job) = scheduler
         .block_on(scheduler.spawn(async {
-            drop(spawn_coroutine(|_: coroutine::Context<()>| ()).expect("they are enabled"));
+            drop(
+                SpawnOptions::new()
+                    .try_start_coroutine(|_: coroutine::Context<()>| ())
+                    .expect("they are enabled"),
+            );
             let pool = Pool::builder().build_coroutines().expect("they are enabled");
             (own_pid(), pool.submit(here).await.expect("it is open").await)
         }))

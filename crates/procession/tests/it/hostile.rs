@@ -27,11 +27,12 @@ use std::sync::Arc;
 use std::task::{Context as Task, Wake, Waker};
 use std::time::Duration;
 
-use procession::command::{CommandId, Completion, Value};
+use procession::machine::{CommandId, Completion, Value};
 use procession::mailbox::WhenFull;
-use procession::relations::send_exit;
-use procession::relay::{Parcel, Relay, RelayCause, RelayError};
-use procession::{Builder, Context, Exit, Reply, Scheduler, SpawnOptions, blocking, sleep, spawn};
+use procession::mailbox::relay::{Parcel, Relay, RelayCause, RelayError};
+use procession::process::send_exit;
+use procession::scheduler::Builder;
+use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, blocking, sleep, spawn};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 

@@ -22,8 +22,9 @@ use hyper::rt::{Executor as _, Timer as _};
 use hyper::{Request, Response};
 use procession::http::{Executor, RequestBody, Timer, serve};
 use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use procession::process::{OnCancel, current_pid};
 use procession::time::Instant;
-use procession::{JoinHandle, OnCancel, Scheduler, SpawnOptions, current_pid, yield_now};
+use procession::{JoinHandle, Scheduler, SpawnOptions, yield_now};
 use tower_service::Service;
 
 use crate::scene::{driven, panic_quietly, soon, threaded};

@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use procession::net::Readiness;
-use procession::time::{Instant, run_after, run_every};
-use procession::{Context, Scheduler, interval, sleep, spawn, yield_now};
+use procession::time::{Instant, interval, run_after, run_every};
+use procession::{Context, Scheduler, sleep, spawn, yield_now};
 
 use crate::scene::{alone, soon};
 

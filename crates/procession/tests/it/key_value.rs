@@ -32,7 +32,7 @@ fn check(cases: &[(&[&[u8]], &str)]) {
     scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("the system gives a port");
         let here = listener.local_addr().expect("it is bound");
-        let _tree = server::tree(listener, 2).start().await.expect("the tree starts");
+        let _tree = server::tree(listener, 2).try_start().await.expect("the tree starts");
         for (parts, answer) in cases {
             assert_eq!(
                 talk(here, parts).await,

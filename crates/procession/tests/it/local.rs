@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::snapshot::ProcessState;
+use procession::observe::ProcessState;
 use procession::sync::channel;
 use procession::{Context, Exit, JoinHandle, Reply, Scheduler, SpawnOptions, spawn};
 
@@ -99,7 +99,7 @@ fn a_local_process_stays_on_the_thread_that_began_it() {
     let locals: Vec<_> = (0..30)
         .map(|_| {
             let (receiver, dropped) = (receiver.clone(), dropped.clone());
-            scheduler.spawn_local(move || {
+            SpawnOptions::new().on(&scheduler).spawn_local(move || {
                 let settled = Settled::new(&dropped);
                 async move {
                     for round in 0..40 {
@@ -129,7 +129,7 @@ fn a_local_process_stays_on_the_thread_that_began_it() {
 #[test]
 fn a_local_process_with_a_mailbox_answers_calls() {
     let scheduler = driven();
-    let counter = scheduler.start_local(|mut cx: Context<Reply<u32>>| {
+    let counter = SpawnOptions::new().on(&scheduler).start_local(|mut cx: Context<Reply<u32>>| {
         let count = Rc::new(Cell::new(0));
         async move {
             while let Some(reply) = cx.recv().await {
@@ -169,7 +169,7 @@ fn every_end_drops_the_future_on_its_thread() {
 
         let (panics, drops) = {
             let (dropped, drops) = mpsc::channel();
-            let process = scheduler.spawn_local(move || {
+            let process = SpawnOptions::new().on(&scheduler).spawn_local(move || {
                 let settled = Settled::new(&dropped);
                 async move {
                     procession::yield_now().await;
@@ -182,7 +182,7 @@ fn every_end_drops_the_future_on_its_thread() {
         assert_eq!(panics.join(), Err::<(), _>(Exit::Panicked("as it is".into())));
         assert!(soon(&drops));
 
-        let unmade = scheduler.spawn_local(|| {
+        let unmade = SpawnOptions::new().on(&scheduler).spawn_local(|| {
             if true {
                 panic_quietly("it makes none");
             }
@@ -219,7 +219,7 @@ impl Drop for Hostile {
 fn a_panic_in_the_drop_of_a_future_releases_the_thread() {
     let scheduler = driven_by_callers();
     let hostile = || {
-        scheduler.spawn_local(|| {
+        SpawnOptions::new().on(&scheduler).spawn_local(|| {
             let (hostile, local) = (Hostile, Rc::new(()));
             async move {
                 let _held = (&hostile, &local);
@@ -227,7 +227,7 @@ fn a_panic_in_the_drop_of_a_future_releases_the_thread() {
             }
         })
     };
-    let completes = scheduler.spawn_local(|| {
+    let completes = SpawnOptions::new().on(&scheduler).spawn_local(|| {
         let hostile = Hostile;
         async move {
             let _held = &hostile;
@@ -265,14 +265,15 @@ fn a_local_process_waits_for_its_worker_while_that_blocks() {
     let scheduler = Scheduler::builder().worker_threads(1).build().expect("there are threads");
     let (local, drops) = {
         let (dropped, drops) = mpsc::channel();
-        let process = scheduler.start_local(move |mut cx: Context<u32>| {
-            let settled = Settled::new(&dropped);
-            async move {
-                let first = cx.recv().await;
-                settled.polled();
-                (first, settled.polls.get())
-            }
-        });
+        let process =
+            SpawnOptions::new().on(&scheduler).start_local(move |mut cx: Context<u32>| {
+                let settled = Settled::new(&dropped);
+                async move {
+                    let first = cx.recv().await;
+                    settled.polled();
+                    (first, settled.polls.get())
+                }
+            });
         (process, drops)
     };
     scheduler.run_until_idle();
@@ -326,7 +327,7 @@ fn a_surplus_thread_does_not_retire_before_its_local_process() {
     let first = block(SpawnOptions::new().affinity(0));
     let (dropped, drops) = mpsc::channel();
     let (begun, begins) = mpsc::channel();
-    let local = scheduler.start_local(move |mut cx: Context<()>| {
+    let local = SpawnOptions::new().on(&scheduler).start_local(move |mut cx: Context<()>| {
         begun.send(this_thread()).expect("the test listens");
         let settled = Settled::new(&dropped);
         async move {
@@ -360,7 +361,7 @@ fn local_processes_are_spread_before_they_begin() {
         let all: Vec<_> = (0..100)
             .map(|_| {
                 let (open, begun, notes) = (open.clone(), begun.clone(), Arc::clone(&notes));
-                procession::spawn_local(move || {
+                procession::SpawnOptions::new().spawn_local(move || {
                     notes.note();
                     begun.send(()).expect("the test waits");
                     async move { open.recv().await }
@@ -383,14 +384,14 @@ fn a_refused_local_process_gives_the_closure_back() {
     let scheduler = builder.build().expect("it starts no thread");
     let only = scheduler.spawn(pending::<()>());
     let options = || SpawnOptions::new().on(&scheduler);
-    let refused = options().try_spawn_local(|| async { Rc::new(5) == Rc::new(5) });
+    let refused = options().try_start_local(|_: Context<()>| async { *Rc::new(5) == *Rc::new(5) });
     let make = refused.expect_err("there is no room").into_inner();
     assert_eq!(options().spawn_local(|| async {}).join(), Err(Exit::Refused));
     let started = options().start_local(|_: Context<()>| pending::<()>());
     assert_eq!(started.join(), Err(Exit::Refused));
     only.cancel();
     assert_eq!(only.join(), Err(Exit::Shutdown));
-    assert_eq!(options().spawn_local(make).join(), Ok(true));
-    let gone = options().affinity(3).try_spawn_local(|| async {});
+    assert_eq!(options().start_local(make).join(), Ok(true));
+    let gone = options().affinity(3).try_start_local(|_: Context<()>| async {});
     assert!(gone.is_err(), "there is no such worker");
 }

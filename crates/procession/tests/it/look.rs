@@ -8,8 +8,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::look::{GroupKey, ProcessRow, Query, SortKey, WaitReason};
-use procession::snapshot::ProcessState;
+use procession::observe::{GroupKey, ProcessRow, ProcessState, Query, SortKey, WaitReason};
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
     Address, Context, Exit, Pid, Reply, Scheduler, SpawnOptions, sleep, start, yield_now,
@@ -49,7 +48,7 @@ fn states_are_told() {
     let own = {
         let (again, pid_of) = (scheduler.clone(), mpsc::channel());
         let own = scheduler.spawn(async move {
-            let pid = procession::current_pid().expect("it is a process");
+            let pid = procession::process::current_pid().expect("it is a process");
             pid_of.0.send(row(&again, pid).state).expect("the test listens");
         });
         drop(own);
@@ -255,7 +254,7 @@ fn a_child_that_was_restarted_is_one_row_with_its_ends() {
         ChildSpec::new(id, |mut cx: Context<()>| async move { cx.recv().await }).name(id)
     };
     let tree = Supervisor::one_for_one().intensity(100, LONG).child(child("a")).child(child("b"));
-    let tree = scheduler.block_on(tree.start()).expect("it starts");
+    let tree = scheduler.block_on(tree.try_start()).expect("it starts");
     scheduler.run_until_idle();
     for ends in 0..12_u64 {
         let rows = scheduler.supervision();
@@ -272,7 +271,7 @@ fn a_child_that_was_restarted_is_one_row_with_its_ends() {
             assert_eq!(row.id.as_deref(), (ends > 0).then_some(id));
         }
         let pid = scheduler.whereis("a").expect("it runs");
-        assert!(procession::relations::send_exit(pid, Exit::failed(ends.to_string())));
+        assert!(procession::process::send_exit(pid, Exit::failed(ends.to_string())));
         scheduler.run_until_idle();
     }
     scheduler.block_on(tree.terminate_child("a")).expect("it is there");
@@ -417,7 +416,7 @@ fn the_tree_of_supervisors_has_the_last_exits() {
             .intensity(100, Duration::from_secs(1))
             .child(ChildSpec::new("faulty", faulty).name("faulty"))
             .child(ChildSpec::new("steady", steady))
-            .start()
+            .try_start()
             .await
             .expect("its children start")
     });
@@ -433,7 +432,7 @@ fn the_tree_of_supervisors_has_the_last_exits() {
             assert_ne!(child.pid, child.exits.last().map(|exit| exit.pid));
             assert!(child.pid.is_some() && child.exits.iter().all(|exit| exit.exit.is_panic()));
         }
-        let pid = scheduler.block_on(async { procession::relations::whereis("faulty") });
+        let pid = scheduler.block_on(async { procession::process::whereis("faulty") });
         procession::mailbox::send(pid.expect("it is registered"), 0_u8).expect("it runs");
     }
     let answer = scheduler.crashes().last().expect("it has failed").answer;

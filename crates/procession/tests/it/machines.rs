@@ -14,10 +14,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use WaitingFor::{Completions, Either, Messages};
-use procession::command::{CommandError, CommandId, CommandResult, Completion, Value};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::snapshot::ProcessState;
-use procession::{Child, Event, Exit, Scheduler, exit};
+use procession::machine::{
+    CommandError, CommandId, CommandResult, Completion, Events, InitError, Process, Status, Value,
+    WaitingFor, Yields,
+};
+use procession::mailbox::Event;
+use procession::observe::ProcessState;
+use procession::process::exit;
+use procession::{Child, Exit, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -75,7 +79,7 @@ struct Scripted {
 }
 
 impl Process for Scripted {
-    type Input = procession::command::Value;
+    type Input = procession::machine::Value;
     type Message = u32;
     type Output = u32;
 
@@ -134,7 +138,9 @@ fn text(result: CommandResult) -> String {
 }
 
 /// Creates a scheduler with a handler for each command, and the channel of the held completions.
-fn stage(builder: procession::Builder) -> (Scheduler, mpsc::Receiver<(u64, Completion)>) {
+fn stage(
+    builder: procession::scheduler::Builder,
+) -> (Scheduler, mpsc::Receiver<(u64, Completion)>) {
     let (hold, held) = mpsc::channel();
     let hold = Mutex::new(hold);
     let tag = |input: &Value| *input.downcast_ref::<u64>().expect("the machine sends tags");
@@ -189,8 +195,10 @@ impl Play {
             told: Arc::clone(&told),
             closed: Arc::clone(&closed),
         };
-        let child =
-            scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
+        let child = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(machine, "play", Box::new(()))
+            .expect("it has this method");
         scheduler.run_until_idle();
         Self { scheduler, held, kept: Vec::new(), child, told, closed }
     }
@@ -408,7 +416,10 @@ fn every_end_closes_once() {
         told: Arc::default(),
         closed: Arc::clone(&closed),
     };
-    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "play", Box::new(()))
+        .expect("it has this method");
     child.send(1).expect("it lives");
     scheduler.terminate(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
@@ -417,7 +428,12 @@ fn every_end_closes_once() {
     let machine =
         Scripted { turns: vec![turn(Wait(Messages))].into_iter(), told: Arc::default(), closed };
     let closed = Arc::clone(&machine.closed);
-    drop(scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method"));
+    drop(
+        SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(machine, "play", Box::new(()))
+            .expect("it has this method"),
+    );
     scheduler.run_until_idle();
     drop(scheduler);
     assert_eq!(closed.load(Relaxed), 2);
@@ -482,7 +498,10 @@ fn a_cancel_does_not_deliver_before_what_came_before_it() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let turns = vec![turn(Wait(Messages)), turn(Done(1))].into_iter();
     let machine = Scripted { turns, told: Arc::clone(&told), closed: Arc::default() };
-    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "play", Box::new(()))
+        .expect("it has this method");
     child.send(1).expect("it lives");
     child.cancel();
     scheduler.run_until_idle();
@@ -536,7 +555,10 @@ fn messages_that_a_failing_step_has_not_taken_count_as_discarded() {
         })
         .build()
         .expect("it starts no thread");
-    let child = scheduler.spawn_machine(FailsEarly, "", ()).expect("it accepts everything");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(FailsEarly, "", ())
+        .expect("it accepts everything");
     (0..3).for_each(|n| child.send(n).expect("it lives"));
     child.join().expect_err("it panicked");
     let snapshot = scheduler.snapshot();
@@ -574,7 +596,10 @@ fn init_chooses_the_method_and_may_refuse() {
         ),
     ];
     for (method, value, text, source) in cases {
-        let error = scheduler.spawn_machine(machine(), method, input(value)).expect_err(text);
+        let error = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(machine(), method, input(value))
+            .expect_err(text);
         assert_eq!(error.to_string(), format!("cannot start a process: {text}"));
         assert_eq!(error.source().map(ToString::to_string).as_deref(), source);
         assert_eq!(error.init_error().map(ToString::to_string).as_deref(), Some(text));
@@ -586,7 +611,11 @@ fn init_chooses_the_method_and_may_refuse() {
     assert_eq!((snapshot.spawned, snapshot.panicked, snapshot.processes.len()), (0, 0, 0));
     // The only slot is free for a machine that `init` accepts.
     assert_eq!(
-        scheduler.spawn_machine(machine(), "input", input("good")).expect("it accepts this").join(),
+        SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(machine(), "input", input("good"))
+            .expect("it accepts this")
+            .join(),
         Ok(1)
     );
     assert_eq!(closed.load(Relaxed), 1);

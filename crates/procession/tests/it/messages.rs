@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::snapshot::ProcessSnapshot;
+use procession::observe::ProcessSnapshot;
 use procession::time::Elapsed;
 use procession::{Address, Child, Context, Exit, Scheduler};
 

@@ -12,9 +12,8 @@ use std::time::Duration;
 use procession::mailbox::WhenFull;
 use procession::pool::Pool;
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::sync::channel;
-use procession::sync::{Barrier, Mutex, RwLock, Semaphore, WaitGroup};
-use procession::{Context, Exit, Reply, Scheduler, Select, SpawnOptions, sleep, yield_now};
+use procession::sync::{Barrier, Mutex, RwLock, Select, Semaphore, WaitGroup, channel};
+use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, sleep, yield_now};
 
 use crate::seeded::{Trace, builder, program};
 
@@ -90,7 +89,7 @@ async fn sleeps(trace: Trace) {
 
 async fn intervals(trace: Trace) {
     each(&trace, PROCESSES, |n| async move {
-        let mut ticks = procession::interval(nanoseconds(10 + n));
+        let mut ticks = procession::time::interval(nanoseconds(10 + n));
         for _ in 0..ROUNDS {
             ticks.tick().await;
         }
@@ -342,9 +341,9 @@ async fn exits(trace: Trace) {
         let parent = trace.clone().each(async move {
             let child = procession::spawn(child.each(async move {
                 sleep(nanoseconds(n % 5)).await;
-                procession::exit(Exit::failed("as planned"))
+                procession::process::exit(Exit::failed("as planned"))
             }));
-            procession::relations::link(child.pid());
+            procession::process::link(child.pid());
             sleep(nanoseconds(100)).await;
             let _: Result<(), Exit> = child.await;
         });
@@ -383,11 +382,11 @@ async fn supervisors(trace: Trace) {
         supervisor = supervisor.child(ChildSpec::new(n.to_string(), move |_: Context<()>| {
             trace.clone().each(async move {
                 sleep(nanoseconds(10 + n)).await;
-                procession::exit(Exit::failed("as planned"))
+                procession::process::exit(Exit::failed("as planned"))
             })
         }));
     }
-    let running = supervisor.start().await.expect("all start");
+    let running = supervisor.try_start().await.expect("all start");
     sleep(nanoseconds(300)).await;
     running.reference().cancel();
     running.await;
@@ -420,7 +419,11 @@ async fn coroutines(trace: Trace) {
                 }
             }
         };
-        handles.push(procession::coroutine::spawn_coroutine(function).expect("they are enabled"));
+        handles.push(
+            procession::SpawnOptions::new()
+                .try_start_coroutine(function)
+                .expect("they are enabled"),
+        );
     }
     for handle in handles {
         handle.await.expect("it ends");

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, Yields};
-use procession::mailbox::{CallCause, SendCause};
-use procession::relations::link;
+use procession::mailbox::{CallCause, Event, SendCause};
+use procession::process::{Outcome, exit, link};
 use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::{
-    Address, CallError, Context, Event, Exit, Outcome, Pid, Reply, Scheduler, SendError,
-    SpawnOptions, coroutine, exit, sleep, yield_now,
+    Address, CallError, Context, Exit, Pid, Reply, Scheduler, SendError, SpawnOptions, coroutine,
+    sleep, yield_now,
 };
 
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
@@ -60,14 +60,14 @@ fn start_each<T: Outcome + Clone + Send + 'static>(output: &T) -> Vec<(&'static 
         (output.clone(), output.clone(), output.clone(), output.clone(), output.clone());
     let started = options().start(|_: Context<()>| async { one });
     let fallible = options().spawn_fallible(async { two });
-    let machine = options().spawn_machine(Returns(Some(three)), "", ()).expect("there is room");
+    let machine = options().try_start_machine(Returns(Some(three)), "", ()).expect("there is room");
     let coroutine = options()
-        .spawn_coroutine(|_: coroutine::Context<()>| four)
+        .try_start_coroutine(|_: coroutine::Context<()>| four)
         .expect("coroutines are enabled");
     // SAFETY: nothing is on its stack while it waits, since it never does.
     #[expect(unsafe_code, reason = "the contract of coroutines that migrate")]
-    let migrates =
-        unsafe { options().spawn_migratable(|_: coroutine::Context<()>| five) }.expect("as above");
+    let migrates = unsafe { options().try_start_migratable(|_: coroutine::Context<()>| five) }
+        .expect("as above");
     vec![
         ("start", (started.monitor_ref(), started.into_parts().1)),
         ("spawn_fallible", (fallible.monitor_ref(), fallible)),
@@ -77,7 +77,7 @@ fn start_each<T: Outcome + Clone + Send + 'static>(output: &T) -> Vec<(&'static 
     ]
 }
 
-type Started<T> = (Option<procession::relations::MonitorRef>, procession::JoinHandle<T>);
+type Started<T> = (Option<procession::process::MonitorRef>, procession::JoinHandle<T>);
 
 /// Returns the exit that a monitor sees of each kind of process that returns `output`, with what
 /// the handle returns.
@@ -155,7 +155,8 @@ fn a_process_that_never_returns_is_an_outcome() {
             sleep(HOUR).await;
         }
     });
-    let fails = scheduler.spawn_fallible(async { panic_quietly("broken") });
+    let fails =
+        SpawnOptions::new().on(&scheduler).spawn_fallible(async { panic_quietly("broken") });
     assert_eq!(fails.join().err(), Some(Exit::Panicked("broken".into())));
     scheduler.terminate(loops.pid());
     assert_eq!(loops.join().err(), Some(Exit::Killed));
@@ -222,7 +223,8 @@ fn a_transient_child_that_fails_is_restarted_and_one_that_returns_is_not() {
             let tree = Supervisor::one_for_one()
                 .intensity(restarts, HOUR)
                 .child(child.restart(Restart::Transient));
-            let running = scheduler.block_on(tree.start_with(SpawnOptions::new().on(&scheduler)));
+            let running =
+                scheduler.block_on(tree.try_start_with(SpawnOptions::new().on(&scheduler)));
             let running = running.expect("the child starts");
             scheduler.run_until_idle();
             let count = started.try_iter().collect::<Vec<_>>();
@@ -398,15 +400,23 @@ fn an_error_that_panics_when_it_is_written_and_dropped_aborts_nothing() {
     let written = Exit::Panicked("cannot be written".into());
     let start = scheduler.start(move |_: Context<()>| async move { hostile() });
     assert_eq!(start.join().err(), Some(written.clone()));
-    let machine = scheduler.spawn_machine(Returns(Some(hostile())), "", ()).expect("there is room");
+    let machine = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Returns(Some(hostile())), "", ())
+        .expect("there is room");
     assert_eq!(machine.join().err(), Some(written.clone()));
-    let steps = scheduler.spawn_machine(Steps, "", ()).expect("there is room");
+    let steps =
+        SpawnOptions::new().on(&scheduler).try_start_machine(Steps, "", ()).expect("there is room");
     assert_eq!(steps.join().err(), Some(written.clone()));
-    let coroutine = scheduler.spawn_coroutine(move |_: coroutine::Context<()>| hostile());
+    let coroutine = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_coroutine(move |_: coroutine::Context<()>| hostile());
     assert_eq!(coroutine.expect("they are enabled").join().err(), Some(written));
     // The worker and the counts of coroutines are as before.
     for _ in 0..3 {
-        let next = scheduler.spawn_coroutine(|cx: coroutine::Context<()>| cx.yield_now());
+        let next = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_coroutine(|_: coroutine::Context<()>| coroutine::yield_now());
         assert_eq!(next.expect("they are enabled").join(), Ok(()));
     }
     assert_conserved(&scheduler);

@@ -320,7 +320,7 @@ fn a_block_on_future_panics() {
                 .downcast::<String>()
                 .expect("the text comes through");
             assert_eq!(*text, "in the root");
-            assert_eq!(procession::current_pid(), None);
+            assert_eq!(procession::process::current_pid(), None);
             // The seat is free for other threads.
             assert_eq!(scheduler.spawn(async { 1 }).join(), Ok(1));
         }

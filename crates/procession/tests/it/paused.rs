@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::home::{mpsc, thread};
-use procession::compat::compat;
+use procession::io::compat;
 use procession::net::{TcpListener, TcpStream};
 use procession::scheduler::BuildError;
 use procession::time::Instant;

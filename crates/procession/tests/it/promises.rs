@@ -5,7 +5,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::{Context, Pid, Scheduler, SpawnOptions, interval, sleep, spawn, start, yield_now};
+use procession::time::interval;
+use procession::{Context, Pid, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};

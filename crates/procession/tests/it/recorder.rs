@@ -7,7 +7,7 @@ mod files;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use procession::recorder::{Trace, TraceError, TraceEvent, TraceEventKind};
+use procession::observe::{Trace, TraceError, TraceEvent, TraceEventKind};
 use procession::{Context, Pid, Reply, Scheduler, SpawnOptions};
 
 use self::decoded::decode;

@@ -16,10 +16,8 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 
-use procession::scheduler::BuildError;
-use procession::{
-    Builder, Context, Exit, Scheduler, SpawnOptions, coroutine, sleep, spawn, yield_now,
-};
+use procession::scheduler::{BuildError, Builder};
+use procession::{Context, Exit, Scheduler, SpawnOptions, coroutine, sleep, spawn, yield_now};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::scene::{alone, assert_conserved, soon, threaded};
@@ -159,17 +157,19 @@ fn a_refused_thread_is_named_and_what_it_was_for_comes_back() {
     others.are_served(1);
     // The coroutine that lends a function to a helper has no helper thread yet.
     let (go, goes) = mpsc::channel();
-    let lends = scheduler.spawn_coroutine(move |mut cx: coroutine::Context<()>| {
-        let mut refused = Vec::new();
-        while cx.recv().is_some() {
-            refused.push(match coroutine::blocking(|| 7) {
-                Ok(seven) => (true, seven),
-                Err(function) => (false, function()),
-            });
-            go.send(()).expect("the test listens");
-        }
-        refused
-    });
+    let lends = SpawnOptions::new().on(&scheduler).try_start_coroutine(
+        move |mut cx: coroutine::Context<()>| {
+            let mut refused = Vec::new();
+            while cx.recv().is_some() {
+                refused.push(match coroutine::blocking(|| 7) {
+                    Ok(seven) => (true, seven),
+                    Err(function) => (false, function()),
+                });
+                go.send(()).expect("the test listens");
+            }
+            refused
+        },
+    );
     let lends = lends.expect("they are enabled");
     let no_space = NoSpace::begin();
     let refused = alone().worker_threads(1).build().expect_err("no room for a thread");
@@ -213,13 +213,15 @@ fn a_refused_stack_is_named_and_the_next_coroutine_has_one() {
     const LARGE: usize = 512 << 20;
     let scheduler = enabled(alone().worker_threads(1)).expect("there is room");
     let others = Others::start(&scheduler);
-    let waits = scheduler.spawn_coroutine(|mut cx: coroutine::Context<u32>| cx.recv());
+    let waits = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_coroutine(|mut cx: coroutine::Context<u32>| cx.recv());
     let waits = waits.expect("they are enabled");
     others.are_served(1);
     let begins = |answer: u32| {
         let options = SpawnOptions::new().on(&scheduler).stack_size(LARGE);
-        let child = options.spawn_coroutine(move |cx: coroutine::Context<()>| {
-            cx.yield_now();
+        let child = options.try_start_coroutine(move |_: coroutine::Context<()>| {
+            coroutine::yield_now();
             answer
         });
         child.expect("it is refused when it begins").join()
@@ -289,10 +291,11 @@ fn without_proc_all_goes_on_and_the_watchdog_guesses() {
     assert_eq!(defaults.spawn(async { 1 }).join(), Ok(1));
     for width in [1, 2] {
         let scheduler = enabled(alone().worker_threads(width)).expect("there is room");
-        let child = scheduler.spawn_coroutine(|cx: coroutine::Context<()>| {
-            cx.sleep(Duration::from_micros(10));
-            coroutine::blocking(|| 2).ok()
-        });
+        let child =
+            SpawnOptions::new().on(&scheduler).try_start_coroutine(|_: coroutine::Context<()>| {
+                coroutine::sleep(Duration::from_micros(10));
+                coroutine::blocking(|| 2).ok()
+            });
         assert_eq!(child.expect("they are enabled").join(), Ok(Some(2)));
         all_goes_on(&scheduler);
         let stalls = scheduler.stalls();

@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::WhenFull;
-use procession::relations::link;
-use procession::report::{
+use procession::observe::{
     ChildFailure, ExitReport, ReportLevel, Reporting, SupervisorEvent, SupervisorReport,
     install_panic_hook,
 };
+use procession::process::{exit, link};
+use procession::scheduler::Builder;
 use procession::supervisor::{ChildSpec, Restart, Stop, Supervisor};
 use procession::{
-    Builder, Context, Exit, JoinHandle, Scheduler, SpawnOptions, coroutine, exit, sleep, spawn,
-    start,
+    Context, Exit, JoinHandle, Scheduler, SpawnOptions, coroutine, sleep, spawn, start,
 };
 use procession_sync::Mutex;
 
@@ -119,8 +119,8 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
         let options = || SpawnOptions::new().on(&scheduler);
         let _: Result<(), _> = spawn(async { panic_quietly("one") }).await;
         let _: Result<(), _> = spawn(async { exit(Exit::failed("two")) }).await;
-        drop(options().spawn_machine(Ends(""), "fails", ()).expect("there is room").await);
-        drop(options().spawn_machine(Ends(""), "waits", ()).expect("there is room").await);
+        drop(options().try_start_machine(Ends(""), "fails", ()).expect("there is room").await);
+        drop(options().try_start_machine(Ends(""), "waits", ()).expect("there is room").await);
         let receives_nothing = || {
             options().mailbox(1, WhenFull::Kill).start(|cx: Context<u32>| async move {
                 let _cx = cx;
@@ -136,10 +136,11 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
         recipient.send(1_u8).expect("there is room");
         recipient.send(2).expect_err("it is full");
         drop(mapped.await);
-        let large = options().stack_size(1 << 60).spawn_coroutine(|_: coroutine::Context<()>| ());
+        let large =
+            options().stack_size(1 << 60).try_start_coroutine(|_: coroutine::Context<()>| ());
         drop(large.expect("they are enabled").await);
-        let unwound =
-            options().spawn_coroutine(|_: coroutine::Context<()>| -> () { panic_quietly("seven") });
+        let unwound = options()
+            .try_start_coroutine(|_: coroutine::Context<()>| -> () { panic_quietly("seven") });
         drop(unwound.expect("they are enabled").await);
 
         // These end because others want it, or in order.
@@ -150,7 +151,7 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
         scheduler.terminate(waits.pid());
         drop(waits.await);
         let waits = spawn(std::future::pending::<()>());
-        procession::relations::send_exit(waits.pid(), Exit::failed("from outside"));
+        procession::process::send_exit(waits.pid(), Exit::failed("from outside"));
         drop(waits.await);
         drop(spawn(std::future::pending::<()>()));
         drop(scheduler.shutdown(Duration::from_secs(1)).await);
@@ -242,8 +243,8 @@ fn the_hook_has_run_before_anyone_learns_of_the_end_and_may_use_the_runtime() {
     let builder = Scheduler::builder().worker_threads(2).reporting(Reporting::new().always());
     let builder = builder.on_exit(move |report| {
         // The name is still there, so it can be looked up.
-        let named = report.name.as_ref().and_then(|name| procession::relations::whereis(name));
-        let seen = (report.pid, named, procession::current_pid());
+        let named = report.name.as_ref().and_then(|name| procession::process::whereis(name));
+        let seen = (report.pid, named, procession::process::current_pid());
         let sender = sender.clone();
         drop(spawn(async move { sender.send(seen) }));
     });
@@ -267,7 +268,7 @@ fn a_supervisor_reports_restarts_and_why_it_gives_up() {
     );
     scheduler.block_on(async {
         let options = SpawnOptions::new().label("tree").name("root");
-        let running = tree.start_with(options).await.expect("it starts");
+        let running = tree.try_start_with(options).await.expect("it starts");
         let gave_up = "\"counter\" needs more than 2 restarts in 5 s; it panicked: out of order";
         assert_eq!(running.await, Exit::GaveUp(gave_up.into()));
     });
@@ -292,13 +293,13 @@ fn a_supervisor_reports_late_stops_and_failed_starts() {
         });
         let late = late.stop(Stop::Within(Duration::from_millis(1500)));
         let tree = Supervisor::one_for_one().child(late).child(in_time);
-        let running = tree.start().await.expect("it starts");
+        let running = tree.try_start().await.expect("it starts");
         running.cancel();
         drop(running.await);
         let fails = ChildSpec::with_init("disk", |_: Context<()>, started| async move {
             started.fail("no such device");
         });
-        Supervisor::one_for_one().child(fails).start().await.expect_err("there is no disk");
+        Supervisor::one_for_one().child(fails).try_start().await.expect_err("there is no disk");
     });
     let others = others.lock();
     let [late, fails] = &others[..] else { panic!("{others:?}") };
@@ -328,7 +329,7 @@ fn a_restart_that_fails_is_reported_as_the_next_restart() {
             || (),
         );
         let tree = Supervisor::one_for_one().intensity(1, Duration::from_secs(5)).child(child);
-        drop(tree.start().await.expect("it starts").await);
+        drop(tree.try_start().await.expect("it starts").await);
     });
     let others = others.lock();
     let [restarts, gives_up] = &others[..] else { panic!("{others:?}") };
@@ -367,7 +368,7 @@ fn failures_are_printed_by_default_and_a_program_that_ends_at_once_has_printed_t
         drop::<JoinHandle<()>>(cache);
         let db = ChildSpec::new("db", |_: Context<()>| async { exit(Exit::failed("no disk")) });
         let tree = Supervisor::one_for_one().child(db.restart(Restart::Transient));
-        drop(tree.start().await.expect("it starts").await);
+        drop(tree.try_start().await.expect("it starts").await);
     });
     std::process::exit(0);
 }
@@ -500,7 +501,7 @@ fn hooks_silence_what_is_printed_and_their_panics_are_told() {
     let silent = fail(Scheduler::builder().on_exit(|_| {}).on_supervisor(|_| {}));
     let db = ChildSpec::new("db", |_: Context<()>| async { exit(Exit::failed("no disk")) });
     let tree = Supervisor::one_for_one().child(db.restart(Restart::Transient));
-    silent.block_on(async { drop(tree.start().await.expect("it starts").await) });
+    silent.block_on(async { drop(tree.try_start().await.expect("it starts").await) });
     fail(Scheduler::builder().name("loud").on_exit(|_| panic_quietly("in the hook")));
 }
 
@@ -511,8 +512,8 @@ fn panics_with_the_hook() {
     let scheduler = enabled(Scheduler::builder().worker_threads(1));
     let options = |label: &'static str| SpawnOptions::new().on(&scheduler).label(label);
     let _: Result<(), _> = options("async").spawn(async { panic!("in a future") }).join();
-    let straight = options("straight").spawn_coroutine(|cx: coroutine::Context<()>| {
-        cx.yield_now();
+    let straight = options("straight").try_start_coroutine(|_: coroutine::Context<()>| {
+        coroutine::yield_now();
         panic!("in a coroutine");
     });
     let _: Result<(), _> = straight.expect("they are enabled").join();
@@ -556,7 +557,7 @@ fn the_panic_hook_leaves_backtraces_to_the_hook_before_it() {
     panics_with_the_hook();
 }
 
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 #[test]
 fn reports_keep_backtraces_as_the_builder_or_the_environment_says() {
     let this = "reports_keep_backtraces_as_the_builder_or_the_environment_says";
@@ -576,7 +577,8 @@ fn reports_keep_backtraces_as_the_builder_or_the_environment_says() {
     install_panic_hook();
     let keeps = [Some(true), Some(false), None].map(|keep| {
         let builder = Scheduler::builder().worker_threads(1).on_exit(|_| {});
-        let builder = keep.into_iter().fold(builder, procession::Builder::panic_backtraces);
+        let builder =
+            keep.into_iter().fold(builder, procession::scheduler::Builder::panic_backtraces);
         let scheduler = builder.build().expect("the system has threads");
         let ended = scheduler.spawn(async { panics(1000) }).join();
         ended.expect_err("it panics");

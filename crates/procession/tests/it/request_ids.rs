@@ -9,10 +9,10 @@ use std::task::{Context as TaskContext, Waker};
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::mailbox::{WhenFull, send};
-use procession::request::{self, RequestId};
+use procession::mailbox::request::{self, RequestId};
+use procession::mailbox::{Event, WhenFull, send};
 use procession::sync::oneshot;
-use procession::{Context, Event, Reply, Scheduler, SpawnOptions, sleep, spawn, start};
+use procession::{Context, Reply, Scheduler, SpawnOptions, sleep, spawn, start};
 
 use crate::home::mpsc::{Receiver, Sender, channel};
 use crate::home::thread;
@@ -235,7 +235,7 @@ fn a_state_machine_works_for_the_request_of_the_event_that_it_took_last() {
         if let Some((capacity, when_full)) = mailbox {
             options = options.mailbox(capacity, when_full);
         }
-        let process = options.spawn_machine(Machine(reports), "", ()).expect("it accepts");
+        let process = options.try_start_machine(Machine(reports), "", ()).expect("it accepts");
         for number in [1, 2, 9] {
             let sent = request::with(id(number.into()), || process.send(number));
             sent.expect("it is alive");
@@ -252,7 +252,7 @@ fn a_coroutine_keeps_its_request_while_it_is_suspended() {
     let scheduler = unsafe { builder.enable_coroutines() }.build().expect("it builds");
     let process = SpawnOptions::new()
         .on(&scheduler)
-        .spawn_coroutine(|mut cx: procession::coroutine::Context<u32>| {
+        .try_start_coroutine(|mut cx: procession::coroutine::Context<u32>| {
             let mut seen = Vec::new();
             while seen.len() < 2 {
                 let number = cx.recv();

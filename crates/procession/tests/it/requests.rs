@@ -5,7 +5,7 @@
 //! over at once.
 
 mod messages;
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 mod stacks;
 
 use std::error::Error;
@@ -13,11 +13,12 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::look::{AskError, Inspection};
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::snapshot::ProcessState;
+use procession::mailbox::Event;
+use procession::observe::{AskError, Inspection, ProcessState};
+use procession::process::OnCancel;
 use procession::sync::oneshot;
-use procession::{Context, Event, Exit, OnCancel, Pid, Scheduler, SpawnOptions, sleep, yield_now};
+use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, sleep, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::{AtomicBool, AtomicU32};
@@ -76,7 +77,10 @@ impl Process for Sum {
 #[test]
 fn a_state_machine_shows_itself_ahead_of_its_messages() {
     let scheduler = driven();
-    let sum = scheduler.spawn_machine(Sum(5), "", true).expect("it takes any input");
+    let sum = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Sum(5), "", true)
+        .expect("it takes any input");
     scheduler.run_until_idle();
     sum.send(2).expect("it lives");
     assert_eq!(
@@ -272,7 +276,10 @@ fn a_suspension_takes_a_minute_at_most() {
 fn a_suspended_process_can_be_ended_and_inspected() {
     let scheduler = driven();
     let begin = scheduler.now();
-    let sum = scheduler.spawn_machine(Sum(4), "", true).expect("it takes any input");
+    let sum = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Sum(4), "", true)
+        .expect("it takes any input");
     scheduler.run_until_idle();
     scheduler.suspend(sum.pid()).expect("it lives");
     scheduler.run_until_idle();
@@ -390,7 +397,12 @@ fn no_message_is_lost_beside_suspensions_and_requests() {
     const MESSAGES: u64 = 2_000;
     let scheduler = threaded(2);
     let sums: Vec<_> = (0..4)
-        .map(|_| scheduler.spawn_machine(Sum(1 << 20), "", true).expect("it takes any input"))
+        .map(|_| {
+            SpawnOptions::new()
+                .on(&scheduler)
+                .try_start_machine(Sum(1 << 20), "", true)
+                .expect("it takes any input")
+        })
         .collect();
     let begun = AtomicBool::new(true);
     thread::scope(|scope| {

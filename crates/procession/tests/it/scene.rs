@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use procession::look::{ProcessDetail, detail};
-use procession::snapshot::{ProcessSnapshot, ProcessState, Snapshot};
+use procession::observe::{ProcessDetail, ProcessSnapshot, ProcessState, Snapshot, detail};
+use procession::scheduler::Builder;
 use procession::time::Instant as Now;
-use procession::{Builder, Pid, Scheduler};
+use procession::{Pid, Scheduler};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;

@@ -7,10 +7,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::command::{CommandId, Completion, Value};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::machine::{
+    CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor, Yields,
+};
+use procession::mailbox::Event;
+use procession::scheduler::Builder;
 use procession::time::Instant;
-use procession::{Builder, CallError, Context, Event, Reply, Scheduler};
+use procession::{CallError, Context, Reply, Scheduler};
 use procession_sync::Mutex;
 
 use crate::scene::assert_conserved;
@@ -36,7 +39,8 @@ impl Trace {
     }
 
     pub(crate) fn note(&self) {
-        let pid = procession::current_pid().expect("a process notes its own steps").to_string();
+        let pid =
+            procession::process::current_pid().expect("a process notes its own steps").to_string();
         // Without the number of the scheduler, which differs in each run.
         let (_, slot_and_generation) = pid.split_once('.').expect("a PID has three numbers");
         let step = (slot_and_generation.to_owned(), Instant::now() - self.begin);
@@ -141,7 +145,9 @@ pub(crate) async fn program(trace: Trace) -> u64 {
     let machines: Vec<_> = (0..8)
         .map(|_| Machine { chance: chance.fork(), trace: trace.clone(), rounds: 0, outstanding: 0 })
         .map(|machine| {
-            procession::machine::spawn_machine(machine, "", ()).expect("it accepts everything")
+            procession::SpawnOptions::new()
+                .try_start_machine(machine, "", ())
+                .expect("it accepts everything")
         })
         .collect();
     let mut sent = 0;

@@ -4,7 +4,7 @@
 #[macro_use]
 extern crate procession_sim_attribute;
 
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 mod door;
 #[cfg(feature = "metrics")]
 mod facade;

@@ -6,8 +6,9 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use procession::coroutine::Wait;
+use procession::sync::Select;
 use procession::sync::channel::{self, TryRecvError, TrySendError};
-use procession::{Context, Select, sleep, spawn, start};
+use procession::{Context, sleep, spawn, start};
 
 use crate::scene::{driven, threaded};
 

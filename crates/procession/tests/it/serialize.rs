@@ -1,7 +1,7 @@
 //! The representations of PIDs, exits, snapshots and views, in JSON.
 
-use procession::look::{GroupKey, Query};
 use procession::mailbox::WhenFull;
+use procession::observe::{GroupKey, Query};
 use procession::{Context, Exit, Pid, Scheduler, SpawnOptions};
 use serde_json::{Value, json};
 

@@ -11,9 +11,10 @@ mod orderly;
 use crate::home::mpsc;
 use std::time::Duration;
 
-use procession::command::{CommandId, Completion, Value};
-use procession::snapshot::Unfinished;
-use procession::{Builder, Scheduler};
+use procession::Scheduler;
+use procession::machine::{CommandId, Completion, Value};
+use procession::observe::Unfinished;
+use procession::scheduler::Builder;
 
 /// A deadline that passes only if something hangs.
 const AMPLE: Duration = Duration::from_secs(60);

@@ -13,10 +13,11 @@ use std::process::{Child, Command, ExitCode, Stdio, Termination};
 use std::time::Duration;
 
 use futures_lite::future::poll_once;
-use procession::coroutine::Wait;
+use procession::coroutine::{self, Wait};
 use procession::signal::{Signal, SignalKind, ctrl_c, end_request, signal, terminate};
+use procession::sync::Select;
 use procession::time::Instant;
-use procession::{Context, Scheduler, Select, coroutine, sleep, spawn, start};
+use procession::{Context, Scheduler, SpawnOptions, sleep, spawn, start};
 use rustix::process::{Pid, Resource, Rlimit, kill_process, setrlimit};
 
 use crate::scene::{TIMEOUT, driven, panic_quietly, soon, threaded};
@@ -65,8 +66,9 @@ fn processes_coroutines_and_threads_hear_a_signal() {
         for _ in 0..3 {
             let [mut process, mut suspends, mut parks] = std::array::from_fn(|_| listen(USER));
             let process = scheduler.spawn(async move { process.recv().await });
-            let coroutine = scheduler
-                .spawn_coroutine(move |_: coroutine::Context<()>| suspends.recv().wait())
+            let coroutine = SpawnOptions::new()
+                .on(&scheduler)
+                .try_start_coroutine(move |_: coroutine::Context<()>| suspends.recv().wait())
                 .expect("they are enabled");
             thread::scope(|scope| {
                 let thread = scope.spawn(move || parks.recv().wait());

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::snapshot::ProcessState;
-use procession::{Context, Event, Outcome, Pid, Scheduler, SpawnOptions};
+use procession::mailbox::Event;
+use procession::observe::ProcessState;
+use procession::process::Outcome;
+use procession::{Context, Pid, Scheduler, SpawnOptions};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Mutex, hint};
@@ -45,7 +47,10 @@ impl Process for Machine {
 }
 
 fn machine(scheduler: &Scheduler) -> procession::Child<Result<u32, String>, u32> {
-    scheduler.spawn_machine(Machine, "run", ()).expect("it has this method")
+    SpawnOptions::new()
+        .on(scheduler)
+        .try_start_machine(Machine, "run", ())
+        .expect("it has this method")
 }
 
 /// Keeps its sender until it is dropped.
@@ -95,10 +100,10 @@ fn processes_belong_to_the_scheduler_of_their_spawner_and_know_their_parent() {
     assert_eq!((pid.scheduler(), parent), (one.id(), None), "from a future that is no process");
 
     let inside = one.spawn(async move {
-        let own = procession::current_pid();
+        let own = procession::process::current_pid();
         let child = procession::start(who).await;
         let grandchild = procession::spawn(async move {
-            let own = procession::current_pid();
+            let own = procession::process::current_pid();
             (own, procession::start(who).await)
         });
         (own, child, grandchild.await)
@@ -122,18 +127,19 @@ fn processes_belong_to_the_scheduler_of_their_spawner_and_know_their_parent() {
     let schedulers =
         (nested.0.expect("it ends").0.scheduler(), nested.1.expect("it ends").0.scheduler());
     assert_eq!(schedulers, (two.id(), one.id()), "from nested calls");
-    assert_eq!(procession::current_pid(), None);
+    assert_eq!(procession::process::current_pid(), None);
 }
 
 #[test]
 fn the_default_scheduler_is_there_for_all_threads_that_have_none() {
-    let pid = procession::spawn(async { procession::current_pid() })
+    let pid = procession::spawn(async { procession::process::current_pid() })
         .join()
         .expect("it ends")
         .expect("a process has one");
     assert_eq!(pid.scheduler(), Scheduler::global().id());
-    let inside =
-        procession::run(async { procession::spawn(async { procession::current_pid() }).await });
+    let inside = procession::run(async {
+        procession::spawn(async { procession::process::current_pid() }).await
+    });
     assert_eq!(
         inside.expect("it ends").expect("a process has one").scheduler(),
         Scheduler::global().id()
@@ -143,12 +149,13 @@ fn the_default_scheduler_is_there_for_all_threads_that_have_none() {
 #[test]
 fn the_snapshot_names_kind_label_location_and_parent() {
     let scheduler = driven();
+    let options = || SpawnOptions::new().on(&scheduler);
     let line = line!();
     let plain = scheduler.spawn(for_ever());
     let started = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
-    let machine = scheduler.spawn_machine(Machine, "run", ()).expect("it has this method");
-    let options = SpawnOptions::new().on(&scheduler).label("the labelled one");
-    let labelled = options.spawn(for_ever());
+    let machine = options().try_start_machine(Machine, "run", ()).expect("it has this method");
+    let labelled = options().label("the labelled one");
+    let labelled = labelled.spawn(for_ever());
     let (tell, told) = mpsc::channel();
     let parent = scheduler.spawn(async move {
         let handle = procession::spawn(for_ever());
@@ -184,7 +191,8 @@ fn the_snapshot_shows_states_and_forgets_what_is_done() {
     let states = |scheduler: &Scheduler| -> Vec<_> {
         scheduler.snapshot().processes.iter().map(|process| (process.pid, process.state)).collect()
     };
-    let running = scheduler.spawn(async move { (procession::current_pid(), states(&observer)) });
+    let running =
+        scheduler.spawn(async move { (procession::process::current_pid(), states(&observer)) });
     let (own, seen) = running.join().expect("it ends");
     let state_of = |pid: Pid| seen.iter().find(|seen| seen.0 == pid).map(|seen| seen.1);
     assert_eq!(state_of(idle.pid()), Some(ProcessState::Idle));

@@ -9,11 +9,11 @@ use crate::home::{others_may_run, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::snapshot::{Stall, StallKind};
+use procession::observe::{Stall, StallKind};
+use procession::scheduler::Builder;
 use procession::time::run_after;
 use procession::{
-    Builder, Context, Scheduler, SpawnOptions, blocking, coroutine, sleep, spawn, yield_if_due,
-    yield_now,
+    Context, Scheduler, SpawnOptions, blocking, coroutine, sleep, spawn, yield_if_due, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -247,9 +247,12 @@ fn a_stall_says_how_many_only_its_worker_can_run() {
             let enters = enters.clone();
             let holder = move |_: coroutine::Context<()>| {
                 enters.send(()).expect("the test listens");
-                coroutine::wait(procession::cancelled());
+                coroutine::wait(procession::process::cancelled());
             };
-            SpawnOptions::new().on(&scheduler).spawn_coroutine(holder).expect("they are enabled")
+            SpawnOptions::new()
+                .on(&scheduler)
+                .try_start_coroutine(holder)
+                .expect("they are enabled")
         })
         .collect();
     (0..3).for_each(|_| soon(&entered));
@@ -257,7 +260,7 @@ fn a_stall_says_how_many_only_its_worker_can_run() {
     let asks = SpawnOptions::new()
         .on(&scheduler)
         .label("asks")
-        .spawn_coroutine(move |_: coroutine::Context<()>| held.recv().unwrap_or_default())
+        .try_start_coroutine(move |_: coroutine::Context<()>| held.recv().unwrap_or_default())
         .expect("they are enabled");
     let stall = soon(&told);
     assert_eq!((stall.label.as_deref(), stall.held_up), (Some("asks"), 3));

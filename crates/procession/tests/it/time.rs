@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::snapshot::TimerSnapshot;
+use procession::observe::TimerSnapshot;
 use procession::{JoinHandle, Scheduler};
 
 use crate::scene::{TIMEOUT, seconds};

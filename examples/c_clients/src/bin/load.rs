@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use procession::SpawnOptions;
 use procession::coroutine::{self, Context};
 use procession::time::Instant;
 use procession_c_clients::client::{Failed, Library};
@@ -124,10 +125,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                 thread::Builder::new().spawn(move || work.run(|call| call()))?;
             }
             "coroutines" => {
-                scheduler.spawn_coroutine(move |_: Context<()>| work.run(|call| call()))?;
+                SpawnOptions::new()
+                    .on(&scheduler)
+                    .try_start_coroutine(move |_: Context<()>| work.run(|call| call()))?;
             }
             "blocking" => {
-                scheduler.spawn_coroutine(move |_: Context<()>| {
+                SpawnOptions::new().on(&scheduler).try_start_coroutine(move |_: Context<()>| {
                     work.run(|call| {
                         let made = coroutine::blocking(call);
                         assert!(made.is_ok(), "the system refuses a thread");

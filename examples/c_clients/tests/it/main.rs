@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use procession::coroutine::Context;
-use procession::{Builder, Child, Outcome, Scheduler};
+use procession::process::Outcome;
+use procession::scheduler::Builder;
+use procession::{Child, Scheduler, SpawnOptions};
 use procession_hook as _;
 
 /// A scheduler with one worker.
@@ -25,7 +27,10 @@ fn coroutine<T: Outcome + Send + 'static>(
     scheduler: &Scheduler,
     function: impl FnOnce() -> T + Send + 'static,
 ) -> Child<(), T> {
-    scheduler.spawn_coroutine(move |_: Context<()>| function()).expect("coroutines are enabled")
+    SpawnOptions::new()
+        .on(scheduler)
+        .try_start_coroutine(move |_: Context<()>| function())
+        .expect("coroutines are enabled")
 }
 
 fn sockets() -> (UnixStream, UnixStream) {

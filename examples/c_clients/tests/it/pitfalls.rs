@@ -4,7 +4,8 @@
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use procession::{Outcome, Scheduler, coroutine as co};
+use procession::process::Outcome;
+use procession::{Scheduler, coroutine as co};
 use procession_c_clients::plain::{OpenSsl, OwnBuffer, recursive_lock, thread_state};
 
 use super::{Begun, builder, coroutine, sockets, write};

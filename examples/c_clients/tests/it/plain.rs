@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use procession::coroutine::Context;
-use procession::snapshot::StallKind;
+use procession::observe::StallKind;
 use procession::{Exit, SpawnOptions};
 use procession_c_clients::plain::{CHECKED_READS, Loaded, checked_poll, deep_read, stdio_line};
 
@@ -95,7 +95,7 @@ fn a_stack_that_is_too_small_is_named() {
     let begun = Begun::new();
     let tell = begun.teller();
     let reads = options
-        .spawn_coroutine(move |_: Context<()>| {
+        .try_start_coroutine(move |_: Context<()>| {
             tell();
             deep_read(here.as_fd(), bytes)
         })

@@ -9,11 +9,10 @@ use futures_lite::io::{AsyncBufReadExt, BufReader};
 use futures_lite::stream::StreamExt;
 use procession::behaviour::{Server, ServerContext};
 use procession::fs::File;
-use procession::group::Registry;
 use procession::net::{TcpListener, TcpStream};
-use procession::relations::Named;
+use procession::process::{Named, Registry, until_cancelled};
 use procession::supervisor::{ChildSpec, Restart, Started, Supervisor, SupervisorRef, Template};
-use procession::{Context, Exit, Reply, report, until_cancelled};
+use procession::{Context, Exit, Reply, observe};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const IDLE: Duration = Duration::from_secs(60);
@@ -113,7 +112,7 @@ struct Accounts {
 impl Accounts {
     async fn open(&self, name: &str) -> Answer {
         let open = SupervisorRef::named("open")?;
-        open.start_another(&self.account, name.to_owned()).await?;
+        open.add_another(&self.account, name.to_owned()).await?;
         Ok(String::new())
     }
 
@@ -164,7 +163,7 @@ async fn listen(_: Context<()>, accounts: Accounts) -> Result<(), Error> {
     let connection = Template::new(move |_: Context<()>, stream| serve(stream, accounts.clone()));
     let connection = connection.label("connection");
     while let Some(accepted) = until_cancelled(listener.accept()).await {
-        connections.start_another(&connection, accepted?.0).await?;
+        connections.add_another(&connection, accepted?.0).await?;
     }
     Ok(())
 }
@@ -172,7 +171,7 @@ async fn listen(_: Context<()>, accounts: Accounts) -> Result<(), Error> {
 /// The tree: what depends on a part is started again with it.
 #[procession::main(run_until_signal = Duration::from_secs(30))]
 async fn main() -> Result<(), Error> {
-    report::install_panic_hook();
+    observe::install_panic_hook();
     let path = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: accounts FILE")?);
     let registry = Registry::unique();
     let entries = registry.clone();
@@ -189,5 +188,5 @@ async fn main() -> Result<(), Error> {
         .child(ChildSpec::supervisor("open", open).name("open"))
         .child(ChildSpec::supervisor("connections", connections).name("connections"))
         .child(ChildSpec::new("server", move |cx| listen(cx, accounts.clone())));
-    Err(tree.start().await?.await.into())
+    Err(tree.try_start().await?.await.into())
 }

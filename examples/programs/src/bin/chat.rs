@@ -12,11 +12,11 @@ use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgr
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::any;
-use procession::group::{Groups, Registry, RegistryEvent};
 use procession::http::Server;
 use procession::mailbox::WhenFull;
 use procession::net::TcpListener;
-use procession::{Context, OnCancel, SpawnOptions, timeout};
+use procession::process::{Groups, OnCancel, Registry, RegistryEvent};
+use procession::{Context, SpawnOptions, timeout};
 
 /// How long a client may take to read a line, or to close its side.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -13,9 +13,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::process::JoinSet;
 use procession::signal::ctrl_c;
-use procession::sync::Semaphore;
-use procession::{JoinSet, Select};
+use procession::sync::{Select, Semaphore};
 use reqwest::{Client, Url};
 
 const FETCHES: usize = 64;
@@ -84,13 +84,13 @@ impl Crawler {
         let host = self.hosts.entry(url.authority().to_owned());
         let host = host.or_insert_with(|| Arc::new(Semaphore::new(PER_HOST))).clone();
         let (client, all) = (self.client.clone(), self.all.clone());
-        self.fetches.spawn(async move {
+        self.fetches.insert(procession::spawn(async move {
             let _permits = (host.acquire(1).await, all.acquire(1).await);
             match depth.checked_sub(1) {
                 Some(left) => (left, fetch(client, url).await),
                 None => (0, fetch(client, url).await.map(|_| Vec::new())),
             }
-        });
+        }));
     }
 }
 

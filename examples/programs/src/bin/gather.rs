@@ -4,11 +4,12 @@
 use std::env::args;
 use std::time::Duration;
 
-use procession::group::{ScopeError, scope};
+use procession::process::{ScopeError, scope};
 use procession::signal::{EndRequest, end_request};
+use procession::sync::Select;
 use procession::sync::channel::{self, Sender};
 use procession::time::{Instant, interval_at};
-use procession::{Select, spawn, timeout};
+use procession::{spawn, timeout};
 use reqwest::Client;
 
 const FETCHERS: usize = 64;
@@ -39,7 +40,7 @@ async fn fetch_all(
                 pages.send((number, fetch(client, url).await?)).await?;
                 Ok::<(), Error>(())
             };
-            scope.spawn_in_turn(page).await;
+            scope.add_in_turn(page).await;
         }
         Ok(())
     });

@@ -15,9 +15,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use procession::http::Server;
 use procession::net::TcpListener;
+use procession::process::until_cancelled;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::sync::Notify;
-use procession::{Context, sleep, timeout, until_cancelled};
+use procession::{Context, sleep, timeout};
 use reqwest::{Client, Response};
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -95,7 +96,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let pages = Router::new().route("/jobs", post(submit)).route("/jobs/{id}", get(show));
     let pages = pages.with_state(jobs);
     let web = move |_: Context<()>| Server::new().serve(listener.clone(), pages.clone());
-    Err(tree.child(ChildSpec::new("web", web)).start().await?.await.into())
+    Err(tree.child(ChildSpec::new("web", web)).try_start().await?.await.into())
 }
 
 impl Jobs {

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
+use procession::process::OnCancel;
 use procession::signal::Stopped;
 use procession::sync::Semaphore;
-use procession::{OnCancel, Scheduler, SpawnOptions};
+use procession::{Scheduler, SpawnOptions};
 
 const CONNECT: Duration = Duration::from_secs(5);
 

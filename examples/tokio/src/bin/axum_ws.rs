@@ -17,8 +17,9 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use procession::http::{Peer, Server};
 use procession::net::{TcpListener, TcpStream};
 use procession::supervisor::{Supervisor, SupervisorRef, Template};
+use procession::sync::Select;
 use procession::sync::channel::{self, Sender};
-use procession::{Context, Scheduler, Select, start};
+use procession::{Context, Scheduler, start};
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -38,7 +39,7 @@ async fn answer(
 ) -> Response {
     upgrade.on_upgrade(async move |socket| {
         // Refused if the program ends already. The socket is closed then.
-        drop(sockets.supervisor.start_another(&sockets.echo, (peer, socket)).await);
+        drop(sockets.supervisor.add_another(&sockets.echo, (peer, socket)).await);
     })
 }
 
@@ -96,7 +97,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     scheduler.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let supervisor = Supervisor::dynamic().start().await?;
+        let supervisor = Supervisor::dynamic().try_start().await?;
         let echo = Template::new(echo).label("socket");
         let sockets = Sockets { supervisor: supervisor.reference().clone(), echo };
         let app = Router::new().route("/echo", get(answer)).with_state(sockets);

@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use procession::http::{HealthChecks, Server};
 use procession::net::TcpListener;
-use procession::relations::Named;
+use procession::process::Named;
 use procession::signal::ShutdownOptions;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{Context, Reply, sleep};
@@ -68,6 +68,6 @@ async fn main() -> io::Result<()> {
     tracing_subscriber::fmt().with_writer(io::stderr).init();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     tracing::info!("listening on {}", listener.local_addr()?);
-    let tree = tree(listener).start().await.map_err(io::Error::other)?;
+    let tree = tree(listener).try_start().await.map_err(io::Error::other)?;
     Err(io::Error::other(format!("the tree has ended: {}", tree.await)))
 }

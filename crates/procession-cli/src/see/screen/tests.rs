@@ -1,7 +1,7 @@
 //! Goal: the screen shows what matters at any size, and keys do what the help says. Method: draw
 //! given answers into memory.
 
-use procession::look::{GroupKey, SortKey};
+use procession::observe::{GroupKey, SortKey};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::relations::{kill, link, unlink};
+use procession::process::{kill, link, unlink};
 use procession::sync::oneshot;
 use procession::{Context, Pid, Scheduler, start, timeout};
 

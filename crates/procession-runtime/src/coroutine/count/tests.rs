@@ -1,7 +1,7 @@
 use std::fmt;
 use std::panic::resume_unwind;
 
-use crate::{Exit, Scheduler, coroutine};
+use crate::{Exit, Scheduler, SpawnOptions, coroutine};
 
 /// Panics when it is written.
 struct Hostile;
@@ -20,7 +20,9 @@ fn a_coroutine_whose_output_panics_is_uncounted_once() {
     #[expect(unsafe_code, reason = "the promise that coroutines need")]
     let builder = unsafe { builder.enable_coroutines() };
     let scheduler = builder.build().expect("it starts no thread");
-    let fails = scheduler.spawn_coroutine(|_: coroutine::Context<()>| Err::<(), _>(Hostile));
+    let fails = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_coroutine(|_: coroutine::Context<()>| Err::<(), _>(Hostile));
     let exit = fails.expect("they are enabled").join().err();
     assert_eq!(exit, Some(Exit::Panicked("cannot be written".into())));
     let shared = scheduler.shared();

@@ -37,9 +37,9 @@ pub struct ProcessDetail {
 ///
 /// ```
 /// let name = procession::run(procession::spawn(async {
-///     let pid = procession::current_pid()?;
-///     procession::relations::register("clock", pid).ok()?;
-///     procession::look::detail(pid)?.name
+///     let pid = procession::process::current_pid()?;
+///     procession::process::register("clock", pid).ok()?;
+///     procession::observe::detail(pid)?.name
 /// }));
 /// assert_eq!(name.unwrap().as_deref(), Some("clock"));
 /// ```
@@ -54,7 +54,7 @@ pub fn detail(pid: Pid) -> Option<ProcessDetail> {
 ///
 /// ```
 /// let length = procession::run(procession::spawn(async {
-///     procession::look::mailbox_length(procession::current_pid()?)
+///     procession::observe::mailbox_length(procession::process::current_pid()?)
 /// }));
 /// assert_eq!(length.unwrap(), Some(0));
 /// ```

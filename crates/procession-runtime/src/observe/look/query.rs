@@ -23,9 +23,8 @@ const TOP_MAX: usize = 1000;
 /// their [samples](SortKey::Samples), and returns at most 50 processes, without groups.
 ///
 /// ```
+/// use procession::observe::{GroupKey, ProcessState, Query, SortKey, WaitReason};
 /// use procession::Scheduler;
-/// use procession::look::{GroupKey, Query, SortKey, WaitReason};
-/// use procession::snapshot::ProcessState;
 ///
 /// let scheduler = Scheduler::builder().test_clock().build()?;
 /// for _ in 0..3 {

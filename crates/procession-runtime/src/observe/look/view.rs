@@ -38,7 +38,7 @@ pub struct View {
 
 impl View {
     /// Returns what differences to later views need.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) fn without_rows(self) -> Self {
         Self { rows: Vec::new(), groups: Vec::new(), ..self }
     }

@@ -29,7 +29,7 @@ pub(crate) enum FamilyType {
 
 impl FamilyType {
     /// Returns its name in OpenMetrics.
-    #[cfg(feature = "observe")]
+    #[cfg(feature = "door")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",

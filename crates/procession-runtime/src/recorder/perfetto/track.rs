@@ -12,7 +12,7 @@ use crate::recorder::protobuf::Message;
 const WRITE_BYTES: usize = 64 << 10;
 
 /// How much the compression tries, up to 10. A trace repeats itself so much that more finds little.
-#[cfg(feature = "observe")]
+#[cfg(feature = "door")]
 const COMPRESSION_LEVEL: u8 = 2;
 
 /// The track of the program, which has all others.
@@ -55,9 +55,9 @@ impl<W: Write> Output<W> {
         if self.packets.bytes().len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the packets, with the feature `observe` in one packet that has them compressed.
+    /// Writes the packets, with the feature `door` in one packet that has them compressed.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        #[cfg(feature = "observe")]
+        #[cfg(feature = "door")]
         {
             let bytes = self.packets.bytes();
             let compressed = miniz_oxide::deflate::compress_to_vec_zlib(bytes, COMPRESSION_LEVEL);

@@ -34,7 +34,7 @@ fn report(slot: u32) -> CrashReport {
         monitors: PidList::default(),
         supervisor: None,
         answer: None,
-        #[cfg(feature = "observe")]
+        #[cfg(feature = "door")]
         panic_stack: Vec::new(),
         at: 0,
     }

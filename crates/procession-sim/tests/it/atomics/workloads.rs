@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::mailbox::Address;
 use procession::time::Instant;
-use procession::{Context, Scheduler, SpawnOptions};
+use procession::{Address, Context, Scheduler, SpawnOptions};
 use procession_sim::Sim;
 use procession_sync::host::atomic::AtomicU32;
 use procession_sync::host::atomic::Ordering::Relaxed;

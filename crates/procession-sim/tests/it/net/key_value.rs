@@ -23,7 +23,7 @@ const KEYS: u64 = 2;
 fn start(sim: &Sim, host: &str) {
     sim.host(host, || async {
         let _tree = loop {
-            match server::tree(listen(7).await, 2).start().await {
+            match server::tree(listen(7).await, 2).try_start().await {
                 Ok(tree) => break tree,
                 Err(_) => procession::sleep(Duration::from_millis(10)).await,
             }

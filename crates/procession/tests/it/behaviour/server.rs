@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use procession::behaviour::{Info, Server, ServerContext};
 use procession::mailbox::call;
-use procession::relations::Named;
+use procession::process::Named;
 use procession::{Exit, Pid, Reply, SpawnOptions, spawn, start};
 
 use crate::scene::{assert_conserved, driven};

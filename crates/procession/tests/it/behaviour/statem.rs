@@ -479,7 +479,7 @@ fn a_machine_that_inserts_events_forever_lets_others_run() {
         machine.send(0).expect("it is alive");
         (0..3).for_each(|_| drop(spawn(async {})));
         procession::yield_now().await;
-        assert!(procession::relations::kill(machine.pid()));
+        assert!(procession::process::kill(machine.pid()));
         assert_eq!(machine.await, Err(Exit::Killed));
     });
 }

@@ -212,8 +212,9 @@ fn threads_run_on_the_processors_that_were_named() {
     let where_to = where_to.join().expect("it ends");
     assert!(where_to.is_set(last) && where_to.count() == 1);
     let absent = (0..1024).find(|&cpu| !allowed.is_set(cpu)).expect("no machine has that many");
-    let refused =
-        |builder: procession::Builder| builder.build().expect_err("it is out of range").to_string();
+    let refused = |builder: procession::scheduler::Builder| {
+        builder.build().expect_err("it is out of range").to_string()
+    };
     let text = format!(
         "cannot build a scheduler: cpus is [{absent}], and this program may use none of them"
     );

@@ -8,20 +8,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::command::CommandId;
 use procession::coroutine::{self, Wait};
-use procession::group::JoinSet;
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::mailbox::WhenFull;
+use procession::machine::{CommandId, Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::{Event, WhenFull};
 use procession::net::UnixStream;
-use procession::relations::send_exit;
+use procession::process::{JoinSet, OnCancel, send_exit, until_cancelled};
 use procession::sync::{
     Barrier, CancellationToken, Condvar, Mutex, Notify, OnceCell, RwLock, Semaphore, WaitGroup,
     broadcast, channel, oneshot, watch,
 };
 use procession::{
-    Context, Event, Exit, JoinHandle, OnCancel, Reply, Scheduler, SpawnOptions, sleep, spawn,
-    start, timeout, until_cancelled,
+    Context, Exit, JoinHandle, Reply, Scheduler, SpawnOptions, sleep, spawn, start, timeout,
 };
 
 use super::Reports;
@@ -131,7 +128,7 @@ const WAITS: &[(&str, MakeWait)] = &[
     ("the next end of a set", || {
         Box::pin(async {
             let mut set = JoinSet::new();
-            set.spawn(pending::<()>());
+            set.insert(spawn(pending::<()>()));
             drop(set.join_next().await);
         })
     }),
@@ -240,7 +237,7 @@ impl Kind {
                 options.start_local(move |_: Context<()>| until_asked(wait, reports))
             }
             Self::DroppedCoroutine | Self::AskedCoroutine => {
-                let begun = options.spawn_coroutine(move |_: coroutine::Context<()>| {
+                let begun = options.try_start_coroutine(move |_: coroutine::Context<()>| {
                     let _reports = reports;
                     if self.is_asked() {
                         let waited = until_cancelled(wait()).wait();
@@ -284,7 +281,7 @@ enum Ended {
     Asked,
 }
 
-impl procession::Outcome for Ended {}
+impl procession::process::Outcome for Ended {}
 
 /// A way to end a process from outside.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -406,7 +403,8 @@ fn a_machine_is_ended_whatever_it_waits_for() {
         for waiting in [WaitingFor::Messages, WaitingFor::Completions, WaitingFor::Either] {
             for blow in Blow::ALL {
                 let scheduler = scheduler(width);
-                let machine = scheduler.spawn_machine(Machine(waiting), "", ());
+                let machine =
+                    SpawnOptions::new().on(&scheduler).try_start_machine(Machine(waiting), "", ());
                 let (_, machine) = machine.expect("it takes any").into_parts();
                 scheduler.run_until_idle();
                 blow.strike(&scheduler, machine.pid());

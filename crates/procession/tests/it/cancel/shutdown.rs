@@ -4,8 +4,9 @@ use crate::home::mpsc;
 use std::future::pending;
 use std::time::Duration;
 
+use procession::process::OnCancel;
 use procession::{
-    Context, Exit, JoinHandle, OnCancel, Scheduler, SpawnOptions, sleep, spawn, start, yield_now,
+    Context, Exit, JoinHandle, Scheduler, SpawnOptions, sleep, spawn, start, yield_now,
 };
 
 use super::{HOUR, Reports, asked, scheduler};
@@ -261,7 +262,7 @@ fn a_process_with_a_context_may_be_dropped_and_a_plain_one_may_be_asked() {
         "it went on"
     });
     let asked = options(OnCancel::Ask).spawn(async {
-        procession::cancelled().await;
+        procession::process::cancelled().await;
         sleep(Duration::from_secs(1)).await;
         "it cleaned up"
     });
@@ -281,7 +282,7 @@ fn a_process_that_a_clean_up_starts_is_asked_after_its_parent_has_ended() {
             let asked = |name: &'static str| {
                 let told = told.clone();
                 async move {
-                    procession::cancelled().await;
+                    procession::process::cancelled().await;
                     told.send(name).expect("the test waits");
                 }
             };

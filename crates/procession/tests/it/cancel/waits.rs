@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use futures_lite::future::zip;
 use procession::coroutine::{self, Wait};
-use procession::{
-    Context, Exit, OnCancel, Scheduler, SpawnOptions, cancelled, sleep, spawn, start,
-    until_cancelled, yield_now,
-};
+use procession::process::{OnCancel, cancelled, until_cancelled};
+use procession::{Context, Exit, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
 
 use super::{HOUR, Reports, asked, scheduler};
 
@@ -60,7 +58,7 @@ fn a_step_that_ends_the_process_wins_over_a_cancel() {
     let scheduler = scheduler(0);
     let own = scheduler.clone();
     let process = scheduler.spawn(async move {
-        let pid = procession::current_pid().expect("it is a process");
+        let pid = procession::process::current_pid().expect("it is a process");
         assert!(own.cancel(pid));
         "its result"
     });
@@ -69,7 +67,7 @@ fn a_step_that_ends_the_process_wins_over_a_cancel() {
 
 #[test]
 fn the_first_of_a_cancel_and_a_signal_decides_the_exit() {
-    use procession::relations::{kill, send_exit};
+    use procession::process::{kill, send_exit};
     let scheduler = scheduler(0);
     let late = |first: &dyn Fn(procession::Pid)| {
         let process = scheduler.spawn(pending::<()>());
@@ -88,7 +86,7 @@ fn the_first_of_a_cancel_and_a_signal_decides_the_exit() {
 
 #[test]
 fn a_kill_cannot_be_trapped_but_its_echo_can() {
-    use procession::relations::{kill, link, send_exit};
+    use procession::process::{kill, link, send_exit};
     let scheduler = scheduler(0);
     let stubborn = scheduler.start(|mut cx: Context<()>| async move {
         cx.trap_exits(true);
@@ -110,7 +108,7 @@ fn a_kill_cannot_be_trapped_but_its_echo_can() {
     assert_eq!(stubborn.join(), Err(Exit::Killed));
     assert_eq!(linked.join(), Ok(()));
     match given.recv().expect("it was told") {
-        Some(procession::Event::Exit(signal)) => assert_eq!(signal.exit, Exit::Killed),
+        Some(procession::mailbox::Event::Exit(signal)) => assert_eq!(signal.exit, Exit::Killed),
         other => panic!("{other:?}"),
     }
     assert!(!kill(pid), "it has ended");
@@ -232,10 +230,11 @@ fn with_coroutines() -> Scheduler {
 #[test]
 fn a_coroutine_is_told_by_a_wait_for_its_cancel() {
     let scheduler = with_coroutines();
-    let told = scheduler.spawn_coroutine(|_: coroutine::Context<()>| {
-        cancelled().wait();
-        "told"
-    });
+    let told =
+        SpawnOptions::new().on(&scheduler).try_start_coroutine(|_: coroutine::Context<()>| {
+            cancelled().wait();
+            "told"
+        });
     let told = told.expect("they are enabled");
     scheduler.run_until_idle();
     told.cancel();
@@ -248,7 +247,7 @@ fn a_coroutine_that_is_to_be_dropped_unwinds_from_its_receive() {
     let (drops, dropped) = mpsc::channel();
     let options = SpawnOptions::new().on(&scheduler).on_cancel(OnCancel::Drop);
     let reports = Reports("unwound", drops);
-    let receives = options.spawn_coroutine(move |mut cx: coroutine::Context<()>| {
+    let receives = options.try_start_coroutine(move |mut cx: coroutine::Context<()>| {
         let _reports = reports;
         while cx.recv().is_some() {}
         "it returned"
@@ -264,13 +263,15 @@ fn a_coroutine_that_is_to_be_dropped_unwinds_from_its_receive() {
 #[test]
 fn a_cancelled_coroutine_receives_all_messages_that_came_before() {
     let scheduler = with_coroutines();
-    let counts = scheduler.spawn_coroutine(|mut cx: coroutine::Context<u32>| {
-        let mut count = 0;
-        while cx.recv().is_some() {
-            count += 1;
-        }
-        count
-    });
+    let counts = SpawnOptions::new().on(&scheduler).try_start_coroutine(
+        |mut cx: coroutine::Context<u32>| {
+            let mut count = 0;
+            while cx.recv().is_some() {
+                count += 1;
+            }
+            count
+        },
+    );
     let counts = counts.expect("they are enabled");
     (0..1000).for_each(|number| counts.send(number).expect("it is alive"));
     counts.cancel();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::mailbox::{WhenFull, call_all};
-use procession::relations::send_exit;
+use procession::process::send_exit;
 use procession::{
     Address, Context, Exit, Reply, Scheduler, SpawnOptions, sleep, spawn, timeout, yield_now,
 };
@@ -254,7 +254,7 @@ impl Callee {
             match self {
                 Self::Late => sleep(2 * HOUR).await,
                 Self::DropsIt => return drop(reply),
-                Self::Fails => procession::exit(Exit::failed("asked to")),
+                Self::Fails => procession::process::exit(Exit::failed("asked to")),
                 Self::Mute => std::future::pending().await,
                 _ => {}
             }
@@ -309,7 +309,7 @@ fn a_call_to_several_has_the_result_of_each() {
                         .collect();
                     assert_eq!(results, callees.map(Callee::expected), "{callees:?}");
                     for address in addresses {
-                        procession::relations::kill(address.pid());
+                        procession::process::kill(address.pid());
                     }
                 }
             }

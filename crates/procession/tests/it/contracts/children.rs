@@ -3,13 +3,13 @@
 use crate::home::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use procession::mailbox::call;
+use procession::process::{Named, exit};
 use procession::supervisor::{
     ChildError, ChildSpec, OnceSpec, Restart, Running, SpecError, Supervisor, SupervisorRef,
     Template,
 };
-use procession::{
-    Context, Exit, Reply, Scheduler, coroutine, exit, mailbox::call, relations::Named, yield_now,
-};
+use procession::{Context, Exit, Reply, Scheduler, coroutine, yield_now};
 
 use super::HOUR;
 use crate::scene::{alive, assert_conserved, driven, panic_quietly, threaded};
@@ -28,7 +28,7 @@ impl Drop for Connection {
 }
 
 fn dynamic(scheduler: &Scheduler) -> Running {
-    scheduler.block_on(Supervisor::dynamic().start()).expect("it starts")
+    scheduler.block_on(Supervisor::dynamic().try_start()).expect("it starts")
 }
 
 async fn serve(mut cx: Context<Reply<u32>>, connection: Connection) {
@@ -47,10 +47,10 @@ fn a_connection_moves_into_its_child_and_is_dropped_with_it() {
         for number in 0..10 {
             let connection = Connection(number, drops.clone());
             let child = match number % 2 {
-                0 => tree.start_another(&template, connection).await.expect("it starts"),
+                0 => tree.add_another(&template, connection).await.expect("it starts"),
                 _ => {
                     let serve = move |cx| serve(cx, connection);
-                    tree.start_once(OnceSpec::new(serve)).await.expect("it starts")
+                    tree.add_once(OnceSpec::new(serve)).await.expect("it starts")
                 }
             };
             assert_eq!(child.call(|reply| reply, SECOND).await.ok(), Some(number));
@@ -70,7 +70,7 @@ fn a_connection_moves_into_its_child_and_is_dropped_with_it() {
 fn an_ended_child_of_a_value_is_not_restarted_and_a_cloned_argument_is() {
     let scheduler = driven();
     let tree = Supervisor::dynamic().intensity(10, SECOND);
-    let tree = scheduler.block_on(tree.start()).expect("it starts");
+    let tree = scheduler.block_on(tree.try_start()).expect("it starts");
     let (starts, started) = channel();
     let fails = move |_: Context<()>, number: u32| {
         let starts = starts.clone();
@@ -80,12 +80,12 @@ fn an_ended_child_of_a_value_is_not_restarted_and_a_cloned_argument_is() {
         }
     };
     let once = Template::new(fails.clone());
-    scheduler.block_on(tree.start_another(&once, 1)).expect("it starts");
+    scheduler.block_on(tree.add_another(&once, 1)).expect("it starts");
     scheduler.run_until_idle();
     assert_eq!(started.try_iter().collect::<Vec<_>>(), [1]);
     assert!(tree.is_alive());
     let again = Template::new(fails).restart(Restart::Transient);
-    let first = scheduler.block_on(tree.start_another(&again, 2)).expect("it starts");
+    let first = scheduler.block_on(tree.add_another(&again, 2)).expect("it starts");
     scheduler.run_until_idle();
     // The first start and ten restarts. After one more failure, the supervisor gives up.
     assert_eq!(started.try_iter().collect::<Vec<_>>(), [2; 11]);
@@ -100,12 +100,12 @@ fn assert_comes_back(scheduler: &Scheduler, tree: &SupervisorRef, expected: &str
     let (drops, dropped) = channel();
     let template = Template::new(serve);
     let connection = Connection(7, drops.clone());
-    let refused = scheduler.block_on(tree.start_another(&template, connection));
+    let refused = scheduler.block_on(tree.add_another(&template, connection));
     let (connection, cause) = refused.expect_err("it is refused").into_parts();
     assert_eq!(cause.to_string(), expected);
     let connection = connection.expect("no process has it");
     let process = move |cx| serve(cx, connection);
-    let refused = scheduler.block_on(tree.start_once(OnceSpec::new(process)));
+    let refused = scheduler.block_on(tree.add_once(OnceSpec::new(process)));
     let refused = refused.expect_err("it is refused");
     assert_eq!(refused.cause(), &cause);
     assert_eq!(dropped.try_recv().ok(), None, "the error has it");
@@ -140,12 +140,12 @@ fn a_refused_value_comes_back_at_the_limit_and_after_the_end() {
 #[test]
 fn a_refused_value_comes_back_from_a_supervisor_that_needs_ids() {
     let scheduler = driven();
-    let tree = scheduler.block_on(Supervisor::one_for_one().start()).expect("it starts");
+    let tree = scheduler.block_on(Supervisor::one_for_one().try_start()).expect("it starts");
     let no_id = SpecError::NoId(0).to_string();
     assert_comes_back(&scheduler, &tree, &no_id);
     let named = OnceSpec::new(|mut cx: Context<()>| async move { cx.recv().await });
     let named = named.id("one").name("one").stop(procession::supervisor::Stop::Kill);
-    let address = scheduler.block_on(tree.start_once(named)).expect("it has an id");
+    let address = scheduler.block_on(tree.add_once(named)).expect("it has an id");
     assert_eq!(scheduler.whereis("one"), Some(address.pid()));
 }
 
@@ -156,7 +156,7 @@ fn a_value_comes_back_from_a_supervisor_that_ends_in_the_middle() {
     for round in 0..200 {
         let scheduler = threaded(2);
         let tree = Supervisor::rest_for_one();
-        let tree = scheduler.block_on(tree.start()).expect("it starts");
+        let tree = scheduler.block_on(tree.try_start()).expect("it starts");
         let (drops, dropped) = channel();
         let askers: Vec<_> = (0..4)
             .map(|number| {
@@ -165,7 +165,7 @@ fn a_value_comes_back_from_a_supervisor_that_ends_in_the_middle() {
                     let connection = Connection(number, drops);
                     let process = move |cx| serve(cx, connection);
                     let spec = OnceSpec::new(process).id(number.to_string());
-                    tree.start_once(spec).await.map_err(|refused| drop(refused.into_inner()))
+                    tree.add_once(spec).await.map_err(|refused| drop(refused.into_inner()))
                 })
             })
             .collect();
@@ -192,7 +192,7 @@ fn a_start_whose_caller_gives_up_drops_its_value_once() {
     let (drops, dropped) = channel();
     scheduler.block_on(async {
         let template = Template::new(serve);
-        let start = tree.start_another(&template, Connection(1, drops.clone()));
+        let start = tree.add_another(&template, Connection(1, drops.clone()));
         // Polled once, so that the request is in the mailbox.
         assert!(procession::timeout(Duration::ZERO, start).await.is_err());
         while tree.count().await.expect("it is there").running == 0 {
@@ -215,18 +215,18 @@ fn each_kind_of_description_gives_what_its_type_says() {
                 reply.send(1);
             }
         };
-        let address = tree.start_child(ChildSpec::new("a", answers)).await.expect("it starts");
+        let address = tree.add_child(ChildSpec::new("a", answers)).await.expect("it starts");
         assert_eq!(address.call(|reply| reply, SECOND).await.ok(), Some(1));
-        let pid = tree.start_child(ChildSpec::new("b", answers).untyped()).await;
+        let pid = tree.add_child(ChildSpec::new("b", answers).untyped()).await;
         let pid = pid.expect("it starts");
         assert_eq!(call(pid, |reply: Reply<u32>| reply, SECOND).await.ok(), Some(1));
         let inner = ChildSpec::supervisor("inner", Supervisor::dynamic());
-        let inner: SupervisorRef = tree.start_child(inner).await.expect("it starts");
-        let nested = inner.start_child(ChildSpec::anonymous(answers)).await.expect("it starts");
+        let inner: SupervisorRef = tree.add_child(inner).await.expect("it starts");
+        let nested = inner.add_child(ChildSpec::anonymous(answers)).await.expect("it starts");
         assert_eq!(nested.call(|reply| reply, SECOND).await.ok(), Some(1));
         // A child that ends at once still has its address.
         let brief = ChildSpec::anonymous(|_: Context<()>| async {}).restart(Restart::Temporary);
-        let brief = tree.start_child(brief).await.expect("it starts");
+        let brief = tree.add_child(brief).await.expect("it starts");
         while brief.is_alive() {
             yield_now().await;
         }
@@ -253,10 +253,10 @@ fn coroutines_are_made_from_values_too() {
     scheduler.block_on(async {
         let template = Template::coroutine(answer);
         let connection = Connection(1, drops.clone());
-        let one = tree.start_another(&template, connection).await.expect("it starts");
+        let one = tree.add_another(&template, connection).await.expect("it starts");
         let connection = Connection(2, drops.clone());
         let two = OnceSpec::coroutine(move |cx| answer(cx, connection));
-        let two = tree.start_once(two).await.expect("it starts");
+        let two = tree.add_once(two).await.expect("it starts");
         assert_eq!(one.call(|reply| reply, SECOND).await.ok(), Some(1));
         assert_eq!(two.call(|reply| reply, SECOND).await.ok(), Some(2));
     });
@@ -267,7 +267,7 @@ fn coroutines_are_made_from_values_too() {
     let without = driven();
     let tree = dynamic(&without);
     let template = Template::coroutine(answer);
-    let refused = without.block_on(tree.start_another(&template, Connection(3, drops)));
+    let refused = without.block_on(tree.add_another(&template, Connection(3, drops)));
     let refused = refused.expect_err("there are no coroutines");
     assert!(matches!(refused.cause(), ChildError::Start(_)));
     assert_eq!(refused.into_inner().expect("no process has it").0, 3);
@@ -305,12 +305,12 @@ fn hostile_arguments_harm_no_supervisor() {
             std::mem::forget(held);
         };
         let template = Template::new(waits).restart(Restart::Transient);
-        let refused = tree.start_another(&template, Hostile { clone_panics: true }).await;
+        let refused = tree.add_another(&template, Hostile { clone_panics: true }).await;
         let (held, cause) = refused.expect_err("the clone panics").into_parts();
         assert_eq!(cause.to_string(), "the child did not start: the process panicked: in clone");
         std::mem::forget(held);
         let hostile = Hostile { clone_panics: false };
-        let child = tree.start_another(&template, hostile).await.expect("it starts");
+        let child = tree.add_another(&template, hostile).await.expect("it starts");
         child.send(()).expect("it waits");
         // It ends, and the supervisor drops the argument that it kept for restarts.
         while tree.count().await.expect("it is there").children > 0 {
@@ -322,7 +322,7 @@ fn hostile_arguments_harm_no_supervisor() {
             async {}
         });
         let spec = spec.restart(Restart::Temporary);
-        drop(tree.start_child(spec).await.expect("it starts"));
+        drop(tree.add_child(spec).await.expect("it starts"));
         while tree.count().await.expect("it is there").children > 0 {
             yield_now().await;
         }

@@ -3,13 +3,14 @@
 use crate::home::mpsc;
 use std::time::Duration;
 
-use procession::command::{
-    BlockingWork, Command, CommandError, CommandId, Completion, Done, SendParcel, SpawnProcess,
-    Value, command, perform,
+use procession::machine::{
+    BlockingWork, Command, CommandError, CommandId, Completion, Done, Events, InitError, Process,
+    SendParcel, SpawnProcess, Status, Value, WaitingFor, Yields, command, perform,
 };
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::relay::Parcel;
-use procession::{Context, Event, Pid, Scheduler, current_pid, spawn, timeout};
+use procession::mailbox::Event;
+use procession::mailbox::relay::Parcel;
+use procession::process::current_pid;
+use procession::{Context, Pid, Scheduler, SpawnOptions, spawn, timeout};
 
 use super::HOUR;
 use crate::scene::{assert_conserved, driven, panic_quietly, soon, threaded};
@@ -173,8 +174,10 @@ fn many_commands_are_out_at_once_and_complete_in_any_order() {
                 }
             });
         let scheduler = builder.build().expect("the system has threads");
-        let batch =
-            scheduler.spawn_machine(Batch { left: 0, sum: 0 }, "", ()).expect("it takes any");
+        let batch = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(Batch { left: 0, sum: 0 }, "", ())
+            .expect("it takes any");
         if !inline {
             let mut all: Vec<_> = (0..BATCH).map(|_| soon(&laters)).collect();
             while let Some((half, done)) = all.pop() {

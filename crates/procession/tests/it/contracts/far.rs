@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::mailbox::{Recipient, call_all};
-use procession::relay::{
+use procession::mailbox::relay::{
     NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal, RoomFuture,
 };
+use procession::mailbox::{Recipient, call_all};
 use procession::sync::Notify;
 use procession::{Address, CallError, Context, Pid, Reply};
 use procession_sync::Mutex;

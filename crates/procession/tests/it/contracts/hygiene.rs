@@ -2,10 +2,10 @@
 
 use crate::home::mpsc;
 
-use procession::group::{Groups, Registry};
-use procession::look::{ProcessDetail, detail};
-use procession::relations::{kill, send_exit};
-use procession::{Child, Context, Event, Exit, Pid, Scheduler, SpawnOptions, exit};
+use procession::mailbox::Event;
+use procession::observe::{ProcessDetail, detail};
+use procession::process::{Groups, Registry, exit, kill, send_exit};
+use procession::{Child, Context, Exit, Pid, Scheduler, SpawnOptions};
 
 use crate::scene::{assert_conserved, driven, panic_quietly, soon};
 

@@ -4,12 +4,9 @@ use crate::home::{mpsc, thread};
 use std::sync::Arc;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::mailbox::send;
-use procession::relations::{link, send_exit, unlink};
-use procession::{
-    Context, Event, Exit, Outcome, Pid, Scheduler, SpawnOptions, exit, spawn, start, timeout,
-    yield_now,
-};
+use procession::mailbox::{Event, send};
+use procession::process::{Outcome, exit, link, send_exit, unlink};
+use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, spawn, start, timeout, yield_now};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -242,8 +239,14 @@ fn a_state_machine_is_told_as_well() {
     let watched = waits(&scheduler);
     let pid = watched.pid();
     let machine = || Machine { told: Vec::new(), watched: pid };
-    let tells = scheduler.spawn_machine(machine(), "", ()).expect("it takes any");
-    let fails = scheduler.spawn_machine(machine(), "", ()).expect("it takes any");
+    let tells = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine(), "", ())
+        .expect("it takes any");
+    let fails = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine(), "", ())
+        .expect("it takes any");
     scheduler.run_until_idle();
     fails.cancel();
     assert_eq!(fails.join(), Err(Exit::Shutdown), "an exit as the error of a step is how it ends");

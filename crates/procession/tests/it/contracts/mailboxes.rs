@@ -4,11 +4,9 @@ use crate::home::mpsc;
 use std::sync::Arc;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::mailbox::WhenFull;
-use procession::relay::{self, DeadCause};
-use procession::{
-    CallError, Context, Event, Exit, Reply, Scheduler, SpawnOptions, sleep, yield_now,
-};
+use procession::mailbox::relay::{self, DeadCause};
+use procession::mailbox::{Event, WhenFull};
+use procession::{CallError, Context, Exit, Reply, Scheduler, SpawnOptions, sleep, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -291,8 +289,9 @@ impl Process for Sum {
 #[test]
 fn a_state_machine_has_a_bounded_mailbox_as_well() {
     let scheduler = threaded(2);
-    let sum =
-        bounded(&scheduler, 8, WhenFull::Wait).spawn_machine(Sum(0), "", ()).expect("it takes any");
+    let sum = bounded(&scheduler, 8, WhenFull::Wait)
+        .try_start_machine(Sum(0), "", ())
+        .expect("it takes any");
     let senders: Vec<_> = (0..4)
         .map(|_| {
             let address = sum.address().clone();
@@ -419,7 +418,7 @@ impl Process for KeepsMessages {
         yields: &mut Yields<'_>,
     ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
         yields.monitor(self.0);
-        yields.command(procession::command::CommandId::SLEEP, 0, 2 * HOUR);
+        yields.command(procession::machine::CommandId::SLEEP, 0, 2 * HOUR);
         Ok(Status::Wait(WaitingFor::Completions))
     }
 }
@@ -429,14 +428,14 @@ fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
     let (scheduler, dead) = with_letters();
     let watched = super::waits(&scheduler);
     let pid = watched.pid();
-    let machine = SpawnOptions::new().on(&scheduler).spawn_machine(KeepsMessages(pid), "", ());
+    let machine = SpawnOptions::new().on(&scheduler).try_start_machine(KeepsMessages(pid), "", ());
     let machine = machine.expect("it starts");
     // Half an hour later the machine has looked into its mailbox, and goes on waiting.
     let address = machine.address().clone();
     let ended = scheduler.spawn(async move {
         sleep(HOUR / 4).await;
         address.send(7).expect("it waits");
-        procession::relations::send_exit(pid, Exit::Shutdown);
+        procession::process::send_exit(pid, Exit::Shutdown);
         sleep(HOUR / 4).await;
     });
     assert_eq!(ended.join(), Ok(()));
@@ -452,13 +451,13 @@ fn messages_that_a_state_machine_keeps_take_their_room() {
     let watched = super::waits(&scheduler);
     let pid = watched.pid();
     let machine = SpawnOptions::new().on(&scheduler).mailbox(2, WhenFull::Reject);
-    let machine = machine.spawn_machine(KeepsMessages(pid), "", ()).expect("it starts");
+    let machine = machine.try_start_machine(KeepsMessages(pid), "", ()).expect("it starts");
     scheduler.run_until_idle();
     for n in 0..2 {
         machine.send(n).expect("there is room");
     }
     // The end of the monitored process makes the machine look into its mailbox, but not step.
-    procession::relations::send_exit(pid, Exit::Shutdown);
+    procession::process::send_exit(pid, Exit::Shutdown);
     assert!(watched.join().is_err());
     scheduler.run_until_idle();
     assert!(machine.send(2).expect_err("it has been handed none").is_full());

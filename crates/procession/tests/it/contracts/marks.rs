@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
-use procession::relations::{Down, MonitorRef, send_exit};
-use procession::{Context, Event, Exit, JoinHandle, Pid, spawn, timeout, yield_now};
+use procession::mailbox::Event;
+use procession::process::{Down, MonitorRef, send_exit};
+use procession::{Context, Exit, JoinHandle, Pid, spawn, timeout, yield_now};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

@@ -3,7 +3,8 @@
 use crate::home::mpsc;
 use std::time::Duration;
 
-use procession::{Context, Event, Exit, JoinHandle, SpawnOptions, spawn, start, yield_now};
+use procession::mailbox::Event;
+use procession::{Context, Exit, JoinHandle, SpawnOptions, spawn, start, yield_now};
 
 use super::{HOUR, ends, told, waits};
 use crate::scene::{alive, assert_conserved, driven, threaded};
@@ -244,7 +245,7 @@ fn a_flood_of_messages_does_not_delay_a_cancel_or_an_exit() {
             flooded.send(n).expect("it is there");
         }
         if exits {
-            procession::relations::send_exit(flooded.pid(), Exit::failed("now"));
+            procession::process::send_exit(flooded.pid(), Exit::failed("now"));
             assert_eq!(flooded.join(), Err(Exit::failed("now")));
         } else {
             flooded.cancel();

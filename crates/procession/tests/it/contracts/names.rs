@@ -6,9 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use procession::group::Registry;
 use procession::mailbox::WhenFull;
-use procession::relations::{Named, RegisterError, kill, register, whereis};
+use procession::process::{Named, RegisterError, Registry, kill, register, whereis};
 use procession::{
     Address, CallError, Context, Pid, Reply, Scheduler, SpawnOptions, start, yield_now,
 };

@@ -4,8 +4,8 @@ use crate::home::mpsc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::mailbox::relay::{FaultyRelay, InProcess, Parcel, Relay, RelayError};
 use procession::mailbox::send;
-use procession::relay::{FaultyRelay, InProcess, Parcel, Relay, RelayError};
 use procession::{Context, Pid, Scheduler};
 use procession_sync::Mutex;
 

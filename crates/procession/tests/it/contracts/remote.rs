@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use procession::mailbox::send;
-use procession::relations::{kill, link, send_exit, unlink};
-use procession::relay::{
+use procession::mailbox::relay::{
     InProcess, NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal, receive,
     receive_link,
 };
+use procession::mailbox::{Event, send};
+use procession::process::{kill, link, send_exit, unlink};
 use procession::time::Instant;
-use procession::{Context, Event, Exit, Pid, Scheduler, yield_now};
+use procession::{Context, Exit, Pid, Scheduler, yield_now};
 use procession_sync::Mutex;
 
 use super::{HOUR, ends};
@@ -302,9 +302,12 @@ fn linked(
 #[test]
 fn a_link_ends_both() {
     let broken = || Exit::failed("broken");
-    let (told, far) = linked(true, |_| procession::exit(Exit::failed("broken")));
+    let (told, far) = linked(true, |_| procession::process::exit(Exit::failed("broken")));
     assert_eq!(told, Ok(Some((Some(far), broken()))));
-    assert_eq!(linked(false, |_| procession::exit(Exit::failed("broken"))).0, Err(broken()));
+    assert_eq!(
+        linked(false, |_| procession::process::exit(Exit::failed("broken"))).0,
+        Err(broken())
+    );
     let (told, far) = linked(true, |_| {});
     assert_eq!(told, Ok(Some((Some(far), Exit::Normal))));
     let sends = |own: Pid| assert!(send_exit(own, Exit::failed("please")));
@@ -318,7 +321,7 @@ fn a_link_that_was_ended_has_no_effect() {
     let (scheduler, mirror) = world();
     let child = scheduler.start(|mut cx: Context<()>| async move {
         cx.recv().await;
-        procession::exit(Exit::failed("broken"))
+        procession::process::exit(Exit::failed("broken"))
     });
     let (address, far) = (child.address().clone(), mirror.image(child.pid()));
     let glass = mirror.clone();
@@ -361,7 +364,7 @@ fn a_link_with_nobody_is_an_exit() {
             assert_eq!(cx.down(monitor).await.map(|down| down.exit), Some(exit.clone()));
             assert_eq!(send_exit(far, Exit::Shutdown), is_known);
             assert_eq!(kill(far), is_known);
-            assert!(!procession::relations::cancel(far), "no node is asked to");
+            assert!(!procession::process::cancel(far), "no node is asked to");
             assert!(send(far, 1_u32).is_err());
             exit
         });

@@ -10,14 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use procession::machine::{InitError, Process, Status, WaitingFor};
-use procession::relations::{Named, whereis};
+use procession::mailbox::Event;
+use procession::process::{Named, exit, whereis};
 use procession::supervisor::{
     AutoShutdown, ChildError, ChildSpec, ChildStatus, Restart, Running, SpecError, StartError,
     Strategy, Supervisor, SupervisorRef, Template,
 };
-use procession::{
-    Address, Context, Event, Exit, Reply, Scheduler, SpawnOptions, exit, sleep, yield_now,
-};
+use procession::{Address, Context, Exit, Reply, Scheduler, SpawnOptions, sleep, yield_now};
 
 use super::HOUR;
 use crate::scene::{alive, assert_conserved, driven, panic_quietly, threaded};
@@ -72,7 +71,7 @@ fn worker(log: &Log, id: &'static str) -> ChildSpec<Address<End>> {
 }
 
 fn start(scheduler: &Scheduler, supervisor: Supervisor) -> Running {
-    let running = scheduler.block_on(supervisor.start()).expect("it starts");
+    let running = scheduler.block_on(supervisor.try_start()).expect("it starts");
     scheduler.run_until_idle();
     running
 }
@@ -245,7 +244,7 @@ fn a_failed_start_ends_those_before_and_names_the_child() {
             .child(fails())
             .child(worker(&log, "never"))
     };
-    let error = scheduler.block_on(tree().start()).expect_err("f does not start");
+    let error = scheduler.block_on(tree().try_start()).expect_err("f does not start");
     assert_eq!(error, StartError::Child { id: "f".into(), reason: "nope".into() });
     // A `main` that returns the error prints this.
     let printed = format!("{error:?}");
@@ -253,7 +252,7 @@ fn a_failed_start_ends_those_before_and_names_the_child() {
     assert_eq!(error.to_string(), "cannot start the supervisor: child \"f\" did not start: nope");
     assert_eq!(log.take(), "+a +b +c -c -b -a");
     let outer = Supervisor::one_for_one().child(ChildSpec::supervisor("inner", tree()));
-    let error = scheduler.block_on(outer.start()).expect_err("f does not start");
+    let error = scheduler.block_on(outer.try_start()).expect_err("f does not start");
     let inner = "child \"inner\" did not start: cannot start the supervisor: child \"f\" did not start: nope";
     assert_eq!(error.to_string(), format!("cannot start the supervisor: {inner}"));
     assert_eq!(log.take(), "+a +b +c -c -b -a");
@@ -293,10 +292,10 @@ fn children_are_managed_at_run_time() {
         let b = whereis("b").expect("it runs");
         assert_eq!(tree.restart_child("b").await, Err(ChildError::Running(b)));
         assert_eq!(tree.delete_child("b").await, Err(ChildError::Running(b)));
-        assert_eq!(tree.start_child(worker(&log, "b")).await, Err(ChildError::AlreadyStarted(b)));
+        assert_eq!(tree.add_child(worker(&log, "b")).await, Err(ChildError::AlreadyStarted(b)));
         assert_eq!(tree.terminate_child("b").await, Ok(()));
         assert_eq!(tree.terminate_child("b").await, Ok(()));
-        assert_eq!(tree.start_child(worker(&log, "b")).await, Err(ChildError::AlreadyPresent));
+        assert_eq!(tree.add_child(worker(&log, "b")).await, Err(ChildError::AlreadyPresent));
         let again = tree.restart_child("b").await.expect("it starts");
         assert_eq!(tree.status(again).await, Ok(ChildStatus::Running(again)));
         assert_eq!(tree.terminate_child(again).await, Ok(()));
@@ -308,9 +307,9 @@ fn children_are_managed_at_run_time() {
         ] {
             assert_eq!(unknown, Err(ChildError::NotFound));
         }
-        tree.start_child(worker(&log, "d")).await.expect("it starts");
+        tree.add_child(worker(&log, "d")).await.expect("it starts");
         let refuses = ChildSpec::machine("e", || Refuses(false), "go", || ());
-        assert!(matches!(tree.start_child(refuses).await, Err(ChildError::Start(_))));
+        assert!(matches!(tree.add_child(refuses).await, Err(ChildError::Start(_))));
         let infos = tree.which().await.expect("it is there");
         let ids: Vec<_> =
             infos.iter().map(|info| info.id.as_deref().expect("all have ids")).collect();
@@ -319,7 +318,7 @@ fn children_are_managed_at_run_time() {
     tree.cancel();
     scheduler.run_until_idle();
     assert_eq!(log.take(), "+a +b +c -b +b -b +d -d -c -a");
-    assert_eq!(scheduler.block_on(tree.start_child(worker(&log, "x"))), Err(ChildError::Ended));
+    assert_eq!(scheduler.block_on(tree.add_child(worker(&log, "x"))), Err(ChildError::Ended));
     assert!(scheduler.block_on(tree.which()).is_err());
 }
 
@@ -335,7 +334,7 @@ fn a_dynamic_supervisor_has_any_number_from_a_template() {
     scheduler.block_on(async {
         let mut children = Vec::new();
         for number in 0..1000 {
-            children.push(tree.start_another(&template, number).await.expect("it starts"));
+            children.push(tree.add_another(&template, number).await.expect("it starts"));
         }
         for (number, child) in (0..).zip(&children[..500]) {
             if number % 2 == 0 {
@@ -419,7 +418,7 @@ fn what_cannot_be_is_refused_by_name() {
     ] {
         let scheduler = driven();
         assert_eq!(tree.check(), Err(expected.clone()));
-        let error = scheduler.block_on(tree.start()).expect_err("it is wrong");
+        let error = scheduler.block_on(tree.try_start()).expect_err("it is wrong");
         assert_eq!(error, StartError::Spec(expected));
         assert_eq!(log.take(), "");
     }
@@ -457,7 +456,7 @@ fn a_coroutine_is_a_child_like_others() {
     assert_eq!(log.take(), "-co");
 
     let error = driven()
-        .block_on(Supervisor::one_for_one().child(child(&log)).start())
+        .block_on(Supervisor::one_for_one().child(child(&log)).try_start())
         .expect_err("it cannot");
     assert!(error.to_string().contains("without Builder::enable_coroutines"), "{error}");
 }
@@ -481,7 +480,7 @@ fn nothing_is_lost_when_children_are_killed_at_random() {
         .fold(Supervisor::one_for_one().intensity(forever, SECOND), |tree, (n, strategy)| {
             tree.child(ChildSpec::supervisor(format!("group {n}"), group(strategy)))
         });
-    let tree = scheduler.block_on(tree.start()).expect("it starts");
+    let tree = scheduler.block_on(tree.try_start()).expect("it starts");
     let killer = scheduler.clone();
     let root = tree.pid();
     let mut chance = fastrand_like(7);
@@ -489,7 +488,7 @@ fn nothing_is_lost_when_children_are_killed_at_random() {
         for _ in 0..500 {
             let living: Vec<_> = alive(&killer.snapshot()).map(|process| process.pid).collect();
             let victim = living[chance() % living.len()];
-            if victim != root && Some(victim) != procession::current_pid() {
+            if victim != root && Some(victim) != procession::process::current_pid() {
                 let _ = procession::mailbox::send(victim, 1_u32);
                 killer.terminate(victim);
             }
@@ -541,7 +540,7 @@ fn a_name_is_with_the_new_process_before_anybody_is_told_of_the_end() {
         let Some(Event::Exit(_)) = cx.recv_event().await else { return false };
         let second = SpawnOptions::new()
             .name("n")
-            .spawn(async { whereis("n") == procession::current_pid() });
+            .spawn(async { whereis("n") == procession::process::current_pid() });
         second.await == Ok(true)
     });
     assert_eq!(refused.join(), Ok(true));

@@ -5,7 +5,8 @@ use crate::home::thread::ThreadId;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use procession::{Exit, Outcome, Scheduler, SpawnOptions, spawn};
+use procession::process::Outcome;
+use procession::{Exit, Scheduler, SpawnOptions, spawn};
 
 use super::{Noted, coroutine, driven, enabled, this_thread};
 use crate::scene::{assert_conserved, soon};
@@ -91,7 +92,7 @@ fn a_thread_local_outlives_the_coroutines_that_its_thread_unwinds() {
     }
     let scheduler = driven_by_callers();
     let (seen, sees) = mpsc::channel();
-    let child = begin_and_end(&scheduler, move |cx| {
+    let child = begin_and_end(&scheduler, move |_| {
         LENT.with(|lent| {
             struct AtEnd<'a>(&'a Lent, mpsc::Sender<bool>);
             impl Drop for AtEnd<'_> {
@@ -101,7 +102,7 @@ fn a_thread_local_outlives_the_coroutines_that_its_thread_unwinds() {
                 }
             }
             let _at_end = AtEnd(lent, seen);
-            cx.sleep(Duration::from_secs(3600));
+            coroutine::sleep(Duration::from_secs(3600));
         });
     });
     assert!(soon(&sees), "it is destroyed while a frame refers to it");
@@ -124,9 +125,9 @@ fn a_thread_that_ends_leaves_other_processes_to_the_next_caller() {
             self.1.send(spawn(async { this_thread() })).expect("the test listens");
         }
     }
-    let own = begin_and_end(&scheduler, move |cx| {
+    let own = begin_and_end(&scheduler, move |_| {
         let _starts = Starts(address, tells);
-        cx.sleep(Duration::from_secs(3600));
+        coroutine::sleep(Duration::from_secs(3600));
     });
     let started = soon(&told);
     assert_eq!(started.join(), Ok(this_thread()), "not on the thread that ended");
@@ -141,7 +142,7 @@ fn a_coroutine_that_begins_while_its_thread_ends_ends_with_the_drive() {
     impl Drop for AtEnd {
         fn drop(&mut self) {
             let (scheduler, children) = self.0.take().expect("it was set");
-            let child = coroutine(&scheduler, |cx| cx.sleep(Duration::from_secs(3600)));
+            let child = coroutine(&scheduler, |_| coroutine::sleep(Duration::from_secs(3600)));
             scheduler.run_until_idle();
             children.send(child).expect("the test listens");
         }
@@ -154,7 +155,7 @@ fn a_coroutine_that_begins_while_its_thread_ends_ends_with_the_drive() {
     let first = until_it_ends(|| {
         // Before the runtime's own locals, and so destroyed after them.
         AT_END.with(|at_end| *at_end.0.borrow_mut() = Some((scheduler.clone(), children)));
-        let child = coroutine(&scheduler, |cx| cx.sleep(Duration::from_secs(3600)));
+        let child = coroutine(&scheduler, |_| coroutine::sleep(Duration::from_secs(3600)));
         scheduler.run_until_idle();
         child
     });

@@ -50,8 +50,8 @@ fn an_overflow_names_the_process_and_where_it_was_spawned() {
     }
     let scheduler = threaded(1);
     let options = SpawnOptions::new().on(&scheduler).label("the reader");
-    let reader = options.spawn_coroutine(|cx: coroutine::Context<()>| {
-        cx.yield_now();
+    let reader = options.try_start_coroutine(|_: coroutine::Context<()>| {
+        coroutine::yield_now();
         overflow(0)
     });
     drop(reader.expect("they are enabled").join());
@@ -73,10 +73,11 @@ fn a_destructor_that_panics_while_its_coroutine_panics_aborts() {
         return;
     }
     let scheduler = threaded(1);
-    let fails = scheduler.spawn_coroutine(|cx: coroutine::Context<()>| {
-        let _fails = Fails;
-        cx.yield_now();
-        panic!("the first");
-    });
+    let fails =
+        SpawnOptions::new().on(&scheduler).try_start_coroutine(|_: coroutine::Context<()>| {
+            let _fails = Fails;
+            coroutine::yield_now();
+            panic!("the first");
+        });
     let _: Result<(), _> = fails.expect("they are enabled").join();
 }

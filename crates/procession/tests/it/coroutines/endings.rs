@@ -17,10 +17,10 @@ fn a_cancel_unwinds_where_the_coroutine_waits() {
     for scheduler in [driven(), threaded(2)] {
         let (noted, notes) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
-        let sleeps = coroutine(&scheduler, move |cx| {
+        let sleeps = coroutine(&scheduler, move |_| {
             let _noted = Noted(noted);
             ready.send(this_thread()).expect("the test waits");
-            cx.sleep(Duration::from_secs(3600));
+            coroutine::sleep(Duration::from_secs(3600));
         });
         if scheduler.snapshot().workers.len() == 1 {
             scheduler.run_until_idle();
@@ -37,9 +37,9 @@ fn a_cancel_unwinds_where_the_coroutine_waits() {
 fn what_is_ready_is_had_before_a_cancel_unwinds() {
     let scheduler = driven();
     let (sender, receiver) = channel::bounded(0);
-    let receives = coroutine(&scheduler, move |cx| {
-        let first = cx.wait(receiver.recv());
-        let second = catch_unwind(AssertUnwindSafe(|| cx.wait(receiver.recv())));
+    let receives = coroutine(&scheduler, move |_| {
+        let first = coroutine::wait(receiver.recv());
+        let second = catch_unwind(AssertUnwindSafe(|| coroutine::wait(receiver.recv())));
         assert!(coroutine::is_unwinding(&*second.expect_err("it was cancelled")));
         first
     });
@@ -52,12 +52,12 @@ fn what_is_ready_is_had_before_a_cancel_unwinds() {
 #[test]
 fn a_shield_holds_a_cancel_back() {
     let scheduler = driven();
-    let cleans = coroutine(&scheduler, |cx| {
+    let cleans = coroutine(&scheduler, |_| {
         let mut steps = Vec::new();
-        let waits = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(10))));
+        let waits = catch_unwind(AssertUnwindSafe(|| coroutine::sleep(Duration::from_secs(10))));
         steps.push(waits.is_err());
-        coroutine::shield(|| cx.sleep(Duration::from_secs(1)));
-        steps.push(catch_unwind(AssertUnwindSafe(|| cx.yield_now())).is_err());
+        coroutine::shield(|| coroutine::sleep(Duration::from_secs(1)));
+        steps.push(catch_unwind(AssertUnwindSafe(coroutine::yield_now)).is_err());
         steps
     });
     scheduler.run_until_idle();
@@ -96,11 +96,12 @@ fn a_terminated_coroutine_is_unwound_on_its_thread() {
 #[test]
 fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
     let scheduler = driven();
-    let stubborn = coroutine(&scheduler, |cx| {
+    let stubborn = coroutine(&scheduler, |_| {
         let mut caught = 0;
         while caught < 10 {
             caught += u32::from(
-                catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err(),
+                catch_unwind(AssertUnwindSafe(|| coroutine::sleep(Duration::from_secs(1))))
+                    .is_err(),
             );
         }
         caught
@@ -108,9 +109,12 @@ fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
     scheduler.run_until_idle();
     stubborn.cancel();
     assert_eq!(stubborn.join(), Ok(10));
-    let stubborn = coroutine(&scheduler, |cx| {
+    let stubborn = coroutine(&scheduler, |_| {
         for _ in 0..10 {
-            assert!(catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err());
+            assert!(
+                catch_unwind(AssertUnwindSafe(|| coroutine::sleep(Duration::from_secs(1))))
+                    .is_err()
+            );
         }
     });
     scheduler.run_until_idle();
@@ -124,10 +128,11 @@ fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
         // A scheduler of its own, since its thread never ends.
         let scheduler = threaded(1);
         let (ready, is_ready) = mpsc::channel();
-        let stuck = coroutine(&scheduler, move |cx| {
+        let stuck = coroutine(&scheduler, move |_| {
             ready.send(()).expect("the test waits");
             loop {
-                let _ = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(3600))));
+                let _ =
+                    catch_unwind(AssertUnwindSafe(|| coroutine::sleep(Duration::from_secs(3600))));
             }
         });
         soon(&is_ready);
@@ -157,12 +162,12 @@ fn a_shutdown_unwinds_all_coroutines_in_time() {
                     begins.send(()).expect("the test listens");
                     match number % 4 {
                         0 => drop(cx.recv()),
-                        1 => cx.sleep(Duration::from_secs(3600)),
+                        1 => coroutine::sleep(Duration::from_secs(3600)),
                         2 => loop {
-                            cx.yield_now();
+                            coroutine::yield_now();
                         },
                         // Shielded from a cancel, but not from being terminated.
-                        _ => coroutine::shield(|| cx.sleep(Duration::from_secs(3600))),
+                        _ => coroutine::shield(|| coroutine::sleep(Duration::from_secs(3600))),
                     }
                 })
             })
@@ -200,9 +205,9 @@ fn dropping_the_scheduler_unwinds_all_coroutines() {
         for _ in 0..10 {
             // Dropped whether the coroutine has begun or not.
             let noted = Noted(noted.clone());
-            drop(coroutine(&scheduler, move |cx| {
+            drop(coroutine(&scheduler, move |_| {
                 let _noted = noted;
-                cx.sleep(Duration::from_secs(3600));
+                coroutine::sleep(Duration::from_secs(3600));
             }));
         }
         if scheduler.snapshot().workers.len() == 1 {
@@ -227,9 +232,9 @@ fn a_panic_in_a_destructor_of_an_unwound_coroutine_harms_nobody() {
         }
     }
     let scheduler = driven();
-    let child = coroutine(&scheduler, |cx| {
+    let child = coroutine(&scheduler, |_| {
         let _fails = Fails;
-        if catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(1)))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| coroutine::sleep(Duration::from_secs(1)))).is_err() {
             panic_quietly("instead")
         }
     });

@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use procession::Exit;
 use procession::coroutine::{
     Context, FdWait, Interest, Interrupted, no_suspend, shield, try_wait, wait_fd,
 };
 use procession::time::Instant;
+use procession::{Exit, SpawnOptions};
 
 use super::{coroutine, threaded};
 use crate::scene::{assert_conserved, soon};
@@ -133,11 +133,12 @@ fn a_terminated_coroutine_goes_on_below_c_and_is_unwound_above_it() {
         let scheduler = threaded(1);
         let (_writer, reader) = pair();
         let ((begun, begins), (told, tells)) = (mpsc::channel(), mpsc::channel());
-        let waits = coroutine(&scheduler, move |cx| {
+        let waits = coroutine(&scheduler, move |_| {
             begun.send(()).expect("the test listens");
             let first = in_coroutine(&reader, Interest::Read, None);
             let second = in_coroutine(&reader, Interest::Read, None);
-            let unwound = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_secs(9))));
+            let unwound =
+                catch_unwind(AssertUnwindSafe(|| coroutine::sleep(Duration::from_secs(9))));
             told.send((first, second, unwound.is_err())).expect("the test listens");
         });
         soon(&begins);
@@ -181,8 +182,9 @@ fn a_coroutine_that_always_waits_again_is_listed_as_stuck() {
         let scheduler = threaded(1);
         let (_writer, reader) = pair();
         let (begun, begins) = mpsc::channel();
-        let waits = scheduler
-            .spawn_coroutine(move |_: Context<()>| {
+        let waits = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_coroutine(move |_: Context<()>| {
                 begun.send(()).expect("the test listens");
                 through_c(
                     || while wait_fd(reader.as_fd(), Interest::Read, None) != FdWait::Ready {},
@@ -254,23 +256,25 @@ fn a_number_that_is_closed_and_used_again_loses_no_wake_up() {
         through_c(|| wait_fd(fd, Interest::Read, None))
     };
     let inner = scheduler.clone();
-    let ends = coroutine(&scheduler, move |cx| {
-        let first = procession::coroutine::spawn_coroutine(move |_: Context<()>| wait())
+    let ends = coroutine(&scheduler, move |_| {
+        let first = SpawnOptions::new()
+            .try_start_coroutine(move |_: Context<()>| wait())
             .expect("coroutines are enabled");
         while inner.snapshot().descriptors.registered < 1 {
-            cx.yield_now();
+            coroutine::yield_now();
         }
         assert_eq!(replace(old, &new), number);
-        let second = procession::coroutine::spawn_coroutine(move |_: Context<()>| wait())
+        let second = SpawnOptions::new()
+            .try_start_coroutine(move |_: Context<()>| wait())
             .expect("coroutines are enabled");
         while inner.snapshot().descriptors.registered < 2 {
-            cx.yield_now();
+            coroutine::yield_now();
         }
         // The first wait is for the old file, which it holds; its end leaves the other alone.
         old_writer.write_all(b"!").expect("the wait holds the other end");
-        let first = cx.wait(first);
+        let first = coroutine::wait(first);
         new_writer.write_all(b"!").expect("it is connected");
-        (first, cx.wait(second))
+        (first, coroutine::wait(second))
     });
     assert_eq!(ends.join(), Ok((Ok(FdWait::Ready), Ok(FdWait::Ready))));
 }
@@ -279,11 +283,11 @@ fn a_number_that_is_closed_and_used_again_loses_no_wake_up() {
 fn a_descriptor_of_the_scheduler_can_be_waited_for() {
     let scheduler = threaded(1);
     let (mut writer, reader) = pair();
-    let waits = coroutine(&scheduler, move |cx| {
+    let waits = coroutine(&scheduler, move |_| {
         let own = procession::net::Readiness::new(reader).expect("there are descriptors");
         writer.write_all(b"!").expect("it is connected");
         let waited = through_c(|| wait_fd(own.as_fd(), Interest::Read, None));
-        let count = cx.wait(own.read_with(|mut stream| stream.read(&mut [0; 8])));
+        let count = coroutine::wait(own.read_with(|mut stream| stream.read(&mut [0; 8])));
         (waited, count.ok(), through_c(|| wait_fd(own.as_fd(), Interest::Write, None)))
     });
     assert_eq!(waits.join(), Ok((FdWait::Ready, Some(1), FdWait::Ready)));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::coroutine::{spawn_coroutine, wait};
+use procession::coroutine::wait;
 use procession::sync::channel;
 use procession::{Scheduler, SpawnOptions, spawn};
 
@@ -18,16 +18,16 @@ fn a_coroutine_stays_on_the_thread_that_began_it() {
     let scheduler = threaded(3);
     let coroutines: Vec<_> = (0..30)
         .map(|_| {
-            coroutine(&scheduler, |cx| {
+            coroutine(&scheduler, |_| {
                 // Neither this value nor a guard of std may go to another thread.
                 let own = Rc::new(Cell::new(0));
                 let before = this_thread();
                 for round in 0..50 {
                     own.set(own.get() + 1);
                     match round % 3 {
-                        0 => cx.yield_now(),
-                        1 => cx.sleep(Duration::from_nanos(1)),
-                        _ => cx.wait(spawn(async {})).expect("it does not panic"),
+                        0 => coroutine::yield_now(),
+                        1 => coroutine::sleep(Duration::from_nanos(1)),
+                        _ => wait(spawn(async {})).expect("it does not panic"),
                     }
                     assert_eq!(this_thread(), before);
                 }
@@ -51,12 +51,13 @@ fn coroutines_are_spread_before_they_begin() {
         let all: Vec<_> = (0..100)
             .map(|_| {
                 let (open, begun, notes) = (open.clone(), begun.clone(), Arc::clone(&notes));
-                spawn_coroutine(move |cx: coroutine::Context<()>| {
-                    notes.note();
-                    begun.send(()).expect("the test waits");
-                    cx.wait(open.recv())
-                })
-                .expect("they are enabled")
+                SpawnOptions::new()
+                    .try_start_coroutine(move |_: coroutine::Context<()>| {
+                        notes.note();
+                        begun.send(()).expect("the test waits");
+                        wait(open.recv())
+                    })
+                    .expect("they are enabled")
             })
             .collect();
         all.into_iter().for_each(|child| assert_eq!(wait(child), Ok(None)));
@@ -78,20 +79,21 @@ fn a_new_coroutine_is_left_to_others_for_a_while_only() {
         goes_on.recv()
     });
     soon(&is_ready);
-    let turns = coroutine(&scheduler, |cx| {
+    let turns = coroutine(&scheduler, |_| {
         let (begun, begins) = mpsc::channel();
-        let other =
-            spawn_coroutine(move |_: coroutine::Context<()>| begun.send(this_thread()).is_ok());
+        let other = SpawnOptions::new().try_start_coroutine(move |_: coroutine::Context<()>| {
+            begun.send(this_thread()).is_ok()
+        });
         let mut turns = 0;
         let thread = loop {
             match begins.try_recv() {
                 Ok(thread) => break thread,
                 Err(_) => turns += 1,
             }
-            cx.yield_now();
+            coroutine::yield_now();
         };
         assert_eq!(thread, this_thread(), "the only one");
-        assert_eq!(cx.wait(other.expect("they are enabled")), Ok(true));
+        assert_eq!(wait(other.expect("they are enabled")), Ok(true));
         turns
     });
     let turns = turns.join().expect("it does not panic");
@@ -106,9 +108,9 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
         let scheduler = enabled(Scheduler::builder().worker_threads(width).max_stacks(4));
         let children: Vec<_> = (0..200_u32)
             .map(|number| {
-                coroutine(&scheduler, move |cx| {
+                coroutine(&scheduler, move |_| {
                     for _ in 0..3 {
-                        cx.yield_now();
+                        coroutine::yield_now();
                     }
                     number
                 })
@@ -122,7 +124,7 @@ fn beyond_the_limit_of_stacks_coroutines_wait_before_they_begin() {
     let huge = SpawnOptions::new()
         .on(&scheduler)
         .stack_size(usize::MAX)
-        .spawn_coroutine(|_: coroutine::Context<()>| ());
+        .try_start_coroutine(|_: coroutine::Context<()>| ());
     let exit =
         huge.expect("it is refused when it begins").join().expect_err("nothing is that large");
     assert!(
@@ -143,7 +145,7 @@ fn a_coroutine_that_waits_for_the_last_stack_gets_it() {
         for seat in 0..2 {
             let ended = ended.clone();
             let options = SpawnOptions::new().on(&scheduler).affinity(seat);
-            let child = options.spawn_coroutine(move |_: coroutine::Context<()>| {
+            let child = options.try_start_coroutine(move |_: coroutine::Context<()>| {
                 ended.send(()).expect("the test listens")
             });
             drop(child.expect("coroutines are enabled"));
@@ -164,7 +166,7 @@ fn a_stack_is_as_large_as_was_asked() {
     let child = SpawnOptions::new()
         .on(&scheduler)
         .stack_size(8 << 20)
-        .spawn_coroutine(|_: coroutine::Context<()>| deep(3000));
+        .try_start_coroutine(|_: coroutine::Context<()>| deep(3000));
     assert_eq!(child.expect("they are enabled").join(), Ok(3000));
 }
 
@@ -176,11 +178,11 @@ fn migratable_coroutines_run_wherever_there_is_room() {
             let options = SpawnOptions::new().on(&scheduler);
             // SAFETY: nothing but numbers lives on its stack while it waits.
             let child = unsafe {
-                options.spawn_migratable(|mut cx: coroutine::Context<u32>| {
+                options.try_start_migratable(|mut cx: coroutine::Context<u32>| {
                     let mut sum = 0;
                     while let Some(n) = cx.recv() {
                         sum += n;
-                        cx.yield_now();
+                        coroutine::yield_now();
                     }
                     sum
                 })
@@ -212,9 +214,9 @@ fn coroutines_async_processes_and_channels_mix_under_load() {
     let producers: Vec<_> = (0..20_u64)
         .map(|from| {
             let sender = sender.clone();
-            coroutine(&scheduler, move |cx| {
+            coroutine(&scheduler, move |_| {
                 for n in 0..50 {
-                    cx.wait(sender.send(from * 50 + n)).expect("they receive");
+                    wait(sender.send(from * 50 + n)).expect("they receive");
                 }
             })
         })
@@ -224,8 +226,8 @@ fn coroutines_async_processes_and_channels_mix_under_load() {
         .map(|number| {
             let receiver = receiver.clone();
             if number % 2 == 0 {
-                coroutine(&scheduler, move |cx| {
-                    std::iter::from_fn(|| cx.wait(receiver.recv())).sum::<u64>()
+                coroutine(&scheduler, move |_| {
+                    std::iter::from_fn(|| wait(receiver.recv())).sum::<u64>()
                 })
                 .into_parts()
                 .1
@@ -259,14 +261,15 @@ fn the_same_seed_makes_the_same_dispatches() {
             let children: Vec<_> = (0..20_u64)
                 .map(|number| {
                     let sender = sender.clone();
-                    spawn_coroutine(move |cx: coroutine::Context<()>| {
-                        for round in 0..5 {
-                            cx.sleep(Duration::from_nanos(number % 3));
-                            sender.try_send((number, round)).expect("it is unbounded");
-                            cx.yield_now();
-                        }
-                    })
-                    .expect("they are enabled")
+                    SpawnOptions::new()
+                        .try_start_coroutine(move |_: coroutine::Context<()>| {
+                            for round in 0..5 {
+                                coroutine::sleep(Duration::from_nanos(number % 3));
+                                sender.try_send((number, round)).expect("it is unbounded");
+                                coroutine::yield_now();
+                            }
+                        })
+                        .expect("they are enabled")
                 })
                 .collect();
             for child in children {

@@ -7,11 +7,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use procession::coroutine::spawn_coroutine;
 use procession::net::{PollFd, PollFlags, poll};
 use procession::sync::channel;
 use procession::time::Instant;
-use procession::{Exit, spawn};
+use procession::{Exit, SpawnOptions, spawn};
 
 use super::{coroutine, driven, threaded};
 use crate::scene::soon;
@@ -86,7 +85,7 @@ fn a_coroutine_that_polls_leaves_its_worker_to_others() {
             PollFd::new(file.as_raw_fd(), PollFlags::EMPTY),
         ];
         let answered = answers(asked, FOREVER);
-        drop(procession::coroutine::wait(writer));
+        drop(coroutine::wait(writer));
         answered
     });
     let (none, is_in) = (PollFlags::EMPTY, PollFlags::IN);
@@ -97,23 +96,24 @@ fn a_coroutine_that_polls_leaves_its_worker_to_others() {
 fn a_socket_of_ours_can_be_polled_by_several_at_once() {
     let scheduler = threaded(2);
     let (gate, open) = channel::bounded::<()>(0);
-    let polls = coroutine(&scheduler, move |cx| {
+    let polls = coroutine(&scheduler, move |_| {
         let (ours, peer) = procession::net::UnixStream::pair().expect("the system has sockets");
         let descriptor = std::os::fd::AsFd::as_fd(&ours).as_raw_fd();
         let all: Vec<_> = (0..3)
             .map(|_| {
                 let gate = gate.clone();
-                spawn_coroutine(move |_: coroutine::Context<()>| {
-                    drop(gate);
-                    answers(vec![PollFd::new(descriptor, PollFlags::IN)], FOREVER)
-                })
-                .expect("they are enabled")
+                SpawnOptions::new()
+                    .try_start_coroutine(move |_: coroutine::Context<()>| {
+                        drop(gate);
+                        answers(vec![PollFd::new(descriptor, PollFlags::IN)], FOREVER)
+                    })
+                    .expect("they are enabled")
             })
             .collect();
         drop(gate);
-        cx.wait(open.recv());
-        cx.wait(peer.write_all(b"!")).expect("it is connected");
-        let answered: Vec<_> = all.into_iter().map(|one| cx.wait(one)).collect();
+        coroutine::wait(open.recv());
+        coroutine::wait(peer.write_all(b"!")).expect("it is connected");
+        let answered: Vec<_> = all.into_iter().map(coroutine::wait).collect();
         drop(ours);
         answered
     });

@@ -4,7 +4,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use procession::coroutine::{Wait, spawn_coroutine};
+use procession::SpawnOptions;
+use procession::coroutine::Wait;
 use procession::net::{TcpListener, TcpStream};
 
 use super::{coroutine, threaded};
@@ -28,14 +29,14 @@ fn shout(stream: impl Read + Write) -> io::Result<usize> {
 fn code_for_blocking_sockets_runs_in_coroutines_unchanged() {
     // With one worker, anything that blocked its thread would wait forever.
     let scheduler = threaded(1);
-    let lines = coroutine(&scheduler, |cx| {
-        let listener = cx.wait(TcpListener::bind(HERE))?;
+    let lines = coroutine(&scheduler, |_| {
+        let listener = coroutine::wait(TcpListener::bind(HERE))?;
         let address = listener.local_addr()?;
-        let serves = spawn_coroutine(move |cx: coroutine::Context<()>| {
-            let (stream, _) = cx.wait(listener.accept())?;
+        let serves = SpawnOptions::new().try_start_coroutine(move |_: coroutine::Context<()>| {
+            let (stream, _) = coroutine::wait(listener.accept())?;
             shout(stream)
         });
-        let stream = cx.wait(TcpStream::connect(address))?;
+        let stream = coroutine::wait(TcpStream::connect(address))?;
         let (mut to, mut from) = (&stream, BufReader::new(&stream));
         for number in 0..100 {
             writeln!(to, "line {number}")?;
@@ -45,7 +46,7 @@ fn code_for_blocking_sockets_runs_in_coroutines_unchanged() {
         }
         drop(from);
         drop(stream);
-        cx.wait(serves.expect("they are enabled")).expect("it does not panic")
+        coroutine::wait(serves.expect("they are enabled")).expect("it does not panic")
     });
     assert_eq!(lines.join().expect("it does not panic").expect("the system has sockets"), 100);
 }
@@ -55,21 +56,25 @@ fn many_coroutines_wait_for_sockets_on_few_threads() {
     let scheduler = threaded(2);
     let listener = scheduler.block_on(TcpListener::bind(HERE)).expect("the system has sockets");
     let address = listener.local_addr().expect("it is bound");
-    let accepts = coroutine(&scheduler, move |cx| {
+    let accepts = coroutine(&scheduler, move |_| {
         let serve = |stream| {
-            spawn_coroutine(move |_: coroutine::Context<()>| shout(stream))
+            SpawnOptions::new()
+                .try_start_coroutine(move |_: coroutine::Context<()>| shout(stream))
                 .expect("they are enabled")
         };
-        let all: Vec<_> =
-            (0..30).map(|_| serve(cx.wait(listener.accept()).expect("they connect").0)).collect();
+        let all: Vec<_> = (0..30)
+            .map(|_| serve(coroutine::wait(listener.accept()).expect("they connect").0))
+            .collect();
         all.into_iter()
-            .map(|child| cx.wait(child).expect("it does not panic").expect("it is connected"))
+            .map(|child| {
+                coroutine::wait(child).expect("it does not panic").expect("it is connected")
+            })
             .sum::<usize>()
     });
     let clients: Vec<_> = (0..30)
         .map(|_| {
-            coroutine(&scheduler, move |cx| {
-                let mut stream = cx.wait(TcpStream::connect(address)).expect("it listens");
+            coroutine(&scheduler, move |_| {
+                let mut stream = coroutine::wait(TcpStream::connect(address)).expect("it listens");
                 let mut answer = [0; 3];
                 for _ in 0..10 {
                     Write::write_all(&mut stream, b"ab\n").expect("it is connected");
@@ -88,8 +93,8 @@ fn timeouts_are_reported_as_by_std_and_threads_block() {
     let scheduler = threaded(1);
     let listener = scheduler.block_on(TcpListener::bind(HERE)).expect("the system has sockets");
     let address = listener.local_addr().expect("it is bound");
-    let kind = coroutine(&scheduler, move |cx| {
-        let mut stream = cx.wait(TcpStream::connect(address))?;
+    let kind = coroutine(&scheduler, move |_| {
+        let mut stream = coroutine::wait(TcpStream::connect(address))?;
         stream.set_read_timeout(Some(Duration::from_millis(1)))?;
         Ok::<_, io::Error>(
             Read::read(&mut stream, &mut [0]).expect_err("there is no writer").kind(),

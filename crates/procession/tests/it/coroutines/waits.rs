@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::coroutine::{Wait, spawn_coroutine, wait};
-use procession::look::ProcessDetail;
-use procession::snapshot::ProcessState;
-use procession::sync::{Mutex, channel};
+use procession::coroutine::{Wait, wait};
+use procession::observe::{ProcessDetail, ProcessState};
+use procession::sync::{Mutex, Select, channel};
 use procession::time::Instant;
-use procession::{Exit, Scheduler, Select, sleep, spawn, start, yield_now};
+use procession::{Exit, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
 
 use super::{Noted, coroutine, driven, this_thread, threaded};
 use crate::scene::{panic_quietly, soon, soon_closed};
@@ -28,16 +27,16 @@ fn where_a_coroutine_cannot_be_suspended_its_thread_blocks() {
     let scheduler = threaded(2);
     let (sender, receiver) = channel::bounded(0);
     let (seen, sees) = mpsc::channel();
-    let child = coroutine(&scheduler, move |cx| {
+    let child = coroutine(&scheduler, move |_| {
         let before = this_thread();
         let quiet = coroutine::no_suspend(|| {
             assert!(coroutine::is_coroutine() && !coroutine::may_suspend());
-            cx.wait(receiver.recv())
+            wait(receiver.recv())
         });
         assert_eq!((quiet, this_thread()), (Some(1), before));
         // In the poll of another future.
         let nested =
-            cx.wait(poll_fn(|_| Poll::Ready((coroutine::may_suspend(), wait(receiver.recv())))));
+            wait(poll_fn(|_| Poll::Ready((coroutine::may_suspend(), wait(receiver.recv())))));
         assert_eq!(nested, (false, Some(2)));
         assert!(coroutine::may_suspend());
         let _waits = Waits(receiver, seen);
@@ -117,10 +116,10 @@ fn locals_are_each_coroutines_own_and_go_with_it() {
     let children: Vec<_> = (0..3)
         .map(|_| {
             let noted = noted.clone();
-            coroutine(&scheduler, move |cx| {
+            coroutine(&scheduler, move |_| {
                 NOTED.with(|slot| *slot.borrow_mut() = Some(Noted(noted)));
                 add("a");
-                cx.yield_now();
+                coroutine::yield_now();
                 add("b")
             })
         })
@@ -187,8 +186,8 @@ fn blocking_lends_what_it_borrows_and_frees_the_worker() {
         assert!(thread != before && this_thread() == before);
         sum + own[0]
     });
-    let others = coroutine(&scheduler, move |cx| {
-        cx.yield_now();
+    let others = coroutine(&scheduler, move |_| {
+        coroutine::yield_now();
         go.send(()).expect("it waits");
     });
     assert_eq!((others.join(), blocks.join()), (Ok(()), Ok(7)));
@@ -211,7 +210,7 @@ fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
         let (go, may_go) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let (seen, sees) = mpsc::channel();
-        let child = coroutine(&scheduler, move |cx| {
+        let child = coroutine(&scheduler, move |_| {
             let own = String::from("here");
             let own = &own;
             let done = coroutine::blocking(move || {
@@ -220,7 +219,7 @@ fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
                 seen.send(own.clone()).expect("the test looks");
             });
             assert!(done.is_ok());
-            cx.yield_now();
+            coroutine::yield_now();
         });
         soon(&begins);
         if terminate {
@@ -239,7 +238,7 @@ fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
 fn a_coroutine_waits_for_all_that_others_await() {
     let scheduler = threaded(1);
     let own = scheduler.clone();
-    let child = coroutine(&scheduler, move |cx| {
+    let child = coroutine(&scheduler, move |_| {
         // With one worker, anything that blocked its thread would wait forever.
         let joined = own.spawn(async { 1 }).join().expect("it does not panic");
         let ran = own.block_on(async {
@@ -250,9 +249,9 @@ fn a_coroutine_waits_for_all_that_others_await() {
         let guard = lock.lock().wait();
         let other = Arc::clone(&lock);
         let adds = start(move |_: procession::Context<()>| async move { *other.lock().await += 1 });
-        cx.yield_now();
+        coroutine::yield_now();
         drop(guard);
-        cx.wait(adds).expect("it does not panic");
+        wait(adds).expect("it does not panic");
         let (sender, receiver) = channel::bounded(0);
         drop(spawn(async move { sender.send(3).await }));
         let selected =
@@ -269,18 +268,18 @@ fn a_coroutine_waits_for_all_that_others_await() {
 #[test]
 fn a_scheduler_driven_inside_a_coroutine_has_coroutines_of_its_own() {
     let scheduler = threaded(1);
-    let child = coroutine(&scheduler, |cx| {
+    let child = coroutine(&scheduler, |_| {
         let inner = driven();
         let sum = inner.block_on(async {
-            let one = spawn_coroutine(|cx: coroutine::Context<()>| {
-                cx.sleep(Duration::from_secs(3600));
+            let one = SpawnOptions::new().try_start_coroutine(|_: coroutine::Context<()>| {
+                coroutine::sleep(Duration::from_secs(3600));
                 coroutine::may_suspend()
             });
             one.expect("they are enabled").await
         });
         assert_eq!(sum, Ok(true));
         assert!(coroutine::may_suspend());
-        cx.yield_now();
+        coroutine::yield_now();
         "outside again"
     });
     assert_eq!(child.join(), Ok("outside again"));
@@ -290,9 +289,9 @@ fn a_scheduler_driven_inside_a_coroutine_has_coroutines_of_its_own() {
 fn a_coroutine_of_a_driven_scheduler_waits_for_its_thread() {
     let scheduler = driven();
     let (sender, receiver) = channel::bounded(0);
-    let child = coroutine(&scheduler, move |cx| {
+    let child = coroutine(&scheduler, move |_| {
         let before = this_thread();
-        let message = cx.wait(receiver.recv());
+        let message = wait(receiver.recv());
         (message, this_thread() == before)
     });
     scheduler.run_until_idle();

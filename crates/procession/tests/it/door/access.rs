@@ -19,7 +19,7 @@ use super::{Scene, Timed, ask, connect, wait_until};
 
 #[test]
 fn foreign_hosts_origins_and_methods_are_refused() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let socket = scene.socket();
     for (status, head) in [
         (200, "GET /about HTTP/1.1\r\nHost: localhost\r\n\r\n"),
@@ -57,7 +57,7 @@ fn foreign_hosts_origins_and_methods_are_refused() {
 
 #[test]
 fn tcp_needs_a_session() {
-    let scene = Scene::threaded(|observe| observe.tcp(0));
+    let scene = Scene::threaded(|options| options.tcp(0));
     let door = scene.scheduler.door().expect("it was asked for");
     let address = door.tcp().expect("it was asked for");
     let get = |target: &str, more: &str| {
@@ -98,7 +98,7 @@ fn tcp_needs_a_session() {
 
 #[test]
 fn a_head_of_a_mebibyte_is_refused() {
-    let scene = Scene::threaded(|observe| observe.tcp(0));
+    let scene = Scene::threaded(|options| options.tcp(0));
     let field = format!("X: {}\r\n", "x".repeat(1 << 20));
     let head = format!("GET /about HTTP/1.1\r\nHost: localhost\r\n{field}\r\n");
     assert_eq!(ask(&scene.socket(), &head).status, 431);
@@ -109,7 +109,7 @@ fn a_head_of_a_mebibyte_is_refused() {
 /// Takes the five seconds that a request has.
 #[test]
 fn a_byte_at_a_time_takes_too_long() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let mut slow = connect(&scene.socket());
     slow.set_read_timeout(Some(Duration::from_millis(250))).expect("it is not zero");
     let mut text = String::new();
@@ -162,7 +162,7 @@ impl SlowReader {
 /// request comes. So the test tries again if it finds such a connection.
 #[test]
 fn the_ninth_request_is_refused() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let waiting = |_| {
         let options = SpawnOptions::new().on(&scene.scheduler).label("x".repeat(120));
         options.start(|mut cx: Context<()>| async move { cx.recv().await })
@@ -196,7 +196,7 @@ fn the_ninth_request_is_refused() {
 /// Anybody on this machine can connect by TCP, and needs no secret to say nothing.
 #[test]
 fn silent_connections_lock_nobody_out() {
-    let scene = Scene::threaded(|observe| observe.tcp(0));
+    let scene = Scene::threaded(|options| options.tcp(0));
     let door = scene.scheduler.door().expect("it was asked for");
     let address = door.tcp().expect("it was asked for");
     let tcp: Vec<_> =
@@ -219,7 +219,7 @@ fn silent_connections_lock_nobody_out() {
 
 #[test]
 fn other_users_are_refused() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let socket = scene.socket();
     // Only root can become another user. The file system would keep that one out, so it is opened.
     if !rustix::process::geteuid().is_root() {
@@ -246,7 +246,7 @@ fn other_users_are_refused() {
 
 #[test]
 fn actions_without_leave_change_nothing() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let process = scene.scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
     for action in ["cancel", "terminate", "suspend", "resume"] {
         let answer = scene.post(&format!("/process/{}/{action}", process.pid()));
@@ -258,8 +258,8 @@ fn actions_without_leave_change_nothing() {
 
 #[test]
 fn actions_with_leave_act_on_processes_of_the_scheduler_only() {
-    let scene = Scene::threaded(procession::door::Observe::allow_actions);
-    let other = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(procession::observe::DoorOptions::allow_actions);
+    let other = Scene::threaded(|options| options);
     let start = |scene: &Scene| {
         scene.scheduler.start(|mut cx: Context<()>| async move { cx.recv().await.is_none() })
     };

@@ -4,8 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use procession::Context;
-use procession::door::Observe;
-use procession::snapshot::ProcessState;
+use procession::observe::{DoorOptions, ProcessState};
 use serde_json::Value;
 
 use super::{Answer, Scene};
@@ -43,7 +42,7 @@ async fn waits_for_an_hour() {
 
 #[test]
 fn the_stack_of_a_process_names_its_functions() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let waits = scene.scheduler.spawn(waits_for_an_hour());
     let (pid, target) = (waits.pid().to_string(), format!("/process/{}/stack", waits.pid()));
     scene.scheduler.run_until_idle();
@@ -70,8 +69,8 @@ fn the_stack_of_a_process_names_its_functions() {
 
 #[test]
 fn a_process_that_cannot_answer_is_a_conflict_and_one_that_ended_is_not_found() {
-    let scene = Scene::threaded(|observe| observe);
-    let other = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
+    let other = Scene::threaded(|options| options);
     let silent = scene.scheduler.spawn(waits_deep_inside());
     let panics = scene.scheduler.start(|mut cx: Context<()>| async move {
         let _inspecting = cx.inspect_with(|_| panic_quietly("no luck"));
@@ -100,7 +99,7 @@ fn a_process_that_cannot_answer_is_a_conflict_and_one_that_ended_is_not_found() 
 
 #[test]
 fn a_process_shows_its_fields() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let shows = scene.scheduler.start(|mut cx: Context<()>| async move {
         let _inspecting = cx.inspect_with(|shown| {
             shown.field("balance", 120).field("owner", "\"ann\"").field("long", "x".repeat(2000));
@@ -117,7 +116,7 @@ fn a_process_shows_its_fields() {
 
 #[test]
 fn a_process_is_suspended_and_resumed_with_leave() {
-    let scene = Scene::threaded(Observe::allow_actions);
+    let scene = Scene::threaded(DoorOptions::allow_actions);
     let waits = scene.scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
     let post = |action: &str| scene.post(&format!("/process/{}/{action}", waits.pid()));
     let is_suspended =
@@ -158,7 +157,7 @@ fn a_process_is_suspended_and_resumed_with_leave() {
 
 #[test]
 fn one_stack_is_taken_at_a_time_and_others_are_served_meanwhile() {
-    let scene = Scene::threaded(Observe::allow_actions);
+    let scene = Scene::threaded(DoorOptions::allow_actions);
     let waits = scene.scheduler.spawn(waits_for_an_hour());
     scene.scheduler.run_until_idle();
     let change =
@@ -188,7 +187,7 @@ fn one_stack_is_taken_at_a_time_and_others_are_served_meanwhile() {
 
 #[test]
 fn the_headers_of_messages_are_shown_and_never_their_contents() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let server = scene
         .scheduler
         .start(|mut cx: Context<String>| async move { while cx.recv().await.is_some() {} });

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
 use std::sync::Arc;
 
-use procession::door::{Observe, ObserveError};
+use procession::observe::{DoorError, DoorOptions};
 use procession::scheduler::BuildError;
 use procession::time::Instant;
 use procession::{Scheduler, run};
@@ -19,17 +19,17 @@ use crate::home::{mpsc, others_may_run};
 use crate::scene::TIMEOUT;
 
 /// Tries to open a door in a directory, and returns why it was refused.
-fn refusal(folder: &Folder) -> ObserveError {
-    let observe = Observe::default().directory(&folder.0);
-    match Scheduler::builder().worker_threads(1).observe(observe).build() {
-        Err(BuildError::Observe(error)) => error,
+fn refusal(folder: &Folder) -> DoorError {
+    let options = DoorOptions::default().directory(&folder.0);
+    match Scheduler::builder().worker_threads(1).door(options).build() {
+        Err(BuildError::Door(error)) => error,
         other => panic!("the door was not refused: {other:?}"),
     }
 }
 
 #[test]
 fn a_door_says_what_it_belongs_to() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let answer = scene.get("/about");
     assert_eq!(answer.status, 200);
     let id = scene.scheduler.id();
@@ -48,7 +48,7 @@ fn a_door_says_what_it_belongs_to() {
 
 #[test]
 fn a_door_is_private_to_its_user() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let mode = |path| fs::metadata(path).map(|found| found.permissions().mode() & 0o7777);
     assert_eq!(mode(scene.folder.0.as_path()).ok(), Some(0o700));
     assert_eq!(mode(scene.socket().as_path()).ok(), Some(0o600));
@@ -56,7 +56,7 @@ fn a_door_is_private_to_its_user() {
 
 #[test]
 fn a_door_is_closed_with_the_last_handle() {
-    let Scene { scheduler, folder } = Scene::threaded(|observe| observe);
+    let Scene { scheduler, folder } = Scene::threaded(|options| options);
     let door = scheduler.door().expect("it was asked for");
     let socket = door.socket();
     let other = scheduler.clone();
@@ -72,9 +72,7 @@ fn a_directory_that_others_can_change_is_refused() {
     let folder = Folder::new();
     fs::create_dir(&folder.0).expect("it is new");
     fs::set_permissions(&folder.0, Permissions::from_mode(0o750)).expect("it is ours");
-    assert!(
-        matches!(refusal(&folder), ObserveError::OpenToOthers(_, mode) if mode & 0o777 == 0o750)
-    );
+    assert!(matches!(refusal(&folder), DoorError::OpenToOthers(_, mode) if mode & 0o777 == 0o750));
     assert!(refusal(&folder).to_string().contains("has the mode 0750, and must have 0700"));
     fs::remove_dir(&folder.0).expect("it is empty");
 
@@ -82,18 +80,18 @@ fn a_directory_that_others_can_change_is_refused() {
     fs::create_dir(&target.0).expect("it is new");
     fs::set_permissions(&target.0, Permissions::from_mode(0o700)).expect("it is ours");
     symlink(&target.0, &folder.0).expect("it is new");
-    assert!(matches!(refusal(&folder), ObserveError::NoDirectory(_)), "a link");
+    assert!(matches!(refusal(&folder), DoorError::NoDirectory(_)), "a link");
     fs::remove_file(&folder.0).expect("it is a link");
 
     fs::write(&folder.0, "").expect("it is new");
-    assert!(matches!(refusal(&folder), ObserveError::NoDirectory(_)), "a file");
+    assert!(matches!(refusal(&folder), DoorError::NoDirectory(_)), "a file");
     fs::remove_file(&folder.0).expect("it is a file");
 
     fs::create_dir(&folder.0).expect("it is new");
     fs::set_permissions(&folder.0, Permissions::from_mode(0o700)).expect("it is ours");
     // Only root can give a directory away.
     if chown(&folder.0, Some(65534), None).is_ok() {
-        assert!(matches!(refusal(&folder), ObserveError::OtherOwner(_, 65534)));
+        assert!(matches!(refusal(&folder), DoorError::OtherOwner(_, 65534)));
     }
 }
 
@@ -101,9 +99,9 @@ fn a_directory_that_others_can_change_is_refused() {
 fn an_address_beyond_this_machine_is_refused() {
     let folder = Folder::new();
     let address = ([0, 0, 0, 0], 0).into();
-    let observe = Observe::default().directory(&folder.0).tcp_at(address);
-    let error = Scheduler::builder().worker_threads(1).observe(observe).build().unwrap_err();
-    assert!(matches!(&error, BuildError::Observe(ObserveError::NotLoopback(_))), "{error:?}");
+    let options = DoorOptions::default().directory(&folder.0).tcp_at(address);
+    let error = Scheduler::builder().worker_threads(1).door(options).build().unwrap_err();
+    assert!(matches!(&error, BuildError::Door(DoorError::NotLoopback(_))), "{error:?}");
     assert!(!folder.0.exists(), "nothing was opened");
 }
 
@@ -134,12 +132,12 @@ fn the_variable_opens_a_door_and_nothing_else_does() {
             let folder = Folder::new();
             fs::create_dir(&folder.0).expect("it is new");
             let mut child = child("the_variable_opens_a_door_and_nothing_else_does", &folder);
-            let output = child.env("PROCESSION_OBSERVE", value).output().expect("it runs");
+            let output = child.env("PROCESSION_DOOR", value).output().expect("it runs");
             assert!(output.status.success(), "{value:?}: {output:?}");
         }
         return;
     }
-    let is_wanted = std::env::var_os("PROCESSION_OBSERVE").is_some_and(|value| value == "1");
+    let is_wanted = std::env::var_os("PROCESSION_DOOR").is_some_and(|value| value == "1");
     let before = descriptors();
     // It starts no thread before it has something to do.
     let build = || crate::scene::alone().worker_threads(1).watchdog(false);
@@ -154,7 +152,7 @@ fn the_variable_opens_a_door_and_nothing_else_does() {
         );
         assert_eq!(answer.status, 403, "the variable never allows actions");
         assert_eq!(door_threads(), 1);
-        assert!(build().no_observe().build().expect("it is plain").door().is_none());
+        assert!(build().no_door().build().expect("it is plain").door().is_none());
         assert!(build().test_clock().build().expect("it is plain").door().is_none());
     } else {
         assert_eq!((door_threads(), descriptors()), (0, before), "a thread or a descriptor");
@@ -193,7 +191,7 @@ fn the_variable_is_ignored_with_the_rights_of_another_user() {
             .args(["--exact", "--nocapture", &format!("door::life::{name}")])
             .env("PROCESSION_TEST_DOOR", "")
             .env("XDG_RUNTIME_DIR", &runtime)
-            .env("PROCESSION_OBSERVE", "1")
+            .env("PROCESSION_DOOR", "1")
             .output()
             .expect("it runs");
         let said = [output.stdout, output.stderr].concat();
@@ -216,7 +214,7 @@ fn a_door_that_cannot_be_opened_for_the_variable_is_reported() {
         fs::create_dir(&folder.0).expect("it is new");
         fs::write(folder.0.join("procession"), "").expect("it is new");
         let test = "a_door_that_cannot_be_opened_for_the_variable_is_reported";
-        let output = child(test, &folder).env("PROCESSION_OBSERVE", "1").output().expect("it runs");
+        let output = child(test, &folder).env("PROCESSION_DOOR", "1").output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{output:?}");
         assert!(said.contains("cannot open a door: "), "{said}");
@@ -231,7 +229,7 @@ fn a_door_that_cannot_be_opened_for_the_variable_is_reported() {
 #[test]
 fn a_door_answers_while_all_workers_compute() {
     let builder = Scheduler::builder().worker_threads(2).max_threads(2);
-    let scene = Scene::new(builder, |observe| observe);
+    let scene = Scene::new(builder, |options| options);
     let ends = Arc::new(AtomicBool::new(false));
     let (begins, begun) = mpsc::channel();
     let endless: Vec<_> = (0..2)

@@ -65,7 +65,7 @@ impl Events {
 fn looks_come_at_most_four_times_a_second() {
     // With a watchdog, threads that take over from slow steps would count as workers, too.
     let builder = Scheduler::builder().worker_threads(2).watchdog(false);
-    let scene = Scene::new(builder, |observe| observe);
+    let scene = Scene::new(builder, |options| options);
     let waits = SpawnOptions::new().on(&scene.scheduler).label("waits");
     let waits = waits.spawn(std::future::pending::<()>());
     let begin = Instant::now();
@@ -87,7 +87,7 @@ fn looks_come_at_most_four_times_a_second() {
 
 #[test]
 fn four_follow_at_once_and_one_that_leaves_makes_room() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let mut followers: Vec<_> = (0..4).map(|_| Events::begin(&scene, "interval=60000")).collect();
     for follower in &mut followers {
         follower.next();
@@ -104,7 +104,7 @@ fn four_follow_at_once_and_one_that_leaves_makes_room() {
 
 #[test]
 fn a_follower_that_asks_for_nonsense_is_told() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     for (parameters, reason) in [
         ("with=tree,soup", "with is a list of crashes, pools, sections, timeline and tree"),
         ("interval=soon", "interval must be a number of milliseconds"),
@@ -130,9 +130,10 @@ pub(super) fn first(scene: &Scene, parameters: &str) -> Value {
 
 #[test]
 fn an_event_has_the_parts_that_were_asked_for() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     scene.scheduler.block_on(async {
-        let fails = procession::spawn(async { procession::exit(procession::Exit::failed("so")) });
+        let fails =
+            procession::spawn(async { procession::process::exit(procession::Exit::failed("so")) });
         drop(fails.await);
     });
     let event = Events::begin(&scene, "with=crashes,pools,timeline,tree&top=0").next();
@@ -147,7 +148,7 @@ fn an_event_has_the_parts_that_were_asked_for() {
 #[test]
 fn the_timeline_shows_the_place_that_was_busy() {
     let builder = Scheduler::builder().name("busy").worker_threads(1);
-    let scene = Scene::new(builder, |observe| observe);
+    let scene = Scene::new(builder, |options| options);
     let ends = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&ends);
     let place = format!("{}:{}", file!(), line!() + 1);
@@ -177,7 +178,7 @@ fn the_timeline_shows_the_place_that_was_busy() {
 
 #[test]
 fn pools_are_listed_by_name() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     // The list is of the whole program, and has the sums of pools that have ended.
     let name = format!("listed {}", scene.scheduler.id());
     let pool = Pool::builder().name(&*name).capacity(7).build().expect("the settings are fine");

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use procession::mailbox::WhenFull;
 use procession::pool::Pool;
+use procession::process::exit;
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{Context, Exit, Scheduler, SpawnOptions, exit, sleep, start};
+use procession::{Context, Exit, Scheduler, SpawnOptions, sleep, start};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +19,7 @@ use crate::home::others_may_run;
 
 use super::openmetrics::{self, Samples};
 use super::{Folder, Scene, wait_until};
-use procession::door::Observe;
+use procession::observe::DoorOptions;
 
 fn scrape(scene: &Scene) -> Samples {
     let answer = scene.get("/metrics");
@@ -35,7 +36,7 @@ fn of(samples: &Samples, scheduler: &Scheduler, name: &str, labels: &str) -> Opt
 
 #[test]
 fn the_figures_are_those_of_the_program() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let scheduler = &scene.scheduler;
     let receiver = scheduler.start(|mut cx: Context<u32>| async move {
         for _ in 0..3 {
@@ -77,7 +78,7 @@ fn the_figures_are_those_of_the_program() {
 
 #[test]
 fn counters_never_fall() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let ends = Arc::new(AtomicBool::new(false));
     for _ in 0..4 {
         let ends = Arc::clone(&ends);
@@ -123,7 +124,7 @@ async fn keep_a_ledger() {
     }
     for _ in 0..5 {
         let waits = procession::spawn(std::future::pending::<()>());
-        procession::relations::kill(waits.pid());
+        procession::process::kill(waits.pid());
         drop(waits.await);
     }
     for _ in 0..6 {
@@ -154,7 +155,7 @@ async fn keep_a_ledger() {
 
 #[test]
 fn the_sums_agree_with_a_ledger() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let scheduler = &scene.scheduler;
     scheduler.block_on(async { procession::spawn(keep_a_ledger()).await.expect("it returns") });
     scheduler.run_until_idle();
@@ -181,7 +182,7 @@ fn the_sums_agree_with_a_ledger() {
 #[test]
 fn busy_workers_and_waiting_queues_are_seen() {
     let builder = Scheduler::builder().name("busy").worker_threads(1).max_computing(0);
-    let scene = Scene::new(builder, |observe| observe);
+    let scene = Scene::new(builder, |options| options);
     let ends = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&ends);
     // The only worker computes, and another process waits behind it.
@@ -215,8 +216,8 @@ fn busy_workers_and_waiting_queues_are_seen() {
 #[test]
 fn late_timers_are_in_the_histogram() {
     let folder = Folder::new();
-    let observe = Observe::default().directory(&folder.0);
-    let scheduler = Scheduler::builder().test_clock().observe(observe).build();
+    let options = DoorOptions::default().directory(&folder.0);
+    let scheduler = Scheduler::builder().test_clock().door(options).build();
     let scene = Scene { scheduler: scheduler.expect("the directory is new"), folder };
     for _ in 0..3 {
         let sleeper = scene.scheduler.spawn(sleep(Duration::from_millis(10)));
@@ -235,7 +236,7 @@ fn late_timers_are_in_the_histogram() {
 
 #[test]
 fn pools_and_restarts_are_counted_by_name() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     scene.scheduler.block_on(async {
         let pool = Pool::builder().name("metrics-test").capacity(3);
         let processes = pool.build_async().expect("the settings are in range");
@@ -249,7 +250,7 @@ fn pools_and_restarts_are_counted_by_name() {
         });
         let supervisor = Supervisor::one_for_one().intensity(2, Duration::from_secs(60));
         let label = SpawnOptions::new().label("gives up");
-        let tree = supervisor.child(failing).start_with(label).await.expect("its child starts");
+        let tree = supervisor.child(failing).try_start_with(label).await.expect("its child starts");
         assert!(!tree.await.is_normal(), "it gives up");
         let samples = scrape(&scene);
         let figure = |name: &str, labels: &str| of(&samples, &scene.scheduler, name, labels);
@@ -267,8 +268,8 @@ fn pools_and_restarts_are_counted_by_name() {
 fn a_name_is_escaped() {
     let folder = Folder::new();
     let builder = Scheduler::builder().name("a\"b\\c\nd").worker_threads(1);
-    let observe = Observe::default().directory(&folder.0);
-    let scheduler = builder.observe(observe).build().expect("a name may be anything");
+    let options = DoorOptions::default().directory(&folder.0);
+    let scheduler = builder.door(options).build().expect("a name may be anything");
     let scene = Scene { scheduler, folder };
     assert!(scene.get("/metrics").body.contains(r#"name="a\"b\\c\nd""#));
     scrape(&scene);
@@ -276,7 +277,7 @@ fn a_name_is_escaped() {
 
 #[test]
 fn the_document_lists_all_families() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/METRICS.md");
     let document = fs::read_to_string(path).expect("the document is here");
     let answer = scene.get("/metrics");

@@ -37,7 +37,7 @@ fn json(scene: &Scene, target: &str) -> Value {
 
 #[test]
 fn a_section_is_shown_as_long_as_its_guard_lives() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     assert_eq!(scene.get("/cache").status, 404);
     let child = scene.scheduler.block_on(async { start(shows) });
     super::wait_until(|| scene.get("/fails").status == 200);
@@ -59,7 +59,7 @@ fn a_section_is_shown_as_long_as_its_guard_lives() {
 
 #[test]
 fn the_figures_of_a_section_are_metrics() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let child = scene.scheduler.block_on(async { start(shows) });
     super::wait_until(|| scene.get("/fails").status == 200);
     let text = scene.get("/metrics").body;
@@ -77,7 +77,7 @@ fn the_figures_of_a_section_are_metrics() {
 
 #[test]
 fn a_request_for_something_else_reads_no_section() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let read = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&read);
     let child = scene.scheduler.block_on(async {
@@ -97,7 +97,7 @@ fn a_request_for_something_else_reads_no_section() {
 
 #[test]
 fn families_of_one_name_are_written_once() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let child = scene.scheduler.block_on(async {
         start(|mut cx: Context<()>| async move {
             // Its family is one of the runtime.

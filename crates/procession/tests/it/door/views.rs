@@ -30,7 +30,7 @@ fn waiting(scheduler: &Scheduler, count: u32) -> Vec<procession::Child<u32, ()>>
 
 #[test]
 fn a_view_is_filtered_sorted_and_grouped() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let children = waiting(&scene.scheduler, 3);
     let view = json(&scene, "/view?state=idle&waiting=message&sort=mailbox&top=2&group=place");
     assert_eq!((&view["processes"], &view["matched"]), (&3.into(), &3.into()));
@@ -47,7 +47,7 @@ fn a_view_is_filtered_sorted_and_grouped() {
 
 #[test]
 fn a_window_begins_with_an_earlier_view() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let children = waiting(&scene.scheduler, 1);
     let before = json(&scene, "/view");
     assert_eq!(before["window_ms"], Value::Null);
@@ -67,7 +67,7 @@ fn a_window_begins_with_an_earlier_view() {
 
 #[test]
 fn parameters_that_mean_nothing_are_refused() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     for (target, text) in [
         ("/view?sort=beauty", "unknown key \"beauty\""),
         ("/view?sort=mailbox&tops=3", "unknown parameter \"tops\""),
@@ -85,7 +85,7 @@ fn parameters_that_mean_nothing_are_refused() {
 
 #[test]
 fn the_list_comes_in_parts() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let children = waiting(&scene.scheduler, 2500);
     let mut seen = std::collections::BTreeSet::new();
     for skip in [0, 1000, 2000, 3000] {
@@ -100,7 +100,7 @@ fn the_list_comes_in_parts() {
 
 #[test]
 fn an_answer_has_at_most_four_mebibytes() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let label = "\u{1}".repeat(120);
     let options = || SpawnOptions::new().on(&scene.scheduler).label(label.as_str());
     let children: Vec<_> = (0..8000)
@@ -115,7 +115,7 @@ fn an_answer_has_at_most_four_mebibytes() {
 
 #[test]
 fn a_process_is_shown_with_its_relations() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let child = scene.scheduler.start(|mut cx: Context<()>| async move {
         let inner = SpawnOptions::new().link().start(|mut cx: Context<()>| async move {
             cx.recv().await;
@@ -141,12 +141,16 @@ fn a_process_is_shown_with_its_relations() {
 #[test]
 fn the_tree_and_the_crashes_are_shown() {
     let builder = Scheduler::builder().worker_threads(2).on_exit(|_| {}).on_supervisor(|_| {});
-    let scene = Scene::new(builder, |observe| observe);
+    let scene = Scene::new(builder, |options| options);
     let child = ChildSpec::new("fails <b>", |_: Context<()>| async {
         std::panic::resume_unwind(Box::new("\u{1b}[2J on purpose"));
     });
     let tree = scene.scheduler.block_on(async {
-        Supervisor::one_for_one().intensity(1, Duration::from_secs(60)).child(child).start().await
+        Supervisor::one_for_one()
+            .intensity(1, Duration::from_secs(60))
+            .child(child)
+            .try_start()
+            .await
     });
     drop(tree);
     scene.scheduler.run_until_idle();
@@ -156,9 +160,11 @@ fn the_tree_and_the_crashes_are_shown() {
     let text = scene.get("/crashes").body;
     assert!(!text.contains('\u{1b}') && !text.contains("<b>"), "{text}");
 
-    let waits = ChildSpec::new("waits", |_: Context<()>| async { procession::cancelled().await });
-    let tree =
-        scene.scheduler.block_on(async { Supervisor::one_for_one().child(waits).start().await });
+    let waits =
+        ChildSpec::new("waits", |_: Context<()>| async { procession::process::cancelled().await });
+    let tree = scene
+        .scheduler
+        .block_on(async { Supervisor::one_for_one().child(waits).try_start().await });
     scene.scheduler.run_until_idle();
     let shown = json(&scene, "/tree");
     let nodes = shown["nodes"].as_array().expect("it is a list");
@@ -171,7 +177,7 @@ fn the_tree_and_the_crashes_are_shown() {
 
 #[test]
 fn traces_run_one_at_a_time_and_hold_nobody_up() {
-    let scene = Scene::threaded(|observe| observe);
+    let scene = Scene::threaded(|options| options);
     let socket = scene.socket();
     let latest = super::bytes(&socket, "GET /trace HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(latest.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&latest));

@@ -128,8 +128,10 @@ fn a_machine_that_continues_for_ever_lets_others_run() {
         }
     }
     let (steps, scheduler) = (Steps::default(), driven());
-    let machine =
-        scheduler.spawn_machine(Restless(steps.clone()), "", ()).expect("it accepts everything");
+    let machine = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Restless(steps.clone()), "", ())
+        .expect("it accepts everything");
     let other = scheduler.spawn({
         let steps = steps.clone();
         async move {

@@ -50,7 +50,7 @@ fn a_flood_of_signals_leaves_a_process_its_steps() {
     let scheduler = threaded(1);
     let options = SpawnOptions::new().on(&scheduler).mailbox(4, WhenFull::Reject);
     let (tells, told) = mpsc::channel();
-    let machine = options.spawn_machine(Trapping { trapping: false, steps: 0, tells }, "", ());
+    let machine = options.try_start_machine(Trapping { trapping: false, steps: 0, tells }, "", ());
     let machine = machine.expect("it accepts");
     // The first signal before it traps exits would end it.
     soon(&told);
@@ -98,7 +98,7 @@ fn flood_until(pid: Pid, wait: impl FnOnce()) {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    procession::relations::send_exit(pid, Exit::Shutdown);
+                    procession::process::send_exit(pid, Exit::Shutdown);
                     others_may_run();
                 }
             });

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_lite::future::{block_on, zip};
 use procession::fs::{self, File, OpenOptions};
-use procession::snapshot::Unfinished;
+use procession::observe::Unfinished;
 use procession::{Scheduler, io, spawn, spawn_blocking, timeout};
 
 use super::{Scratch, both_ends};

@@ -5,8 +5,9 @@ use std::future::pending;
 use std::time::Duration;
 
 use procession::coroutine::Wait;
+use procession::process::{JoinSet, OnCancel, cancelled};
 use procession::sync::oneshot;
-use procession::{Exit, JoinSet, OnCancel, Pid, Scheduler, SpawnOptions, cancelled, sleep};
+use procession::{Exit, Pid, Scheduler, SpawnOptions, sleep, spawn};
 
 use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, threaded};
 
@@ -20,10 +21,10 @@ fn results_come_in_the_order_of_the_ends() {
     scheduler.block_on(async {
         let mut set = JoinSet::new();
         for n in [4, 2, 0, 3, 1] {
-            set.spawn(async move {
+            set.insert(spawn(async move {
                 sleep(seconds(n)).await;
                 n
-            });
+            }));
         }
         assert_eq!(set.len(), 5);
         for n in 0..5 {
@@ -42,7 +43,7 @@ fn a_set_is_used_again_and_its_places_are_reused() {
         for n in 2..20 {
             assert!(set.join_next().await.is_some_and(|result| result.is_ok()));
             assert_eq!(set.len(), 1);
-            set.spawn(async move { n });
+            set.insert(spawn(async move { n }));
         }
         assert_eq!(set.join_all().await.map(|outputs| outputs.len()), Ok(2));
     });
@@ -72,10 +73,10 @@ fn a_drop_cancels_and_a_detached_process_goes_on() {
         for _ in 0..16 {
             let (sender, receiver) = oneshot::channel::<()>();
             senders.push(receiver);
-            set.spawn(async move {
+            set.insert(spawn(async move {
                 pending::<()>().await;
                 drop(sender);
-            });
+            }));
         }
         drop(set);
         for receiver in senders {
@@ -83,14 +84,14 @@ fn a_drop_cancels_and_a_detached_process_goes_on() {
         }
         let (sender, receiver) = oneshot::channel();
         let mut set = JoinSet::new();
-        set.spawn(async move {
+        set.insert(spawn(async move {
             sleep(seconds(1)).await;
             let _ = sender.send(7);
-        });
+        }));
         set.detach_all();
         assert!(set.is_empty() && set.join_next().await.is_none());
         // The end of a detached process is not taken for that of another one.
-        set.spawn(pending());
+        set.insert(spawn(pending()));
         assert_eq!(receiver.await, Ok(7));
         sleep(seconds(1)).await;
         assert_eq!((set.try_join_next(), set.len()), (None, 1));
@@ -103,12 +104,12 @@ fn single_processes_are_cancelled_by_their_pids() {
     driven().block_on(async {
         let mut set = JoinSet::new();
         for n in 0..16 {
-            let pid = set.spawn(async move {
+            let pid = set.insert(spawn(async move {
                 sleep(seconds(n)).await;
                 n
-            });
+            }));
             if n % 2 != 0 {
-                assert!(procession::relations::cancel(pid));
+                assert!(procession::process::cancel(pid));
             }
         }
         let mut results = Vec::new();
@@ -127,8 +128,8 @@ fn results_of_ended_processes_survive_an_abort_of_all() {
     driven().block_on(async {
         let mut set = JoinSet::new();
         for _ in 0..5 {
-            set.spawn(pending());
-            set.spawn(sleep(seconds(1)));
+            set.insert(spawn(pending()));
+            set.insert(spawn(sleep(seconds(1))));
         }
         sleep(seconds(2)).await;
         set.abort_all();
@@ -152,7 +153,7 @@ fn a_shutdown_waits_for_processes_that_clean_up() {
             sleep(seconds(1)).await;
             let _ = sender.send("cleaned up");
         }));
-        set.spawn(pending());
+        set.insert(spawn(pending()));
         set.shutdown().await;
         assert!(set.is_empty());
         assert_eq!(receiver.await, Ok("cleaned up"));
@@ -164,14 +165,14 @@ fn the_end_of_a_process_without_an_output_ends_a_join_of_all() {
     driven().block_on(async {
         let (sender, mut receiver) = oneshot::channel();
         let mut set = JoinSet::new();
-        set.spawn(async move {
+        set.insert(spawn(async move {
             sleep(seconds(2)).await;
             let _ = sender.send(());
-        });
-        set.spawn(async {
+        }));
+        set.insert(spawn(async {
             sleep(seconds(1)).await;
             panic_quietly("broken")
-        });
+        }));
         assert_eq!(set.join_all().await, Err(Exit::Panicked("broken".into())));
         assert_eq!(receiver.try_recv(), Err(oneshot::TryRecvError::Closed), "it was cancelled");
     });
@@ -181,7 +182,7 @@ fn the_end_of_a_process_without_an_output_ends_a_join_of_all() {
 fn a_cancelled_wait_loses_no_result() {
     driven().block_on(async {
         let mut set = JoinSet::new();
-        set.spawn(sleep(seconds(2)));
+        set.insert(spawn(sleep(seconds(2))));
         assert!(procession::timeout(seconds(1), set.join_next()).await.is_err());
         sleep(seconds(2)).await;
         assert_eq!(set.join_next().await, Some(Ok(())));
@@ -193,7 +194,7 @@ fn results_are_taken_without_waiting_and_with_their_pids() {
     let scheduler = driven();
     scheduler.block_on(async {
         let mut set = JoinSet::new();
-        let pids: BTreeSet<Pid> = (0..1000).map(|_| set.spawn(sleep(seconds(1)))).collect();
+        let pids: BTreeSet<Pid> = (0..1000).map(|_| set.insert(spawn(sleep(seconds(1))))).collect();
         assert!(set.try_join_next_with_pid().is_none());
         sleep(seconds(2)).await;
         let joined: BTreeSet<Pid> =
@@ -212,8 +213,8 @@ fn a_refused_process_is_one_of_the_results() {
         .expect("it starts no thread");
     scheduler.block_on(async {
         let mut set = JoinSet::new();
-        let first = set.spawn(async { 1 });
-        assert_eq!(set.spawn(async { 2 }), Pid::NOBODY);
+        let first = set.insert(spawn(async { 1 }));
+        assert_eq!(set.insert(spawn(async { 2 })), Pid::NOBODY);
         assert_eq!(set.join_next_with_pid().await, Some((Pid::NOBODY, Err(Exit::Refused))));
         assert_eq!(set.join_next_with_pid().await, Some((first, Ok(1))));
     });
@@ -231,7 +232,7 @@ fn processes_of_a_scheduler_that_is_gone_have_ended() {
 #[test]
 fn a_handle_without_its_result_is_not_inserted() {
     driven().block_on(async {
-        let mut handle = procession::spawn(async { 1 });
+        let mut handle = spawn(async { 1 });
         assert_eq!((&mut handle).await, Ok(1));
         let mut set = JoinSet::new();
         let insert = std::panic::AssertUnwindSafe(|| set.insert(handle));

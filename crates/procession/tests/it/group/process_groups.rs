@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::group::{GroupEvent, Groups};
 use procession::mailbox::WhenFull;
+use procession::process::{GroupEvent, Groups};
 use procession::{Context, Exit, Pid, SpawnOptions, sleep, spawn, start};
 use procession_sync::Mutex;
 
@@ -215,7 +215,7 @@ fn a_broadcast_reaches_all_members_that_take_the_message() {
         let error = groups.broadcast_with("nobody", || 7_u32).expect_err("it has no members");
         assert_eq!(error.into_inner(), None, "none was made");
         for pid in [first.pid(), second.pid(), full.pid()] {
-            procession::relations::cancel(pid);
+            procession::process::cancel(pid);
         }
         assert_eq!(first.await, Ok(vec![7]));
         assert_eq!(second.await, Ok(vec![7, 7]));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use procession::coroutine::Wait;
-use procession::group::{Registry, RegistryEvent};
+use procession::process::{Registry, RegistryEvent};
 use procession::{Context, Exit, Pid, Reply, SpawnOptions};
 use procession_sync::Mutex;
 

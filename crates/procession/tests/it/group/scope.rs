@@ -4,7 +4,7 @@ use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::group::{Scope, ScopeError, scope};
+use procession::process::{Scope, ScopeError, scope};
 use procession::{Exit, Pid, sleep, spawn};
 use procession_sync::Mutex;
 
@@ -31,10 +31,10 @@ fn a_scope_ends_after_the_processes_that_its_processes_started() {
         let log = Arc::clone(&log);
         async move {
             let inner = scope.clone();
-            scope.spawn(async move {
+            scope.add(async move {
                 sleep(seconds(1)).await;
                 let late = Leaves("grandchild", Arc::clone(&log));
-                inner.spawn(async move {
+                inner.add(async move {
                     sleep(seconds(1)).await;
                     drop(late);
                     Ok(())
@@ -65,16 +65,16 @@ fn the_first_error_ends_body_and_processes_before_it_is_returned() {
     let failed = scheduler.block_on(scope(|scope| {
         let (body, waits) = (Leaves("body", log.clone()), Leaves("process", log.clone()));
         async move {
-            scope.spawn(async move {
+            scope.add(async move {
                 pending::<()>().await;
                 drop(waits);
                 Ok(())
             });
-            scope.spawn(async {
+            scope.add(async {
                 sleep(seconds(1)).await;
                 Err("first")
             });
-            scope.spawn(async {
+            scope.add(async {
                 sleep(seconds(2)).await;
                 Err("second")
             });
@@ -92,7 +92,7 @@ fn the_first_error_ends_body_and_processes_before_it_is_returned() {
 fn a_panic_of_a_process_is_a_failure_even_after_the_body() {
     let scheduler = driven();
     let failed = scheduler.block_on(scope::<_, (), _, _>(|scope| {
-        scope.spawn(async {
+        scope.add(async {
             sleep(seconds(1)).await;
             panic_quietly("broken")
         });
@@ -112,7 +112,7 @@ fn a_dropped_scope_cancels_its_processes_and_starts_no_more() {
         let waits = Leaves("process", log.clone());
         let scope = scope::<(), (), _, _>(|scope| {
             outside = Some(scope.clone());
-            scope.spawn(async move {
+            scope.add(async move {
                 pending::<()>().await;
                 drop(waits);
                 Ok(())
@@ -124,7 +124,7 @@ fn a_dropped_scope_cancels_its_processes_and_starts_no_more() {
     });
     assert_eq!(*log.lock(), ["process"]);
     let outside = outside.expect("the body ran");
-    let pid = scheduler.block_on(async { outside.spawn(ready(Ok(()))) });
+    let pid = scheduler.block_on(async { outside.add(ready(Ok(()))) });
     assert_eq!(pid, Pid::NOBODY);
     assert_conserved(&scheduler);
 }
@@ -136,7 +136,7 @@ fn a_panic_of_the_body_cancels_the_processes() {
     let waits = Leaves("process", log.clone());
     let outer = scheduler.spawn(async move {
         let scope = scope::<(), (), _, _>(|scope| {
-            scope.spawn(async move {
+            scope.add(async move {
                 pending::<()>().await;
                 drop(waits);
                 Ok(())
@@ -163,7 +163,7 @@ fn at_most_as_many_processes_run_as_the_limit_says() {
             scope.set_limit(limit);
             for _ in 0..12 {
                 let (running, most) = (Arc::clone(&running), Arc::clone(&most));
-                scope.spawn(async move {
+                scope.add(async move {
                     let now = {
                         let mut running = running.lock();
                         *running += 1;
@@ -203,7 +203,7 @@ fn a_body_waits_for_the_turns_of_its_processes() {
                     *finishes.lock() += 1;
                     Ok(())
                 };
-                assert_ne!(scope.spawn_in_turn(process).await, Pid::NOBODY);
+                assert_ne!(scope.add_in_turn(process).await, Pid::NOBODY);
                 let running = started - *finished.lock();
                 assert!(running <= limit.unwrap_or(12), "{running} of {limit:?}");
             }
@@ -221,13 +221,13 @@ fn a_scope_that_fails_or_is_over_starts_nothing_in_turn() {
     let started = Arc::new(Mutex::new(0));
     let starts = Arc::clone(&started);
     let failed = scheduler.block_on(scope::<(), _, _, _>(|scope| async move {
-        scope.spawn(async {
+        scope.add(async {
             sleep(seconds(1)).await;
             Err("failed")
         });
         scope.set_limit(1);
         for _ in 0..2 {
-            scope.spawn_in_turn(pending()).await;
+            scope.add_in_turn(pending()).await;
             *starts.lock() += 1;
         }
         pending().await
@@ -236,7 +236,7 @@ fn a_scope_that_fails_or_is_over_starts_nothing_in_turn() {
     assert_eq!(*started.lock(), 1, "the body is dropped where it waits");
     let over = scheduler.block_on(scope::<_, (), _, _>(|scope| ready(Ok(scope))));
     let over = over.expect("it is empty");
-    assert_eq!(scheduler.block_on(over.spawn_in_turn(pending())), Pid::NOBODY);
+    assert_eq!(scheduler.block_on(over.add_in_turn(pending())), Pid::NOBODY);
     drop(over);
     assert_conserved(&scheduler);
 }
@@ -248,7 +248,7 @@ fn a_failure_ends_processes_that_wait_for_their_turn() {
     let failed = scheduler.block_on(scope::<(), _, _, _>(|scope| async move {
         scope.set_limit(1);
         for _ in 0..10 {
-            scope.spawn(async {
+            scope.add(async {
                 sleep(seconds(1)).await;
                 Err("failed")
             });
@@ -266,13 +266,13 @@ fn processes_that_start_while_a_scope_fails_are_cancelled() {
     for _ in 0..200 {
         let failed = scheduler.block_on(scope(|scope| async move {
             let inner = scope.clone();
-            scope.spawn(async move {
+            scope.add(async move {
                 for _ in 0..20 {
-                    inner.spawn(pending());
+                    inner.add(pending());
                 }
                 Ok(())
             });
-            scope.spawn(async { Err("now") });
+            scope.add(async { Err("now") });
             // Leaves the scope to its processes.
             spawn(async {}).await.map_err(|_| "not this")
         }));

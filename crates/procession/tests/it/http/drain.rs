@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use procession::http::{RequestBody, Server};
 use procession::net::TcpListener;
-use procession::relations::Named;
+use procession::process::Named;
 use procession::supervisor::{ChildSpec, Stop, Supervisor};
 use procession::sync::channel;
 use procession::time::Instant;
@@ -89,7 +89,7 @@ async fn begun(door: &Door, path: &str) -> Pipe {
 fn a_store_lives_until_the_last_request_is_answered() {
     driven().block_on(async {
         let (door, listener) = listen();
-        let tree = tree(listener, Stop::Within(SECOND * 5)).start().await.expect("it starts");
+        let tree = tree(listener, Stop::Within(SECOND * 5)).try_start().await.expect("it starts");
         let mut idle = begun(&door, "/").await;
         idle.receive_until("number 1.").await;
         let mut busy = Vec::new();
@@ -127,7 +127,7 @@ fn a_shutdown_answers_the_requests_that_have_begun() {
     let scheduler = driven();
     scheduler.block_on(async {
         let (door, listener) = listen();
-        let _tree = tree(listener, Stop::Within(SECOND * 5)).start().await.expect("it starts");
+        let _tree = tree(listener, Stop::Within(SECOND * 5)).try_start().await.expect("it starts");
         let mut busy = begun(&door, "/").await;
         settle().await;
         assert!(scheduler.shutdown(SECOND * 60).await.is_empty());
@@ -142,7 +142,7 @@ fn a_shutdown_leaves_its_whole_deadline_to_requests() {
     scheduler.block_on(async {
         let (door, listener) = listen();
         let _tree =
-            tree_of(listener, Stop::default(), SECOND * 7).start().await.expect("it starts");
+            tree_of(listener, Stop::default(), SECOND * 7).try_start().await.expect("it starts");
         let mut busy = begun(&door, "/").await;
         settle().await;
         let unfinished = scheduler.shutdown(SECOND * 30).await;
@@ -157,7 +157,7 @@ fn a_shutdown_counts_the_requests_that_its_deadline_cuts_off() {
     let scheduler = driven();
     scheduler.block_on(async {
         let (door, listener) = listen();
-        let _tree = tree(listener, Stop::default()).start().await.expect("it starts");
+        let _tree = tree(listener, Stop::default()).try_start().await.expect("it starts");
         let (mut never, mut other) = (begun(&door, "/never").await, begun(&door, "/").await);
         let mut pair = begun(&door, "/never").await;
         // Pipelined, and not begun.
@@ -182,7 +182,7 @@ fn a_request_that_ends_with_its_child_as_its_stop_asks_is_no_loss() {
     scheduler.block_on(async {
         let (door, listener) = listen();
         let tree = tree(listener, Stop::Within(SECOND * 5));
-        let _tree = tree.start().await.expect("it starts");
+        let _tree = tree.try_start().await.expect("it starts");
         let mut never = begun(&door, "/never").await;
         settle().await;
         let unfinished = scheduler.shutdown(SECOND * 30).await;
@@ -201,7 +201,7 @@ fn a_short_shutdown_loses_no_idle_connection() {
     let scheduler = driven();
     scheduler.block_on(async {
         let (door, listener) = listen();
-        let _tree = tree(listener, Stop::default()).start().await.expect("it starts");
+        let _tree = tree(listener, Stop::default()).try_start().await.expect("it starts");
         let (never_asked, mut idle) = (door.connect(), begun(&door, "/").await);
         idle.receive_until("number 1.").await;
         let mut half = door.connect();
@@ -233,7 +233,7 @@ fn an_answer_that_waits_for_its_client_is_cut_off() {
 fn connections_end_with_a_server_that_is_terminated() {
     driven().block_on(async {
         let (door, listener) = listen();
-        let tree = tree(listener, Stop::Within(SECOND)).start().await.expect("it starts");
+        let tree = tree(listener, Stop::Within(SECOND)).try_start().await.expect("it starts");
         let (mut never, mut other) = (begun(&door, "/never").await, begun(&door, "/").await);
         settle().await;
         let cancelled = Instant::now();
@@ -250,7 +250,7 @@ fn connections_end_with_a_server_that_is_terminated() {
 fn a_panic_in_a_drain_ends_one_connection() {
     driven().block_on(async {
         let (door, listener) = listen();
-        let tree = tree(listener, Stop::Within(SECOND * 5)).start().await.expect("it starts");
+        let tree = tree(listener, Stop::Within(SECOND * 5)).try_start().await.expect("it starts");
         let (mut ill, mut well) = (begun(&door, "/panic").await, begun(&door, "/").await);
         settle().await;
         tree.cancel();
@@ -424,7 +424,7 @@ fn serve_until_sigterm() {
             async move { drop(Server::new().serve(listener, answers).await) }
         });
         let tree = Supervisor::rest_for_one().child(store.name("store")).child(http);
-        let _tree = tree.start().await.expect("it starts");
+        let _tree = tree.try_start().await.expect("it starts");
         asked.await.expect("the system has descriptors");
         assert!(scheduler.shutdown(SECOND * 20).await.is_empty());
     });

@@ -5,17 +5,17 @@ use std::net::Ipv4Addr;
 use std::panic::Location;
 use std::sync::Arc;
 
-use procession::command::{CommandId, Completion, Value, command};
-use procession::look::{Query, WaitReason};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::machine::{
+    CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor, Yields, command,
+};
 use procession::mailbox::WhenFull;
 use procession::net::{TcpListener, TcpStream};
+use procession::observe::{ProcessState, Query, WaitReason};
 use procession::pool::Pool;
-use procession::snapshot::ProcessState;
+use procession::process::cancelled;
 use procession::sync::{Mutex, Notify, RwLock, Semaphore, broadcast, channel, oneshot, watch};
 use procession::{
-    Child, Context, JoinHandle, Pid, Reply, Scheduler, SpawnOptions, cancelled, coroutine, sleep,
-    timeout,
+    Child, Context, JoinHandle, Pid, Reply, Scheduler, SpawnOptions, coroutine, sleep, timeout,
 };
 
 use super::{LONG, row};
@@ -231,7 +231,9 @@ impl Scene {
         let never = scheduler.spawn(async { sleep(LONG).await });
         let never_pid = never.pid();
         let coroutine = |run: Box<dyn FnOnce() + Send>| {
-            let begun = scheduler.spawn_coroutine(move |_: coroutine::Context<()>| run());
+            let begun = SpawnOptions::new()
+                .on(scheduler)
+                .try_start_coroutine(move |_: coroutine::Context<()>| run());
             let begun = begun.expect("they are enabled");
             let pid = begun.pid();
             settle(scheduler, pid);
@@ -246,7 +248,12 @@ impl Scene {
         let token = Known::new(token, WaitReason::Token, line!() - 1);
         assert!(row(scheduler, token.pid).memory.stack > 0);
         let stack = Known::new(coroutine(Box::new(|| ())), WaitReason::Stack, 0).nowhere();
-        let machine = || scheduler.spawn_machine(Machine, "", ()).expect("it takes any input");
+        let machine = || {
+            SpawnOptions::new()
+                .on(scheduler)
+                .try_start_machine(Machine, "", ())
+                .expect("it takes any input")
+        };
         let (idle, performs) = (machine(), machine());
         performs.send(true).expect("it lives");
         let known = [(idle, WaitReason::Message), (performs, WaitReason::Completion)];

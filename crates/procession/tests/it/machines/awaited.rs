@@ -4,14 +4,16 @@ use std::error::Error;
 use std::future::pending;
 use std::sync::Arc;
 
-use procession::command::{AsyncWork, Command, CommandError, CommandId, command, perform};
-use procession::look::WaitReason;
-use procession::machine::{Events, InitError, Process, Status, Successor, WaitingFor, Yields};
+use procession::machine::{
+    AsyncWork, Command, CommandError, CommandId, Events, InitError, Process, Status, Successor,
+    WaitingFor, Yields, command, perform,
+};
+use procession::mailbox::Event;
 use procession::net::UnixStream;
-use procession::snapshot::ProcessState;
+use procession::observe::{ProcessState, WaitReason};
 use procession::sync::{Semaphore, oneshot};
 use procession::time::Instant;
-use procession::{Child, Event, Exit, Scheduler, sleep};
+use procession::{Child, Exit, Scheduler, SpawnOptions, sleep};
 
 use crate::home::mpsc;
 use crate::scene::seconds;
@@ -47,7 +49,10 @@ fn machine<F>(scheduler: &Scheduler, steps: F) -> Child<u32, u32>
 where
     F: FnMut(&mut Events<u32>, &mut Yields<'_>) -> StepResult + Send + 'static,
 {
-    scheduler.spawn_machine(Steps(steps, None), "", ()).expect("it accepts everything")
+    SpawnOptions::new()
+        .on(scheduler)
+        .try_start_machine(Steps(steps, None), "", ())
+        .expect("it accepts everything")
 }
 
 /// Returns the tags and outputs of the completions.
@@ -216,7 +221,9 @@ fn a_future_that_is_ready_or_fails_completes_like_any_command() {
             yields.perform(2, AsyncWork::<&str>::new(async { panic_quietly("in a future") }));
             yields.perform(
                 3,
-                AsyncWork::<&str>::new(async { procession::exit(Exit::failed("by itself")) }),
+                AsyncWork::<&str>::new(async {
+                    procession::process::exit(Exit::failed("by itself"))
+                }),
             );
             yields.command(CommandId::ASYNC, 4, "no future");
             return Ok(Status::Wait(WaitingFor::Completions));
@@ -288,6 +295,10 @@ fn a_successor_gets_the_output_of_a_future() {
         );
         Ok(Status::Become)
     };
-    let process = scheduler.spawn_machine(Steps(first, Some(Box::new(successor))), "", ());
+    let process = SpawnOptions::new().on(&scheduler).try_start_machine(
+        Steps(first, Some(Box::new(successor))),
+        "",
+        (),
+    );
     assert_eq!(process.expect("it accepts everything").join(), Ok(5));
 }

@@ -5,12 +5,14 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::command::{CommandId, Completion, Value};
 use procession::machine::WaitingFor::{Completions, Either, Messages};
-use procession::machine::{Events, InitError, Process, Status, Yields};
-use procession::mailbox::WhenFull;
+use procession::machine::{
+    CommandId, Completion, Events, InitError, Process, Status, Value, Yields,
+};
+use procession::mailbox::{Event, WhenFull};
+use procession::process::current_pid;
 use procession::time::Instant;
-use procession::{Event, Scheduler, SpawnOptions, current_pid};
+use procession::{Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 
 use super::End::{Continue, Done, Wait};
@@ -79,7 +81,7 @@ fn what_a_handler_sends_to_its_process_keeps_its_place_among_completions() {
             options = options.mailbox(capacity, WhenFull::Reject);
         }
         let child =
-            options.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
+            options.try_start_machine(machine, "play", Box::new(())).expect("it has this method");
         assert_eq!(child.join(), Ok(1));
         assert_eq!(told.lock()[1], expected, "with {mailbox:?}");
     }
@@ -138,7 +140,10 @@ fn a_handler_may_complete_an_older_command_of_its_process_first() {
     ];
     let machine =
         Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
-    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "play", Box::new(()))
+        .expect("it has this method");
     assert_eq!(child.join(), Ok(1));
     let last = ["completion 1 gave 1", "completion 2 gave 2"];
     assert_eq!(*told.lock(), [NOTHING, NOTHING, &last]);
@@ -165,7 +170,10 @@ fn a_completion_for_an_ended_process_is_for_nobody() {
     let play = |turns: Vec<Turn>| {
         let machine =
             Scripted { turns: turns.into_iter(), told: Arc::clone(&told), closed: Arc::default() };
-        scheduler.spawn_machine(machine, "play", Box::new(())).expect("there is room")
+        SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(machine, "play", Box::new(()))
+            .expect("there is room")
     };
     let mut late = Vec::new();
     for tag in 0..20 {
@@ -224,7 +232,10 @@ fn the_test_clock_waits_for_completions() {
     let (scheduler, held) = stage(Scheduler::builder().worker_threads(1).test_clock());
     let turns = vec![yields(&[(HELD, 1)], Wait(Completions)), turn(Done(1))].into_iter();
     let machine = Scripted { turns, told: Arc::default(), closed: Arc::default() };
-    let child = scheduler.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "play", Box::new(()))
+        .expect("it has this method");
     let begin = scheduler.now();
     crate::home::thread::scope(|scope| {
         // Given by another thread: the clock stands still while the completion is outstanding.
@@ -284,7 +295,10 @@ fn machines_and_completions_on_all_workers_agree() {
             });
             let machines: Vec<_> = (0..MACHINES)
                 .map(|_| {
-                    scheduler.spawn_machine(Rounds(0, 0), "", ()).expect("it accepts everything")
+                    SpawnOptions::new()
+                        .on(&scheduler)
+                        .try_start_machine(Rounds(0, 0), "", ())
+                        .expect("it accepts everything")
                 })
                 .collect();
             for machine in machines {
@@ -316,7 +330,7 @@ fn commands_are_served_on_their_processs_worker() {
         let machine = Scripted { turns, told: Arc::default(), closed: Arc::default() };
         let options = procession::SpawnOptions::new().on(&scheduler).affinity(worker);
         let child =
-            options.spawn_machine(machine, "play", Box::new(())).expect("it has this method");
+            options.try_start_machine(machine, "play", Box::new(())).expect("it has this method");
         assert_eq!(child.join(), Ok(1));
         assert_eq!(soon(&told), Some(format!("served-{worker}")));
     }
@@ -368,7 +382,10 @@ fn a_step_makes_completions_that_no_handler_serves() {
     let scheduler = driven();
     let (kept, completions) = mpsc::channel();
     let serves = Serves { kept, told: Vec::new(), begun: false };
-    let child = scheduler.spawn_machine(serves, "begin", ()).expect("it refuses nothing");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(serves, "begin", ())
+        .expect("it refuses nothing");
     crate::home::thread::scope(|scope| {
         scope.spawn(move || {
             let [first, second] =

@@ -4,11 +4,11 @@ use crate::home::mpsc;
 use std::error::Error;
 use std::time::Duration;
 
-use procession::command::{CommandId, Value};
 use procession::machine::WaitingFor::{Completions, Either};
-use procession::machine::{Events, InitError, Process, Status, Yields};
+use procession::machine::{CommandId, Events, InitError, Process, Status, Value, Yields};
+use procession::mailbox::Event;
 use procession::time::Instant;
-use procession::{Child, Event, Exit, Scheduler};
+use procession::{Child, Exit, Scheduler, SpawnOptions};
 
 use super::text;
 use crate::scene::driven;
@@ -58,7 +58,13 @@ type Slept = (u64, String, Duration);
 fn sleeper(scheduler: &Scheduler, inputs: Vec<Value>) -> (Child<(), ()>, mpsc::Receiver<Slept>) {
     let (over, told) = mpsc::channel();
     let machine = Sleeper { inputs, begin: scheduler.now(), over };
-    (scheduler.spawn_machine(machine, "", ()).expect("it accepts everything"), told)
+    (
+        SpawnOptions::new()
+            .on(scheduler)
+            .try_start_machine(machine, "", ())
+            .expect("it accepts everything"),
+        told,
+    )
 }
 
 #[test]
@@ -156,8 +162,10 @@ fn a_cancelled_sleep_does_not_complete_and_is_not_waited_for() {
     }
     let scheduler = driven();
     let (tell, over) = mpsc::channel();
-    let child =
-        scheduler.spawn_machine(Canceller(false, tell), "", ()).expect("it accepts everything");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Canceller(false, tell), "", ())
+        .expect("it accepts everything");
     scheduler.run_until_idle();
     assert_eq!(scheduler.snapshot().timers.pending, 2);
     child.send(()).expect("it waits");

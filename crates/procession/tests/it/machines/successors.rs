@@ -3,11 +3,13 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use procession::command::CommandId;
-use procession::look::Inspection;
-use procession::machine::{Events, InitError, Process, Status, Successor, WaitingFor, Yields};
-use procession::relations::{register, whereis};
-use procession::{Child, Event, Exit, Scheduler, SpawnOptions};
+use procession::machine::{
+    CommandId, Events, InitError, Process, Status, Successor, WaitingFor, Yields,
+};
+use procession::mailbox::Event;
+use procession::observe::Inspection;
+use procession::process::{register, whereis};
+use procession::{Child, Exit, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 
 use super::{HELD, panic_quietly, stage};
@@ -110,7 +112,10 @@ fn scheduler() -> Scheduler {
 
 fn start(scheduler: &Scheduler, version: Version) -> (Child<u32, u32>, Arc<Mutex<Vec<String>>>) {
     let log = Arc::clone(&version.log);
-    let child = scheduler.spawn_machine(version, "", ()).expect("it accepts everything");
+    let child = SpawnOptions::new()
+        .on(scheduler)
+        .try_start_machine(version, "", ())
+        .expect("it accepts everything");
     (child, log)
 }
 
@@ -230,7 +235,10 @@ impl Process for Untaken {
 fn a_cancel_that_was_not_taken_reaches_the_successor_once() {
     let scheduler = scheduler();
     let machine = Untaken { is_successor: false, cancels: 0 };
-    let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "", ())
+        .expect("it accepts everything");
     scheduler.run_until_idle();
     child.cancel();
     scheduler.run_until_idle();
@@ -248,13 +256,19 @@ fn a_successor_and_a_boxed_machine_are_inspected() {
         fields
     };
     let machine = Untaken { is_successor: false, cancels: 0 };
-    let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "", ())
+        .expect("it accepts everything");
     assert_eq!(shown(child.pid()), ["is_successor=false"]);
     child.cancel();
     scheduler.run_until_idle();
     assert_eq!(shown(child.pid()), ["is_successor=true"]);
     let boxed: Successor<(), (), u32> = Box::new(Untaken { is_successor: true, cancels: 0 });
-    let child = scheduler.spawn_machine(boxed, "", ()).expect("it accepts everything");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(boxed, "", ())
+        .expect("it accepts everything");
     assert_eq!(shown(child.pid()), ["is_successor=true"]);
 }
 
@@ -292,14 +306,14 @@ fn a_machine_may_change_its_label() {
         scheduler.run_until_idle();
         assert_eq!(label().as_deref(), Some(expected));
     }
-    let query = procession::look::Query::new().label("version 2");
+    let query = procession::observe::Query::new().label("version 2");
     assert_eq!(scheduler.look(&query).rows.len(), 1);
     let detail = scheduler.detail(child.pid()).expect("it lives");
     assert_eq!(detail.row.label.as_deref(), Some("version 2"));
     child.send(99).expect("it lives");
     assert_eq!(child.join(), Ok(2));
     let options = SpawnOptions::new().on(&scheduler).label("first");
-    let child = options.spawn_machine(Version::new(9), "", ()).expect("it accepts everything");
+    let child = options.try_start_machine(Version::new(9), "", ()).expect("it accepts everything");
     assert_eq!(label().as_deref(), Some("first"));
     child.send(50).expect("it lives");
     scheduler.run_until_idle();

@@ -6,9 +6,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use procession::command::{CommandId, Completion, Value};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::{Exit, Scheduler};
+use procession::machine::{
+    CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor, Yields,
+};
+use procession::{Exit, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 
 use super::{BOMB, Bomb, HOUR, panicked, survives};
@@ -105,7 +106,10 @@ fn a_machine_panics() {
     ];
     survives(cases.len() as u64 - 2, |scheduler| {
         let machine = |place| {
-            scheduler.spawn_machine(Fragile(place, 7), "", ()).expect("it accepts everything")
+            SpawnOptions::new()
+                .on(scheduler)
+                .try_start_machine(Fragile(place, 7), "", ())
+                .expect("it accepts everything")
         };
         for (place, text) in cases {
             let child = machine(place);
@@ -132,8 +136,10 @@ fn a_machine_panics() {
             scheduler.terminate(child.pid());
             assert_eq!(child.join(), Err(Exit::Killed), "{place:?}");
         }
-        let refused =
-            scheduler.spawn_machine(Fragile(Where::Init, 7), "", ()).expect_err("it panics");
+        let refused = SpawnOptions::new()
+            .on(scheduler)
+            .try_start_machine(Fragile(Where::Init, 7), "", ())
+            .expect_err("it panics");
         assert_eq!(refused.to_string(), "cannot start a process: its init panicked: in init");
         assert!(
             matches!(refused.init_error(), Some(InitError::Panicked(text)) if **text == *"in init")
@@ -184,7 +190,10 @@ fn handlers_and_what_they_are_given_panic() {
         // bomb.
         for command in [CommandId::new(299), CommandId::new(300), CommandId::new(301)] {
             let machine = Yielder(vec![command; 3], 0);
-            let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
+            let child = SpawnOptions::new()
+                .on(&scheduler)
+                .try_start_machine(machine, "", ())
+                .expect("it accepts everything");
             // Either the machine lives, or the drop of its own values is its own fault.
             let result = child.join();
             assert!(
@@ -212,7 +221,10 @@ fn the_result_of_a_late_completion_panics() {
         .build()
         .expect("each command has one handler");
     let machine = Yielder(vec![CommandId::new(300)], 0);
-    let child = scheduler.spawn_machine(machine, "", ()).expect("it accepts everything");
+    let child = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "", ())
+        .expect("it accepts everything");
     // Until this process ends, the clock stands still.
     let address = child.address().clone();
     scheduler.spawn(async { procession::yield_now().await }).join().expect("it ends");

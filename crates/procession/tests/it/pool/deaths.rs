@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{AsyncPool, CoPool, JobError, JobHandle, Pool, PoolStats, Queue};
-use procession::relations::kill;
+use procession::process::{current_pid, exit, kill};
 use procession::sync::{Barrier, oneshot};
-use procession::{Exit, Pid, Scheduler, coroutine, current_pid, exit, sleep, timeout};
+use procession::{Exit, Pid, Scheduler, coroutine, sleep, timeout};
 
 use super::assert_sums;
 use crate::scene::soon;
@@ -160,7 +160,7 @@ fn a_pool_whose_workers_are_killed_keeps_its_capacity() {
             });
             let meets: Vec<_> = meets.collect();
             for pid in pids {
-                killed(&scheduler, pid, false);
+                killed(pid);
             }
             for job in meets {
                 assert!(timeout(HOUR, job).await.is_ok(), "three run beside the long one");
@@ -181,9 +181,9 @@ fn a_killed_worker_passes_the_turn_of_its_key_on() {
             let keyed = pool.with_key("key");
             let (_first, first) = keyed.submit_endless().await;
             let second = keyed.submit(async { 2 });
-            killed(&scheduler, first, false);
+            killed(first);
             assert_eq!(timeout(HOUR, second).await, Ok(Ok(2)));
-            killed(&scheduler, other, false);
+            killed(other);
             pool.end().await;
         });
     }
@@ -203,9 +203,9 @@ fn a_killed_worker_is_replaced_once_there_is_room() {
         let (_first, first) = pool.submit_endless().await;
         let (_second, second) = pool.submit_endless().await;
         let queued = pool.submit(async { 3 });
-        killed(&scheduler, first, false);
+        killed(first);
         assert_eq!(timeout(HOUR, queued).await, Ok(Ok(3)));
-        killed(&scheduler, second, false);
+        killed(second);
         pool.end().await;
     });
 }

@@ -7,9 +7,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::pool::{JobError, JobHandle, Queue};
-use procession::relations::kill;
+use procession::process::{current_pid, kill};
 use procession::sync::oneshot;
-use procession::{current_pid, sleep, timeout, yield_now};
+use procession::{sleep, timeout, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -153,10 +153,10 @@ fn a_killed_lender_and_a_killed_borrower_leave_the_capacity_as_it_was() {
                 let inside = pool.clone();
                 let (tell, told) = oneshot::channel();
                 let outer = pool.submit(async move {
-                    let lender = procession::current_pid().expect("it is a process");
+                    let lender = procession::process::current_pid().expect("it is a process");
                     let (pass, passed) = oneshot::channel();
                     let inner = inside.submit(async move {
-                        pass.send(procession::current_pid()).expect("it waits");
+                        pass.send(procession::process::current_pid()).expect("it waits");
                         sleep(HOUR).await;
                     });
                     let borrower = procession::spawn(async move { passed.await });

@@ -87,7 +87,7 @@ pub(crate) struct Decoded {
     pub(crate) backwards: usize,
 }
 
-/// Returns the packets of a trace, which are compressed if there is the feature `observe`.
+/// Returns the packets of a trace, which are compressed if there is the feature `door`.
 fn decompressed(bytes: &[u8]) -> Vec<u8> {
     let pieces = messages(&fields(bytes), 1).into_iter().map(|packet| match packet[..] {
         [(50, Field::Bytes(packets))] => {

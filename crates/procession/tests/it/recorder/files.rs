@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use procession::process::OnCancel;
+use procession::scheduler::Builder;
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{Builder, Context, Exit, OnCancel, Scheduler, SpawnOptions};
+use procession::{Context, Exit, Scheduler, SpawnOptions};
 
 use super::decoded::decode;
 use crate::home::{mpsc, thread};
@@ -107,7 +109,7 @@ fn a_supervisor_that_gives_up_writes_a_file() {
     scheduler.block_on(async {
         let fails = ChildSpec::new("fails", |_: Context<()>| async { panic_quietly("always") });
         let tree = Supervisor::one_for_one().intensity(1, Duration::from_secs(5)).child(fails);
-        let ended = tree.start().await.expect("it starts").await;
+        let ended = tree.try_start().await.expect("it starts").await;
         assert!(matches!(ended, Exit::GaveUp(_)), "{ended}");
     });
     dumped(&scheduler);
@@ -145,7 +147,7 @@ fn a_file_that_cannot_be_written_is_counted() {
     scheduler.block_on(async {
         let fails = ChildSpec::new("fails", |_: Context<()>| async { panic_quietly("always") });
         let tree = Supervisor::one_for_one().intensity(0, Duration::from_secs(5)).child(fails);
-        drop(tree.start().await.expect("it starts").await);
+        drop(tree.try_start().await.expect("it starts").await);
     });
     dumped(&scheduler);
     assert_eq!(scheduler.snapshot().recorder.dumps_failed, 1);

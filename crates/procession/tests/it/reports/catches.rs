@@ -11,14 +11,13 @@ use std::task::{Context as Task, Wake, Waker};
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, Yields};
+use procession::observe::install_panic_hook;
 use procession::pool::{ObjectPool, Pool};
-use procession::relations::kill;
-use procession::report::{catch_panic, install_panic_hook};
+use procession::process::{Outcome, catch_panic, kill};
 use procession::sync::{CancellationToken, oneshot};
 use procession::time::run_after;
 use procession::{
-    Context, Exit, Outcome, Reply, Scheduler, SpawnOptions, coroutine, sleep, spawn,
-    spawn_blocking, start,
+    Context, Exit, Reply, Scheduler, SpawnOptions, coroutine, sleep, spawn, spawn_blocking, start,
 };
 
 use super::{child, enabled, is_child};
@@ -85,8 +84,8 @@ const PLACES: &[(&str, Place)] = &[
     (
         "a coroutine",
         place!(|text| {
-            let coroutine =
-                SpawnOptions::new().spawn_coroutine(move |_: coroutine::Context<()>| fails(text));
+            let coroutine = SpawnOptions::new()
+                .try_start_coroutine(move |_: coroutine::Context<()>| fails(text));
             drop(coroutine.expect("they are enabled").await);
         }),
     ),
@@ -227,7 +226,7 @@ const PLACES: &[(&str, Place)] = &[
                 drop(catch_unwind(AssertUnwindSafe(wait)));
                 fails(text);
             };
-            let waits = SpawnOptions::new().spawn_coroutine(waits).expect("they are enabled");
+            let waits = SpawnOptions::new().try_start_coroutine(waits).expect("they are enabled");
             begun.await.expect("it begins");
             assert!(kill(waits.pid()), "it waits");
             drop(waits.await);
@@ -243,7 +242,8 @@ const PLACES: &[(&str, Place)] = &[
                 drop(catch_unwind(AssertUnwindSafe(wait)));
                 Bomb(text)
             };
-            let returns = SpawnOptions::new().spawn_coroutine(returns).expect("they are enabled");
+            let returns =
+                SpawnOptions::new().try_start_coroutine(returns).expect("they are enabled");
             begun.await.expect("it begins");
             assert!(kill(returns.pid()), "it waits");
             assert_eq!(returns.await.err(), Some(Exit::Killed));
@@ -267,7 +267,7 @@ const PLACES: &[(&str, Place)] = &[
     (
         "the init of a machine",
         place!(|text| {
-            let machine = SpawnOptions::new().spawn_machine(Unready(text), "", ());
+            let machine = SpawnOptions::new().try_start_machine(Unready(text), "", ());
             assert!(machine.is_err());
         }),
     ),

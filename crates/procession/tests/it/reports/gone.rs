@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use procession::io::copy_bidirectional;
-use procession::report::{ReportLevel, Reporting};
-use procession::{Exit, sleep, spawn_fallible};
+use procession::observe::{ReportLevel, Reporting};
+use procession::{Exit, SpawnOptions, sleep};
 
 use super::observed_with;
 use super::reached::ended;
@@ -73,9 +73,10 @@ fn a_peer_that_has_gone_is_no_failure_to_look_at() {
     let (scheduler, exits, _) = observed_with(Reporting::new());
     scheduler.block_on(async {
         for kind in gone {
-            let direct = spawn_fallible(async move { Err::<(), _>(io::Error::from(kind)) });
+            let direct = SpawnOptions::new()
+                .spawn_fallible(async move { Err::<(), _>(io::Error::from(kind)) });
             ended(&direct).await;
-            let boxed = spawn_fallible(async move {
+            let boxed = SpawnOptions::new().spawn_fallible(async move {
                 let error: Box<dyn std::error::Error + Send + Sync> = io::Error::from(kind).into();
                 Err::<(), _>(error)
             });
@@ -84,10 +85,10 @@ fn a_peer_that_has_gone_is_no_failure_to_look_at() {
         // The errors of libraries for servers wrap that of the connection.
         for kind in &gone[..3] {
             let wrapped = io::Error::other(Wrapping(Wrapping(io::Error::from(*kind))));
-            ended(&spawn_fallible(async { Err::<(), _>(wrapped) })).await;
+            ended(&SpawnOptions::new().spawn_fallible(async { Err::<(), _>(wrapped) })).await;
         }
         // A file may end too early.
-        let format = spawn_fallible(async {
+        let format = SpawnOptions::new().spawn_fallible(async {
             Err::<(), _>(io::Error::other(Wrapping(io::Error::from(io::ErrorKind::UnexpectedEof))))
         });
         ended(&format).await;
@@ -108,7 +109,7 @@ fn a_peer_that_has_gone_is_no_failure_to_look_at() {
 fn a_connection_that_is_silent_for_too_long_is_no_failure_to_look_at() {
     let (scheduler, exits, _) = observed_with(Reporting::new());
     scheduler.block_on(async {
-        drop(spawn_fallible(async {
+        drop(SpawnOptions::new().spawn_fallible(async {
             let (mut client, mut server) = (Silent, Silent);
             let copy = copy_bidirectional(&mut client, &mut server);
             copy.idle_timeout(Duration::from_secs(60)).await
@@ -116,7 +117,7 @@ fn a_connection_that_is_silent_for_too_long_is_no_failure_to_look_at() {
         sleep(Duration::from_secs(61)).await;
         // Another time that is over may be a failure.
         let late = || async { Err::<(), _>(io::Error::from(io::ErrorKind::TimedOut)) };
-        ended(&spawn_fallible(late())).await;
+        ended(&SpawnOptions::new().spawn_fallible(late())).await;
     });
     let exits = exits.lock();
     let [silent, late] = &exits[..] else { panic!("{} reports", exits.len()) };

@@ -8,13 +8,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::relations::{kill, link};
-use procession::report::{ExitReport, ReportLevel, Reporting, SupervisorEvent, install_panic_hook};
+use procession::mailbox::Event;
+use procession::observe::{
+    ExitReport, ReportLevel, Reporting, SupervisorEvent, install_panic_hook,
+};
+use procession::process::{kill, link};
 use procession::supervisor::{ChildSpec, OnceSpec, Restart, Running, Stop, Supervisor, Template};
 use procession::sync::CancellationToken;
-use procession::{
-    Context, Event, Exit, JoinHandle, Scheduler, SpawnOptions, spawn_fallible, start, yield_now,
-};
+use procession::{Context, Exit, JoinHandle, Scheduler, SpawnOptions, start, yield_now};
 
 use super::{Log, is_child, observed_with, printed, reports};
 use crate::home::mpsc::channel;
@@ -37,7 +38,7 @@ impl Fails {
         match self {
             Self::Error => Err("no disk"),
             Self::Panic => panic_quietly("no disk"),
-            Self::Exit => procession::exit(Exit::failed("no disk")),
+            Self::Exit => procession::process::exit(Exit::failed("no disk")),
         }
     }
 
@@ -51,7 +52,7 @@ impl Fails {
     /// Starts a process that fails once the gate is open.
     fn behind(self, gate: &CancellationToken) -> JoinHandle<Failed> {
         let gate = gate.clone();
-        spawn_fallible(async move {
+        SpawnOptions::new().spawn_fallible(async move {
             gate.cancelled().await;
             self.now()
         })
@@ -257,7 +258,7 @@ async fn supervised(fails: Fails, gate: &CancellationToken, restart: Restart) ->
         }
     });
     let child = child.label("the child").restart(restart).stop(Stop::Wait);
-    Supervisor::one_for_one().child(child).start().await.expect("it starts")
+    Supervisor::one_for_one().child(child).try_start().await.expect("it starts")
 }
 
 #[test]
@@ -296,10 +297,10 @@ fn a_failure_that_the_supervisor_does_nothing_about_is_reported() {
     let stopped = reported(async |fails, gate, _| {
         // The child fails because it is asked to end, or before its turn.
         let child = ChildSpec::new("child", move |_: Context<()>| async move {
-            procession::cancelled().await;
+            procession::process::cancelled().await;
             fails.now()
         });
-        let tree = Supervisor::one_for_one().child(child).start().await.expect("it starts");
+        let tree = Supervisor::one_for_one().child(child).try_start().await.expect("it starts");
         tree.cancel();
         assert_eq!(tree.await, Exit::Shutdown);
         drop(gate);
@@ -315,7 +316,7 @@ fn a_failure_that_the_supervisor_never_learns_of_is_reported() {
         let child = which[0].status.pid().expect("it runs");
         // The supervisor is terminated before it runs again.
         gate.cancel();
-        while procession::relations::cancel(child) {
+        while procession::process::cancel(child) {
             kill(tree.pid());
             yield_now().await;
         }
@@ -337,12 +338,12 @@ fn a_failed_start_is_reported_if_its_caller_has_gone() {
                 started.fail("no such device");
             })
         };
-        Supervisor::one_for_one().child(fails()).start().await.expect_err("there is no disk");
-        let tree = Supervisor::dynamic().start().await.expect("it has no children");
-        tree.start_child(fails()).await.expect_err("there is no disk");
+        Supervisor::one_for_one().child(fails()).try_start().await.expect_err("there is no disk");
+        let tree = Supervisor::dynamic().try_start().await.expect("it has no children");
+        tree.add_child(fails()).await.expect_err("there is no disk");
         assert!(others.lock().is_empty());
 
-        let mut start = Box::pin(tree.start_child(fails()));
+        let mut start = Box::pin(tree.add_child(fails()));
         let abandoned = procession::timeout(Duration::ZERO, &mut start).await;
         assert!(abandoned.is_err(), "it takes some steps");
         drop(start);
@@ -393,17 +394,17 @@ fn the_children_of_a_supervisor_have_the_choice_of_their_description() {
         let quiet = Reporting::new().failures(ReportLevel::Info);
         let child = ChildSpec::new("child", |_: Context<()>| async { Err::<(), _>("child") });
         let child = child.reporting(quiet).restart(Restart::Transient);
-        let tree = Supervisor::one_for_one().child(child).start().await.expect("it starts");
+        let tree = Supervisor::one_for_one().child(child).try_start().await.expect("it starts");
         assert!(matches!(tree.await, Exit::GaveUp(_)));
 
-        let tree = Supervisor::dynamic().start().await.expect("it has no children");
+        let tree = Supervisor::dynamic().try_start().await.expect("it has no children");
         let template =
             Template::new(|_: Context<()>, text: &'static str| async move { Err::<(), _>(text) });
         let noted = template.clone().reporting(quiet);
-        tree.start_another(&noted, "template").await.expect("it starts");
-        tree.start_another(&template, "the scheduler's choice").await.expect("it starts");
+        tree.add_another(&noted, "template").await.expect("it starts");
+        tree.add_another(&template, "the scheduler's choice").await.expect("it starts");
         let once = OnceSpec::new(|_: Context<()>| async { Err::<(), _>("once") });
-        tree.start_once(once.reporting(quiet)).await.expect("it starts");
+        tree.add_once(once.reporting(quiet)).await.expect("it starts");
         while tree.count().await.expect("it runs").children > 0 {}
     });
     let mut texts: Vec<_> = exits.lock().iter().map(|report| report.exit.to_string()).collect();
@@ -423,7 +424,8 @@ fn a_handle_that_is_dropped_at_the_end_is_reported_once() {
     let builder = builder.on_exit(move |report| tells.send(report.pid).expect("the test listens"));
     let scheduler = builder.build().expect("the system has threads");
     let spawn = |_| {
-        let handle = scheduler.spawn(async { procession::exit::<Exit>(Exit::failed("no disk")) });
+        let handle =
+            scheduler.spawn(async { procession::process::exit::<Exit>(Exit::failed("no disk")) });
         handle.pid()
     };
     let mut spawned: Vec<_> = (0..FAILURES).map(spawn).collect();
@@ -459,12 +461,13 @@ fn with_the_panic_hook_a_panic_that_reaches_somebody_is_one_line_with_its_place(
         let child = ChildSpec::new("child", |_: Context<()>| async { panic!("supervised") });
         let child = child.restart(Restart::Transient);
         let tree = Supervisor::one_for_one().intensity(0, TIMEOUT).child(child);
-        let exit = tree.start().await.expect("it starts").await;
+        let exit = tree.try_start().await.expect("it starts").await;
         assert!(matches!(exit, Exit::GaveUp(_)));
         // This reaches the caller, and the other one is below what is printed.
-        drop(spawn_fallible(async { Err::<(), _>("no disk") }).await);
-        let reset =
-            spawn_fallible(async { Err::<(), _>(io::Error::from(io::ErrorKind::ConnectionReset)) });
+        drop(SpawnOptions::new().spawn_fallible(async { Err::<(), _>("no disk") }).await);
+        let reset = SpawnOptions::new().spawn_fallible(async {
+            Err::<(), _>(io::Error::from(io::ErrorKind::ConnectionReset))
+        });
         ended(&reset).await;
     });
 }

@@ -6,8 +6,8 @@
 use std::any::type_name;
 use std::time::Duration;
 
-use procession::look::{AskError, MessageDirection, TracedMessage};
-use procession::request::{self, RequestId};
+use procession::mailbox::request::{self, RequestId};
+use procession::observe::{AskError, MessageDirection, TracedMessage};
 use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, spawn, start, yield_now};
 
 use super::LONG;
@@ -81,7 +81,10 @@ fn a_trace_ends_after_its_time_and_with_its_process() {
         process.send(1).expect("it is alive");
         assert_eq!(process.await, Ok(Some(1)));
         let traced = seen(trace.await.expect("it ends"));
-        assert_eq!(traced, [(MessageDirection::Received, procession::current_pid(), "u8", 1)]);
+        assert_eq!(
+            traced,
+            [(MessageDirection::Received, procession::process::current_pid(), "u8", 1)]
+        );
         let passed = procession::time::Instant::now().saturating_duration_since(before);
         assert_eq!(passed, Duration::ZERO, "it does not wait for the time to pass");
         assert_eq!(own.trace_messages(pid, 1, MINUTE).await, Err(AskError::Ended));
@@ -115,7 +118,7 @@ fn a_process_cannot_trace_itself() {
     let scheduler = driven();
     let own = scheduler.clone();
     let process = scheduler.spawn(async move {
-        let pid = procession::current_pid().expect("it is a process");
+        let pid = procession::process::current_pid().expect("it is a process");
         own.trace_messages(pid, 1, MINUTE).await
     });
     assert_eq!(process.join(), Ok(Err(AskError::Itself)));

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use procession::look::{AskError, ProcessStack, StackFrame, StackSource};
 use procession::machine::{Events, InitError, Process, Status, Yields};
 use procession::mailbox::WhenFull;
+use procession::observe::{AskError, ProcessStack, StackFrame, StackSource};
+use procession::process::cancelled;
 use procession::sync::{Mutex, Notify, Semaphore, channel, oneshot};
 use procession::time::Instant;
-use procession::{
-    Context, JoinHandle, Pid, Reply, Scheduler, SpawnOptions, cancelled, coroutine, sleep,
-};
+use procession::{Context, JoinHandle, Pid, Reply, Scheduler, SpawnOptions, coroutine, sleep};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -200,11 +199,13 @@ fn a_coroutine_has_the_stack_that_it_waits_on() {
     let builder =
         unsafe { Scheduler::builder().worker_threads(1).test_clock().enable_coroutines() };
     let scheduler = builder.build().expect("it starts no thread");
-    let sleeps = scheduler
-        .spawn_coroutine(|_: coroutine::Context<()>| waits_deep(3))
+    let sleeps = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_coroutine(|_: coroutine::Context<()>| waits_deep(3))
         .expect("they are enabled");
-    let token = scheduler
-        .spawn_coroutine(|_: coroutine::Context<()>| coroutine::suspend(None))
+    let token = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_coroutine(|_: coroutine::Context<()>| coroutine::suspend(None))
         .expect("they are enabled");
     let suspends_at = line!() - 2;
     scheduler.run_until_idle();
@@ -215,7 +216,10 @@ fn a_coroutine_has_the_stack_that_it_waits_on() {
 #[test]
 fn what_has_no_stack_says_why() {
     let scheduler = driven();
-    let machine = scheduler.spawn_machine(Sum(0), "", true).expect("it takes any input");
+    let machine = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Sum(0), "", true)
+        .expect("it takes any input");
     let ended = scheduler.spawn(async {});
     scheduler.run_until_idle();
     assert_eq!(stack(&scheduler, machine.pid()).err(), Some(AskError::NoStack));
@@ -287,7 +291,8 @@ impl Process for Stalls {
 fn a_step_of_a_state_machine_that_does_not_end_has_a_stack() {
     let scheduler = threaded(1);
     let flags = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
-    let stalls = scheduler.spawn_machine(Stalls(Arc::clone(&flags)), "", ());
+    let stalls =
+        SpawnOptions::new().on(&scheduler).try_start_machine(Stalls(Arc::clone(&flags)), "", ());
     let stalls = stalls.expect("it takes any input");
     while !flags[0].load(SeqCst) {
         thread::yield_now();

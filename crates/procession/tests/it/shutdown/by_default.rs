@@ -2,7 +2,8 @@
 
 use std::future::pending;
 
-use procession::{Context, OnCancel, Scheduler, SpawnOptions, cancelled, spawn};
+use procession::process::{OnCancel, cancelled};
+use procession::{Context, Scheduler, SpawnOptions, spawn};
 
 use super::{scheduler, shut_down};
 

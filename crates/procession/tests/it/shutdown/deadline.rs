@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, Yields};
-use procession::snapshot::ProcessState;
+use procession::observe::ProcessState;
+use procession::process::{OnCancel, Outcome};
 use procession::time::Instant;
-use procession::{
-    Context, Exit, OnCancel, Outcome, Scheduler, SpawnOptions, sleep, spawn, yield_now,
-};
+use procession::{Context, Exit, Scheduler, SpawnOptions, sleep, spawn, yield_now};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::hint;
@@ -355,7 +354,11 @@ fn the_test_clock_stands_still_while_a_thread_starts_a_process() {
     let process = LongBegun { begun, scheduler: scheduler.clone() };
     crate::home::thread::scope(|scope| {
         scope.spawn(|| {
-            scheduler.spawn_machine(process, "", ()).map(drop).expect("it came before the shutdown")
+            SpawnOptions::new()
+                .on(&scheduler)
+                .try_start_machine(process, "", ())
+                .map(drop)
+                .expect("it came before the shutdown")
         });
         begins.recv().expect("it begins");
         assert!(shut_down(&scheduler).is_empty(), "nothing was left to wait for");

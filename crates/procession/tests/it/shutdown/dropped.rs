@@ -6,9 +6,10 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::process::current_pid;
 use procession::time::run_after;
 use procession::{
-    Context, Exit, JoinHandle, Scheduler, SpawnOptions, current_pid, sleep, spawn, start, yield_now,
+    Context, Exit, JoinHandle, Scheduler, SpawnOptions, sleep, spawn, start, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;

@@ -3,8 +3,8 @@
 use crate::home::mpsc;
 use std::time::Duration;
 
-use procession::time::run_every;
-use procession::{Address, Context, Exit, Scheduler, interval, sleep, spawn, start, yield_now};
+use procession::time::{interval, run_every};
+use procession::{Address, Context, Exit, Scheduler, sleep, spawn, start, yield_now};
 
 use super::{mortal, scheduler, shut_down};
 use crate::scene::{assert_conserved, soon_closed};

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
-use procession::command::CommandId;
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::machine::{CommandId, Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::Event;
+use procession::process::current_pid;
 use procession::time::{Elapsed, Instant};
-use procession::{
-    Context, Event, Exit, Pid, SpawnOptions, current_pid, sleep, spawn, start, timeout, yield_now,
-};
+use procession::{Context, Exit, Pid, SpawnOptions, sleep, spawn, start, timeout, yield_now};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -204,8 +203,10 @@ impl Process for Machine {
 fn a_state_machine_cleans_up_after_one_cancel() {
     for width in [0, 1, 2] {
         let scheduler = scheduler(width);
-        let machine =
-            scheduler.spawn_machine(Machine { cancels: 0 }, "", ()).expect("it accepts all");
+        let machine = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(Machine { cancels: 0 }, "", ())
+            .expect("it accepts all");
         assert!(shut_down(&scheduler).is_empty());
         assert_eq!(machine.join(), Ok(1));
     }
@@ -266,7 +267,10 @@ fn from_the_first_moment_nobody_else_can_spawn_and_what_is_refused_comes_back() 
             assert!(other.start(refused.into_inner()).join().is_ok(), "the closure is whole");
 
             let machine = Machine { cancels: 7 };
-            let refused = closing.spawn_machine(machine, "", ()).expect_err("it is closing");
+            let refused = SpawnOptions::new()
+                .on(closing)
+                .try_start_machine(machine, "", ())
+                .expect_err("it is closing");
             assert!(refused.is_closing());
             assert_eq!(refused.into_inner().cancels, 7);
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use procession::net::TcpStream;
-use procession::snapshot::ProcessState;
+use procession::observe::ProcessState;
 use procession::{Scheduler, sleep, spawn, timeout};
 
 use super::{SHORT, connected, echo_server, says_back, waits};

@@ -171,11 +171,13 @@ fn a_machine_that_is_refused_is_not_initialised() {
         .build()
         .expect("it starts no thread");
     let calls = Arc::new(AtomicUsize::new(0));
-    let first = scheduler
-        .spawn_machine(Counted(Arc::clone(&calls)), "", ())
+    let first = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Counted(Arc::clone(&calls)), "", ())
         .expect("there is room for one");
-    let error = scheduler
-        .spawn_machine(Counted(Arc::clone(&calls)), "", ())
+    let error = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Counted(Arc::clone(&calls)), "", ())
         .expect_err("there is room for one");
     assert!(error.is_limit());
     drop(error.into_inner());
@@ -187,7 +189,7 @@ fn a_machine_that_is_refused_is_not_initialised() {
 
 #[test]
 fn builder_errors_name_value_and_range() {
-    let cases: [(procession::Builder, &str); 9] = [
+    let cases: [(procession::scheduler::Builder, &str); 9] = [
         (Scheduler::builder().worker_threads(0), "worker_threads is 0, but must be from 1 to 1024"),
         (
             Scheduler::builder().worker_threads(1025),
@@ -224,7 +226,7 @@ fn builder_errors_name_value_and_range() {
 
 #[test]
 fn the_ends_of_the_builders_ranges_are_in_them() {
-    let builders: [fn() -> procession::Builder; 5] = [
+    let builders: [fn() -> procession::scheduler::Builder; 5] = [
         || Scheduler::builder().worker_threads(1024),
         || Scheduler::builder().worker_threads(1).max_processes(1),
         || Scheduler::builder().worker_threads(1).max_processes(1 << 30),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, Waker};
 use std::time::Duration;
 
-use procession::local::{NoScope, ProcessLocal};
+use procession::process::{NoScope, ProcessLocal};
 use procession::time::run_after;
 use procession::{Exit, Scheduler, spawn, yield_now};
 use procession_sync::Mutex;

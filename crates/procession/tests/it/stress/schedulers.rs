@@ -3,7 +3,7 @@
 use crate::home::{Barrier, mpsc};
 use std::cell::RefCell;
 
-use procession::command::{CommandId, Completion, Value};
+use procession::machine::{CommandId, Completion, Value};
 use procession::{Address, Context, Exit, JoinHandle, Pid, Scheduler, SpawnOptions};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;

@@ -10,10 +10,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use procession::group::{GroupEvent, Groups, Registry, RegistryEvent};
+use procession::process::{self, GroupEvent, Groups, JoinSet, Registry, RegistryEvent};
 use procession::sync::broadcast::{self, RecvError};
 use procession::sync::{Mutex, Notify, RwLock, Semaphore, channel, oneshot, watch};
-use procession::{Exit, JoinHandle, JoinSet, Pid, Scheduler, relations, spawn, yield_now};
+use procession::{Exit, JoinHandle, Pid, Scheduler, spawn, yield_now};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -386,14 +386,14 @@ fn results_of_a_join_set_are_conserved() {
                 let mut running = BTreeMap::new();
                 for operation in 0..operations() {
                     let (pauses, value) = (chance.u32(0..4), Counted(dropped.clone()));
-                    let pid = set.spawn(async move {
+                    let pid = set.insert(spawn(async move {
                         for _ in 0..pauses {
                             yield_now().await;
                         }
                         drop(value);
                         operation
-                    });
-                    let is_cancelled = chance.u32(0..8) == 0 && relations::cancel(pid);
+                    }));
+                    let is_cancelled = chance.u32(0..8) == 0 && process::cancel(pid);
                     assert_eq!(running.insert(pid, (operation, is_cancelled)), None);
                     while let Some(Some((pid, result))) =
                         perhaps(&mut chance, set.join_next_with_pid()).await

@@ -6,7 +6,7 @@ use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::snapshot::ProcessState;
+use procession::observe::ProcessState;
 use procession::sync::Notify;
 use procession::time::Instant;
 use procession::{Scheduler, sleep, spawn, timeout, yield_now};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::Select;
 use procession::coroutine::Wait;
+use procession::sync::Select;
 use procession::sync::channel::{self, SendError, TryRecvError, TrySendError};
 use procession::{sleep, spawn, timeout};
 

@@ -8,8 +8,8 @@ use futures_lite::{Stream, StreamExt};
 use futures_util::{Sink, SinkExt};
 use procession::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use procession::sync::{broadcast, channel, watch};
-use procession::time::Instant;
-use procession::{Context, interval, sleep, spawn, start, yield_now};
+use procession::time::{Instant, interval};
+use procession::{Context, sleep, spawn, start, yield_now};
 
 use super::probe::probe;
 use crate::scene::{driven, threaded};

@@ -5,10 +5,13 @@ use std::error::Error;
 use std::future::pending;
 use std::sync::Arc;
 
-use procession::command::{CommandError, CommandId, Completion, Value};
-use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::machine::{
+    CommandError, CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor,
+    Yields,
+};
+use procession::mailbox::Event;
 use procession::time::Instant;
-use procession::{Context, Event, Scheduler, sleep, yield_now};
+use procession::{Context, Scheduler, SpawnOptions, sleep, yield_now};
 use procession_sync::Mutex;
 use procession_sync::hint;
 
@@ -160,7 +163,10 @@ fn the_sleep_command_moves_the_clock() {
     let scheduler = on_test_clock(1);
     let start = scheduler.now();
     let machine = Commands(CommandId::SLEEP, Some(Box::new(HOUR)));
-    let machine = scheduler.spawn_machine(machine, "", ()).expect("it accepts all");
+    let machine = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(machine, "", ())
+        .expect("it accepts all");
     assert_eq!(machine.join(), Ok(start + HOUR));
     let timers = timers(&scheduler);
     assert_eq!((timers.fired, timers.pending), (1, 0));
@@ -181,7 +187,10 @@ fn beyond_the_limit_the_sleep_command_fails() {
         .expect("it starts no thread");
     let machines = [(); 2].map(|()| {
         let machine = Commands(CommandId::SLEEP, Some(Box::new(HOUR)));
-        scheduler.spawn_machine(machine, "", ()).expect("it accepts all")
+        SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(machine, "", ())
+            .expect("it accepts all")
     });
     let mut results = machines.map(|machine| machine.join().map_err(|exit| exit.to_string()));
     results.sort();
@@ -201,8 +210,10 @@ fn a_completion_that_is_out_holds_the_clock() {
         });
         let scheduler = builder.build().expect("the system has threads");
         let start = scheduler.now();
-        let machine =
-            scheduler.spawn_machine(Commands(LATER, None), "", ()).expect("it accepts all");
+        let machine = SpawnOptions::new()
+            .on(&scheduler)
+            .try_start_machine(Commands(LATER, None), "", ())
+            .expect("it accepts all");
         let (sleeper, completed) = crate::home::thread::scope(|scope| {
             scope.spawn(|| {
                 // Waits until both wait. Apart from the completion, nothing can run then.
@@ -247,7 +258,10 @@ fn run_until_idle_waits_for_completions_that_are_out() {
         keep.lock().send(completion).expect("the test listens");
     });
     let scheduler = builder.build().expect("the system has threads");
-    let machine = scheduler.spawn_machine(Commands(LATER, None), "", ()).expect("it accepts all");
+    let machine = SpawnOptions::new()
+        .on(&scheduler)
+        .try_start_machine(Commands(LATER, None), "", ())
+        .expect("it accepts all");
     crate::home::thread::scope(|scope| {
         scope.spawn(move || {
             let completion: Completion = kept.recv().expect("the command is handled");

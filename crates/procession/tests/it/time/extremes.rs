@@ -7,8 +7,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::sync::channel;
-use procession::time::{Elapsed, Instant, MissedTickBehavior, run_after, run_every, sleep_until};
-use procession::{Context, interval, sleep, timeout};
+use procession::time::{
+    Elapsed, Instant, MissedTickBehavior, interval, run_after, run_every, sleep_until,
+};
+use procession::{Context, sleep, timeout};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 

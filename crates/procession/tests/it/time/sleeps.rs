@@ -241,7 +241,7 @@ fn a_sleep_that_is_never_polled_sets_no_timer() {
         drop(sleep(HOUR));
         drop(sleep_until(Instant::NEVER));
         drop(timeout(HOUR, pending::<()>()));
-        drop(procession::interval(HOUR));
+        drop(procession::time::interval(HOUR));
         assert_eq!(timeout(HOUR, ready(1)).await, Ok(1), "the future is polled first");
         sleep(Duration::ZERO).await;
         sleep_until(Instant::now()).await;

@@ -5,10 +5,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::time::{Elapsed, Instant, run_after};
+use procession::time::{Elapsed, Instant, interval, run_after};
 use procession::{
-    Address, Child, Context, JoinHandle, Scheduler, SpawnOptions, interval, sleep, timeout,
-    yield_now,
+    Address, Child, Context, JoinHandle, Scheduler, SpawnOptions, sleep, timeout, yield_now,
 };
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};

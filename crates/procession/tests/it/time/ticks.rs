@@ -1,7 +1,7 @@
 //! Intervals.
 
-use procession::time::{Elapsed, Instant, MissedTickBehavior, interval_at};
-use procession::{interval, sleep, timeout};
+use procession::time::{Elapsed, Instant, MissedTickBehavior, interval, interval_at};
+use procession::{sleep, timeout};
 
 use super::{on_test_clock, seconds, timers};
 

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use procession::look::AskError;
 use procession::mailbox::WhenFull;
-use procession::relations::kill;
+use procession::observe::AskError;
+use procession::process::kill;
 use procession::time::Instant;
 use procession::{Context, Reply, Scheduler, SpawnOptions};
 use procession_sim::Sim;

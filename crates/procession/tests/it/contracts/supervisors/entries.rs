@@ -6,8 +6,8 @@ use std::time::Duration;
 use procession::behaviour::{
     Server, ServerContext, Statem, StatemContext, StatemEvent, Transition,
 };
-use procession::group::{Groups, Registry};
 use procession::mailbox::send;
+use procession::process::{Groups, Registry};
 use procession::supervisor::{ChildSpec, OnceSpec, Restart, Supervisor, Template};
 use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, sleep};
 
@@ -93,7 +93,7 @@ fn a_child_of_a_template_is_found_as_soon_as_it_has_started() {
         let children = scheduler.block_on(async {
             let mut children = Vec::new();
             for key in ["a", "b"] {
-                let child = tree.start_another(&template, key.to_owned()).await.expect("it starts");
+                let child = tree.add_another(&template, key.to_owned()).await.expect("it starts");
                 assert_eq!(places.find(&scheduler, key), Some(child.pid()));
                 children.push(child.pid());
             }
@@ -120,7 +120,7 @@ fn a_child_whose_name_or_key_is_taken_is_refused_and_leaves_nothing() {
     places.keys.register("key", owner.pid(), "other").expect("it is free");
     scheduler.block_on(async {
         for taken in ["name", "key"] {
-            let refused = tree.start_another(&template, taken.to_owned()).await;
+            let refused = tree.add_another(&template, taken.to_owned()).await;
             let (argument, cause) = refused.expect_err("it is taken").into_parts();
             assert_eq!((argument.as_deref(), cause.owner()), (Some(taken), Some(owner.pid())));
             let text = format!(
@@ -151,8 +151,8 @@ fn a_restarted_child_has_its_name_and_its_entries_again() {
         .enter(places.topics.entry("spec", 2))
         .enter(places.rooms.entry("spec"));
     scheduler.block_on(async {
-        tree.start_child(spec).await.expect("it starts");
-        tree.start_another(&template, "another".to_owned()).await.expect("it starts");
+        tree.add_child(spec).await.expect("it starts");
+        tree.add_another(&template, "another".to_owned()).await.expect("it starts");
         for key in ["spec", "another"] {
             let value = Arc::clone(&places.keys.lookup(key)[0].1);
             for _ in 0..3 {
@@ -179,11 +179,11 @@ fn a_restart_waits_until_its_key_is_free() {
     let child = ChildSpec::new("child", |cx: Context<()>| fails(cx, String::new()));
     let child = child.enter(places.keys.entry("key", "value"));
     scheduler.block_on(async {
-        let first = tree.start_child(child).await.expect("it starts");
+        let first = tree.add_child(child).await.expect("it starts");
         first.send(()).expect("it waits");
         // The child waits for its restart, so that another one gets its key.
         sleep(Duration::from_millis(100)).await;
-        let second = tree.start_once(once.enter(places.keys.entry("key", "other"))).await;
+        let second = tree.add_once(once.enter(places.keys.entry("key", "other"))).await;
         let second = second.expect("the key is free");
         sleep(10 * SECOND).await;
         assert_eq!(places.keys.lookup("key")[0].0, second.pid());
@@ -226,8 +226,8 @@ fn a_transient_child_whose_key_was_taken_before_its_restart_is_stopped() {
     let template = template.restart(Restart::Transient);
     let owner = scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
     scheduler.block_on(async {
-        let child = tree.start_another(&template, "key".to_owned()).await.expect("it is free");
-        let other = tree.start_another(&template, "other".to_owned()).await.expect("it is free");
+        let child = tree.add_another(&template, "key".to_owned()).await.expect("it is free");
+        let other = tree.add_another(&template, "other".to_owned()).await.expect("it is free");
         child.send(()).expect("it is alive");
         // Less than the least wait before a restart.
         sleep(SECOND / 10).await;

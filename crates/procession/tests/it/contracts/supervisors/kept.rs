@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use procession::behaviour::{Statem, StatemContext, StatemEvent, Transition};
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
-use procession::mailbox::{WhenFull, send};
-use procession::relations::{Named, kill};
-use procession::relay::DeadCause;
-use procession::request::{self, RequestId};
+use procession::mailbox::relay::DeadCause;
+use procession::mailbox::request::{self, RequestId};
+use procession::mailbox::{Event, WhenFull, send};
+use procession::process::{Named, kill};
 use procession::supervisor::{
     ChildSpec, Restart, SpecError, StartError, Stop, Strategy, Supervisor, Template,
 };
-use procession::{Address, Context, Event, Exit, Pid, Reply, Scheduler, sleep};
+use procession::{Address, Context, Exit, Pid, Reply, Scheduler, sleep};
 use procession_sync::Mutex;
 
 use super::{SECOND, start};
@@ -119,7 +119,7 @@ fn after_a_failure(child: ChildSpec<Address<u32>>, handled: &Handled, sent: &[u3
     let scheduler = driven();
     let tree = scheduler.block_on(async {
         let supervisor = Supervisor::one_for_one().intensity(9, HOUR);
-        let tree = supervisor.child(child.keep_mailbox()).start().await;
+        let tree = supervisor.child(child.keep_mailbox()).try_start().await;
         let tree = tree.expect("it starts");
         let named: Named<u32> = Named::new("child");
         for &number in sent {
@@ -178,7 +178,7 @@ fn a_machine_and_a_template_keep_their_mailboxes() {
     });
     let template = template.restart(Restart::Transient).name(|(): &()| "child").keep_mailbox();
     scheduler.block_on(async {
-        let child = tree.start_another(&template, ()).await.expect("it starts");
+        let child = tree.add_another(&template, ()).await.expect("it starts");
         for number in [FAIL, 1, 2] {
             child.send(number).expect("it is there");
         }
@@ -209,7 +209,7 @@ fn calls_that_wait_are_answered_and_old_addresses_stay_old() {
     let supervisor = Supervisor::dynamic().back_off(SECOND, SECOND);
     let tree = start(&scheduler, supervisor);
     scheduler.block_on(async {
-        let old = tree.start_child(child.name("child").keep_mailbox()).await.expect("it starts");
+        let old = tree.add_child(child.name("child").keep_mailbox()).await.expect("it starts");
         let named: Named<Ask> = Named::new("child");
         let between = procession::spawn(async {
             sleep(SECOND / 4).await;
@@ -278,7 +278,7 @@ fn what_no_process_takes_over_becomes_dead_letters_of_the_one_that_left_it() {
             if matches!(how, ChildIsForgotten) {
                 child = child.restart(Restart::Temporary);
             }
-            let child = tree.start_child(child).await.expect("it starts");
+            let child = tree.add_child(child).await.expect("it starts");
             for number in [FAIL, 1, 2] {
                 child.send(number).expect("it is there");
             }
@@ -342,7 +342,7 @@ fn kept_messages_wait_for_a_start_that_succeeds() {
         sleep(SECOND / 8).await;
         // The name is taken for a minute, so that all starts fail.
         let thief = procession::spawn(sleep(60 * SECOND));
-        procession::relations::register("child", thief.pid()).expect("it is free");
+        procession::process::register("child", thief.pid()).expect("it is free");
         sleep(30 * SECOND).await;
         assert_eq!(handled.take(), [11, FAIL]);
         sleep(60 * SECOND).await;
@@ -372,7 +372,7 @@ fn a_context_that_is_dropped_late_keeps_nothing() {
     });
     let tree = start(&scheduler, Supervisor::dynamic().intensity(9, HOUR));
     let pid = scheduler.block_on(async {
-        let child = tree.start_child(child.keep_mailbox()).await.expect("it starts");
+        let child = tree.add_child(child.keep_mailbox()).await.expect("it starts");
         child.send(1).expect("it is there");
         child.send(2).expect("it is there");
         sleep(SECOND).await;
@@ -405,7 +405,7 @@ fn a_kept_message_belongs_to_its_request() {
     let tree = start(&scheduler, Supervisor::dynamic());
     let [first, second] = [1, 2].map(RequestId::new);
     scheduler.block_on(async {
-        let child = tree.start_child(child.keep_mailbox()).await.expect("it starts");
+        let child = tree.add_child(child.keep_mailbox()).await.expect("it starts");
         for (request, fails) in [(first, true), (second, false), (None, false)] {
             let sent = match request {
                 Some(id) => request::with(id, || send(child.pid(), fails)),
@@ -423,7 +423,7 @@ fn a_kept_message_belongs_to_its_request() {
 #[test]
 fn a_supervisor_keeps_no_mailbox() {
     let nested = ChildSpec::supervisor("nested", Supervisor::dynamic()).keep_mailbox();
-    let error = driven().block_on(Supervisor::one_for_one().child(nested).start());
+    let error = driven().block_on(Supervisor::one_for_one().child(nested).try_start());
     let expected = StartError::Spec(SpecError::SupervisorMailbox("nested".into()));
     assert_eq!(error.map(drop), Err(expected));
 }

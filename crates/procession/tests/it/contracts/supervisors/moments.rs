@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::relations::send_exit;
+use procession::process::send_exit;
 use procession::supervisor::{
     ChildSpec, ChildStatus, Started, Stop, Strategy, Supervisor, SupervisorRef,
 };
@@ -134,7 +134,7 @@ impl Run {
             Supervisor::new(strategy).intensity(1000, HOUR).back_off(SECOND, 4 * SECOND),
             |tree, id| tree.child(child(id, &begin, &clean_up)),
         );
-        let starts = tree.start_with(SpawnOptions::new().on(&scheduler).name("tree"));
+        let starts = tree.try_start_with(SpawnOptions::new().on(&scheduler).name("tree"));
         let keeper = scheduler.spawn(async move {
             match starts.await {
                 Ok(running) => running.await == Exit::Shutdown,
@@ -215,7 +215,7 @@ impl Run {
             Blow::StartAnother => {
                 let another = ["b", "d"].map(|id| child(id, &self.begin, &self.clean_up));
                 for child in another {
-                    self.ask(async move |tree| drop(tree.start_child(child).await));
+                    self.ask(async move |tree| drop(tree.add_child(child).await));
                 }
             }
         }

@@ -7,13 +7,13 @@ use procession::behaviour::{
     EnteredFrom, Server, ServerContext, Statem, StatemContext, StatemEvent, Transition,
 };
 use procession::mailbox::WhenFull;
-use procession::relations::send_exit;
+use procession::process::{OnCancel, exit, send_exit};
 use procession::supervisor::{
     ChildError, ChildSpec, ChildStatus, OnceSpec, RefusedChild, Restart, StartError, Supervisor,
     SupervisorRef, Template,
 };
 use procession::sync::oneshot;
-use procession::{Context, Exit, OnCancel, Scheduler, SpawnOptions, exit, sleep};
+use procession::{Context, Exit, Scheduler, SpawnOptions, sleep};
 
 use super::{Log, Refuses, SECOND, start, worker};
 use crate::contracts::{HOUR, waits};
@@ -63,7 +63,7 @@ fn every_way_not_to_start_is_told() {
         let owner = waits(&scheduler);
         scheduler.register("taken", owner.pid()).expect("it is free");
         match scheduler
-            .block_on(Supervisor::one_for_one().child(child).start())
+            .block_on(Supervisor::one_for_one().child(child).try_start())
             .expect_err("it does not start")
         {
             StartError::Child { reason, .. } => {
@@ -190,7 +190,7 @@ fn the_init_of_a_behaviour_holds_up_the_next_child_and_the_start() {
         assert_eq!(running.join(), Exit::Shutdown);
         assert_eq!(log.take(), "-behind -before");
         let bad = tree().child(kind(log.clone(), true)).child(worker(&log, "behind"));
-        let error = scheduler.block_on(bad.start()).expect_err("a child fails");
+        let error = scheduler.block_on(bad.try_start()).expect_err("a child fails");
         assert!(error.to_string().ends_with("no disk"), "{error}");
         scheduler.run_until_idle();
         assert_eq!(log.take(), "+before +slow -before");
@@ -211,19 +211,19 @@ fn the_init_of_a_behaviour_from_a_moved_value_holds_up_the_start() {
     let kinds: [StartMoved; 4] = [
         |tree, log, fails| {
             let spec = OnceSpec::server(move || Slow(log, fails));
-            Box::pin(async move { refused(tree.start_once(spec).await) })
+            Box::pin(async move { refused(tree.add_once(spec).await) })
         },
         |tree, log, fails| {
             let spec = OnceSpec::statem(move || (Slow(log, fails), ()));
-            Box::pin(async move { refused(tree.start_once(spec).await) })
+            Box::pin(async move { refused(tree.add_once(spec).await) })
         },
         |tree, log, fails| {
             let template = Template::server(|(log, fails)| Slow(log, fails));
-            Box::pin(async move { refused(tree.start_another(&template, (log, fails)).await) })
+            Box::pin(async move { refused(tree.add_another(&template, (log, fails)).await) })
         },
         |tree, log, fails| {
             let template = Template::statem(|(log, fails)| (Slow(log, fails), ()));
-            Box::pin(async move { refused(tree.start_another(&template, (log, fails)).await) })
+            Box::pin(async move { refused(tree.add_another(&template, (log, fails)).await) })
         },
     ];
     for kind in kinds {
@@ -247,7 +247,7 @@ fn a_template_of_servers_restarts_with_a_clone() {
     let (scheduler, log) = (driven(), Log::default());
     let tree = start(&scheduler, Supervisor::dynamic());
     let template = Template::server(|log| Slow(log, false)).restart(Restart::Permanent);
-    let child = scheduler.block_on(tree.start_another(&template, log.clone())).expect("it starts");
+    let child = scheduler.block_on(tree.add_another(&template, log.clone())).expect("it starts");
     assert_eq!(log.take(), "+slow");
     scheduler.terminate(child.pid());
     scheduler.block_on(async {
@@ -268,11 +268,11 @@ fn a_behaviour_that_is_killed_or_stopped_in_its_init_has_not_started() {
     let noted = log.clone();
     let slow = ChildSpec::server("slow", move || Slow(noted.clone(), false)).name("slow");
     let reference = (*running).clone();
-    let starts = scheduler.spawn(async move { reference.start_child(slow).await.map(drop) });
+    let starts = scheduler.spawn(async move { reference.add_child(slow).await.map(drop) });
     // Until the supervisor has started it, which takes no time.
     let pid = scheduler.block_on(async {
         sleep(SECOND / 2).await;
-        procession::relations::whereis("slow").expect("it begins")
+        procession::process::whereis("slow").expect("it begins")
     });
     assert_eq!(scheduler.block_on(running.status(pid)), Ok(ChildStatus::Starting(pid)));
     scheduler.terminate(pid);
@@ -281,7 +281,7 @@ fn a_behaviour_that_is_killed_or_stopped_in_its_init_has_not_started() {
     assert_eq!(reason.to_string(), Exit::Killed.to_string());
     let reference = (*running).clone();
     let late = ChildSpec::server("late", move || Slow(log.clone(), false));
-    let starts = scheduler.spawn(async move { reference.start_child(late).await.map(drop) });
+    let starts = scheduler.spawn(async move { reference.add_child(late).await.map(drop) });
     scheduler.block_on(sleep(SECOND / 2));
     running.cancel();
     assert_eq!(running.join(), Exit::Shutdown);
@@ -317,7 +317,8 @@ fn reports_of_children_need_no_room_in_the_mailbox() {
             }
         });
         let options = SpawnOptions::new().on(&scheduler).mailbox(1, when_full).name("bounded");
-        let starts = scheduler.spawn(Supervisor::one_for_one().child(child).start_with(options));
+        let starts =
+            scheduler.spawn(Supervisor::one_for_one().child(child).try_start_with(options));
         scheduler.run_until_idle();
         let pid = scheduler.whereis("bounded").expect("it starts");
         // As if it were busy, with a request that fills its mailbox.
@@ -356,7 +357,7 @@ fn a_supervisor_ends_in_order_whatever_a_cancel_does_to_other_processes() {
     };
     let supervisor = Supervisor::one_for_one().child(traps("a")).child(traps("b"));
     let options = SpawnOptions::new().on(&scheduler).on_cancel(OnCancel::Drop);
-    let running = scheduler.block_on(supervisor.start_with(options)).expect("it starts");
+    let running = scheduler.block_on(supervisor.try_start_with(options)).expect("it starts");
     scheduler.run_until_idle();
     running.cancel();
     assert_eq!(running.join(), Exit::Shutdown);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use procession::relations::{Named, send_exit};
-use procession::snapshot::UnfinishedProcess;
+use procession::observe::UnfinishedProcess;
+use procession::process::{Named, exit, send_exit};
 use procession::supervisor::{ChildSpec, Restart, Stop, Strategy, Supervisor, SupervisorRef};
-use procession::{Address, Context, Exit, SpawnOptions, exit, sleep};
+use procession::{Address, Context, Exit, SpawnOptions, sleep};
 
 use super::{Log, SECOND, start, three, worker};
 use crate::contracts::HOUR;
@@ -272,8 +272,10 @@ fn the_end_of_the_parent_by_link_is_an_orderly_stop() {
     let (scheduler, log) = (driven(), Log::default());
     let children = three(&log, Strategy::OneForOne, Restart::Permanent);
     let parent = scheduler.start(|mut cx: Context<()>| async move {
-        let tree =
-            children.start_with(SpawnOptions::new().link().name("tree")).await.expect("it starts");
+        let tree = children
+            .try_start_with(SpawnOptions::new().link().name("tree"))
+            .await
+            .expect("it starts");
         drop(tree);
         cx.recv().await;
         exit(Exit::failed("broken"))
@@ -305,7 +307,7 @@ fn children_that_stop_together_take_as_long_as_the_slowest() {
         let mut tree = if together { kind().stop_together() } else { kind() };
         for (id, seconds) in [("a", 3), ("b", 4), ("c", 2)] {
             tree = tree.child(ChildSpec::new(id, move |_: Context<()>| async move {
-                procession::cancelled().await;
+                procession::process::cancelled().await;
                 sleep(SECOND * seconds).await;
             }));
         }

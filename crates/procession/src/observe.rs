@@ -1,0 +1,54 @@
+//! Looks into a running scheduler and its processes, traces of what its workers did, reports of
+//! failures, and the door through which other programs look.
+//!
+//! | to learn | use | feature |
+//! |---|---|---|
+//! | the figures of all workers, processes, timers and descriptors | [`Scheduler::snapshot`](crate::Scheduler::snapshot) | |
+//! | what the watchdog has found | [`Scheduler::stalls`](crate::Scheduler::stalls) | |
+//! | what a shutdown could not finish | [`Unfinished`] | |
+//! | which processes use the processor, and which wait, where and for what | [`Scheduler::look`](crate::Scheduler::look) with a [`Query`], which returns a [`View`] | `look` |
+//! | the relations of one process | [`detail`] | `look` |
+//! | what a process shows of itself, and its stack | [`Scheduler::inspect`](crate::Scheduler::inspect), `Scheduler::stack` | `look`, `door` |
+//! | what led to a moment | the flight recorder: a [`Trace`] | `look` |
+//! | why a process or a child of a supervisor failed | [`CrashReport`], [`ExitReport`], [`SupervisorReport`]; [`Reporting`] has the rules | |
+//! | all this from outside | a [`Door`], which `procession top`, browsers and scrapers of metrics read | `door` |
+//! | metrics in an exporter of the crate `metrics` | `MetricsPublisher` | `metrics` |
+//!
+//! Nothing needs to be enabled at run time, and workers are not stopped. A look visits every
+//! process once and returns only the rows and groups that were asked for, so it is fit for
+//! schedulers with millions of processes.
+
+#[doc(inline)]
+pub use procession_runtime::recorder::RecorderSnapshot;
+#[doc(inline)]
+pub use procession_runtime::report::{
+    ChildExit, ChildFailure, CrashReport, ExitReport, ReportLevel, Reporting, SupervisorAnswer,
+    SupervisorEvent, SupervisorReport, install_panic_hook,
+};
+#[doc(inline)]
+pub use procession_runtime::snapshot::{
+    DescriptorSnapshot, DroppedProcesses, MailboxSnapshot, ProcessSnapshot, ProcessState, Snapshot,
+    Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot, Unfinished, UnfinishedProcess,
+    Waiting, WaitingProcess, WorkerSnapshot,
+};
+
+#[cfg(feature = "door")]
+#[doc(inline)]
+pub use procession_runtime::door::{Door, DoorError, DoorOptions};
+#[cfg(feature = "look")]
+#[doc(inline)]
+pub use procession_runtime::look::{
+    AskError, DoorSection, GroupKey, Inspecting, Inspection, MemoryUse, MessageDirection,
+    ParseKeyError, PidList, ProcessDetail, ProcessGroup, ProcessRow, ProcessWait, Query, Samples,
+    SectionRow, ShownSection, SortKey, SupervisedRow, SupervisorRow, TracedMessage, View,
+    WaitReason, detail, mailbox_length,
+};
+#[cfg(feature = "door")]
+#[doc(inline)]
+pub use procession_runtime::look::{ProcessStack, StackFrame, StackSource};
+#[cfg(feature = "metrics")]
+#[doc(inline)]
+pub use procession_runtime::metrics::MetricsPublisher;
+#[cfg(feature = "look")]
+#[doc(inline)]
+pub use procession_runtime::recorder::{Trace, TraceError, TraceEvent, TraceEventKind};
