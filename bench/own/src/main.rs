@@ -206,9 +206,7 @@ impl Peer for Scheduler {
 
     const HERE: &'static [(&'static str, Here<Self>)] = &[
         ("--idle-memory-here", |scheduler, scale| inside(scheduler, memory::idle(scale))),
-        ("--downs-here", |scheduler, scale| {
-            inside(scheduler, memory::downs(scheduler.clone(), scale))
-        }),
+        ("--downs-here", |scheduler, scale| inside(scheduler, memory::downs(scale))),
         ("--population-here", |scheduler, scale| inside(scheduler, memory::population(scale))),
         ("--coroutine-memory-here", |scheduler, scale| inside(scheduler, coroutines::alive(scale))),
     ];

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use procession::mailbox::Event;
-use procession::{Context, Exit, Scheduler, SpawnOptions};
+use procession::{Context, Exit, SpawnOptions};
 
 use super::latch::Latch;
 use super::meter::{now, resident};
@@ -109,15 +109,15 @@ pub(super) async fn population(scale: Scale) -> Outcome {
 
 /// Kills a population several times. Memory that is kept after the first time is reused later,
 /// unless it is lost. The reported time is that of the last.
-pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
+pub(super) async fn downs(scale: Scale) -> Outcome {
     let count = scale.of(DOWNS_PROCESSES);
     let before = resident()?;
-    let (_, held) = kill_all(scheduler.clone(), count).await?;
+    let (_, held) = kill_all(count).await?;
     procession::sleep(DOWNS_PAUSE).await;
     let kept = resident()?;
     let mut time = 0.0;
     for _ in 0..DOWNS_AGAIN {
-        (time, _) = kill_all(scheduler.clone(), count).await?;
+        (time, _) = kill_all(count).await?;
     }
     procession::sleep(DOWNS_PAUSE).await;
     let lost = resident()?.saturating_sub(kept) / DOWNS_AGAIN;
@@ -127,7 +127,7 @@ pub(super) async fn downs(scheduler: Scheduler, scale: Scale) -> Outcome {
 
 /// Starts a process that monitors all others and kills them. Returns the time for each process
 /// until the last down has come, and the memory while all processes existed.
-async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed> {
+async fn kill_all(count: u64) -> Result<(f64, u64), Failed> {
     static LEFT: Latch = Latch::new();
     let killer = procession::start(move |mut cx: Context<()>| async move {
         LEFT.set(count);
@@ -147,7 +147,7 @@ async fn kill_all(scheduler: Scheduler, count: u64) -> Result<(f64, u64), Failed
         let held = resident()?;
         let start = now();
         for victim in victims {
-            scheduler.terminate(victim);
+            procession::process::kill(victim);
         }
         let mut killed = 0;
         for _ in 0..count {

@@ -122,7 +122,7 @@ fn a_killed_printer_loses_the_line_that_it_waits_with() {
         |name: &str| spawn(&scheduler, &program, "noisy", [name.into(), (LINES as i64).into()]);
     let (killed, cancelled, other) = (printer("killed"), printer("cancelled"), printer("other"));
     wait_for_suspended(&output, 3);
-    scheduler.terminate(killed.pid());
+    procession::process::kill(killed.pid());
     assert_eq!(join(killed), Err(Exit::Killed));
     wait_for_suspended(&output, 2);
     // The process has begun to print, so a cancel does not end the wait.

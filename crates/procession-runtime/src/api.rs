@@ -18,7 +18,7 @@ pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::owner::Scheduler;
 pub use crate::scheduler::spawn_error::SpawnError;
-pub use crate::spawn::join_handle::{AbortOnDropHandle, Child, JoinHandle};
+pub use crate::spawn::join_handle::{CancelOnDrop, Child, JoinHandle};
 pub use crate::spawn::options::SpawnOptions;
 pub use crate::sync::select::Select;
 pub use crate::time::{interval, sleep, timeout};

@@ -193,8 +193,8 @@
 //! [first]: crate::behaviour::Statem::enter
 //! [`Process::init`]: crate::machine::Process::init
 //!
-//! If a start fails in [`Supervisor::try_start`], the children before it are stopped in reverse, and
-//! the error names the child. If a restart fails, that counts as one more restart, and is tried
+//! If a start fails in [`Supervisor::try_start`], the children before it are stopped in reverse,
+//! and the error names the child. If a restart fails, that counts as one more restart, and is tried
 //! again after the [back-off](Supervisor::back_off). Until then, the supervisor answers requests,
 //! because it never blocks on a child, a deadline or the next attempt: it waits for their events.
 //!

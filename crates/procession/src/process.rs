@@ -52,7 +52,7 @@ pub use procession_runtime::report::catch_panic;
 pub use procession_runtime::scheduler::SpawnCause;
 #[doc(inline)]
 pub use procession_runtime::{
-    AbortOnDropHandle, OnCancel, Outcome, SpawnError, cancelled, current_pid, exit, until_cancelled,
+    CancelOnDrop, OnCancel, Outcome, SpawnError, cancelled, current_pid, exit, until_cancelled,
 };
 
 #[cfg(feature = "supervision")]

@@ -49,7 +49,6 @@ const SLOT_BYTES_MAX: usize = if cfg!(debug_assertions) { 192 } else { 128 } + 3
 
 /// One process monitors all others, kills them at once, and receives each down.
 fn kill_all(scheduler: &Scheduler) {
-    let kills = scheduler.clone();
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
         let spawn = |_| {
             let victim = SpawnOptions::new()
@@ -59,7 +58,7 @@ fn kill_all(scheduler: &Scheduler) {
         };
         let victims: Vec<_> = (0..PROCESSES).map(spawn).collect();
         for pid in victims {
-            kills.terminate(pid);
+            procession::process::kill(pid);
         }
         let mut killed = 0;
         for _ in 0..PROCESSES {

@@ -479,7 +479,7 @@ fn a_span_is_open_until_the_jobs_of_its_process_are_over() {
     });
     let pid = process.pid();
     began.recv().expect("it is sent");
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     process.join().expect_err("it was terminated");
     let (_, fields, told) = recorder.of(pid);
     assert_eq!(fields["exit"], "the process was terminated");
@@ -532,7 +532,7 @@ fn a_span_ends_with_its_process_and_has_the_exit() {
     ended.recv().expect_err("nothing is sent");
     has_begun.recv().expect("it is sent");
     let killed_pid = pids[1];
-    scheduler.terminate(killed_pid);
+    procession::process::kill(killed_pid);
     killed_ended.recv().expect_err("nothing is sent");
     scheduler.run_until_idle();
     // The handles still exist.

@@ -81,7 +81,7 @@ fn cancelled(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
 
 fn terminated(scheduler: &Scheduler) -> Result<(), Box<dyn Error>> {
     let (sleeps, note) = sleeper(scheduler)?;
-    scheduler.terminate(sleeps.pid());
+    procession::process::kill(sleeps.pid());
     assert_eq!(sleeps.join(), Err(Exit::Killed));
     assert_eq!(note.try_recv(), Err(TryRecvError::Empty), "its stack is left as it was");
     let next = coroutine(scheduler, |_| {

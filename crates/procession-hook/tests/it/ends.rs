@@ -58,7 +58,7 @@ fn a_terminated_coroutine_fails_them_too_and_ends_killed() {
         done.send(waiting_calls(here.as_raw_fd())).expect("the test listens");
     });
     soon(&begins);
-    scheduler.terminate(waits.pid());
+    procession::process::kill(waits.pid());
     assert_eq!(soon(&does), [(-1, libc::ECANCELED); 4]);
     assert_eq!(waits.join(), Err(Exit::Killed));
     assert!(scheduler.snapshot().stuck_coroutines.is_empty());

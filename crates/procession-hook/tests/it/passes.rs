@@ -117,11 +117,11 @@ fn an_end_that_comes_while_others_run_ends_the_call() {
     for terminates in [false, true] {
         let scheduler = one_thread();
         let reader: Arc<OnceLock<Pid>> = Arc::default();
-        let (inner, pid) = (scheduler.clone(), Arc::clone(&reader));
+        let pid = Arc::clone(&reader);
         let ends = neighbour(&scheduler, move || {
             let pid = *pid.get().expect("it is known");
             if terminates {
-                inner.terminate(pid);
+                procession::process::kill(pid);
             } else {
                 procession::process::cancel(pid);
             }

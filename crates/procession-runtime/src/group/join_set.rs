@@ -266,7 +266,7 @@ impl<T: Send + 'static> JoinSet<T> {
     }
 
     /// Cancels all processes of the set. They stay in the set until their results are taken.
-    pub fn abort_all(&mut self) {
+    pub fn cancel_all(&mut self) {
         self.handles().for_each(JoinHandle::cancel);
     }
 
@@ -275,7 +275,7 @@ impl<T: Send + 'static> JoinSet<T> {
     /// # Cancellation
     /// If the future is dropped, the processes that have not ended stay in the set, cancelled.
     pub async fn shutdown(&mut self) {
-        self.abort_all();
+        self.cancel_all();
         while self.join_next().await.is_some() {}
     }
 
@@ -315,7 +315,7 @@ fn next(taken: &mut VecDeque<usize>, ends: &mut VecDeque<usize>) -> Option<usize
 impl<T: Send + 'static> Drop for JoinSet<T> {
     fn drop(&mut self) {
         self.stop_waiting();
-        self.abort_all();
+        self.cancel_all();
     }
 }
 

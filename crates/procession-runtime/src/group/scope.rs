@@ -436,7 +436,7 @@ impl<T, E: Send + 'static> ScopeRun<'_, T, E> {
             return;
         }
         self.bell.change(|ringing| ringing.about.phase = ScopePhase::Closing);
-        self.set.abort_all();
+        self.set.cancel_all();
         let output = self.output.replace(Err(error));
         // Last, since these run code of the user, which may panic.
         drop(output);

@@ -103,7 +103,7 @@ impl<M: Send + 'static> ThreadMailbox<M> {
 
     /// Receives the oldest message. Returns `None` once the mailbox is empty and no message can
     /// come any more, because the scheduler is shutting down or the mailbox was
-    /// [cancelled](Scheduler::cancel).
+    /// [cancelled](crate::relations::cancel()).
     ///
     /// # Blocking
     /// Blocks the thread.
@@ -144,7 +144,7 @@ impl<M: Send + 'static> ThreadMailbox<M> {
 impl<M> Drop for ThreadMailbox<M> {
     fn drop(&mut self) {
         // The process exists, unless it was terminated before.
-        self.scheduler.terminate(self.process.pid());
+        crate::relations::kill(self.process.pid());
     }
 }
 

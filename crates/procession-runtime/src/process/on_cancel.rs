@@ -4,7 +4,7 @@
 /// ([`SpawnOptions::on_cancel`](crate::SpawnOptions::on_cancel)).
 ///
 /// A cancel is caused by [`JoinHandle::cancel`](crate::JoinHandle::cancel),
-/// [`Scheduler::cancel`](crate::Scheduler::cancel), the end of a
+/// [`process::cancel`](crate::relations::cancel()), the end of a
 /// [scope](crate::SpawnOptions::scoped), a supervisor that stops a child, or a
 /// [shutdown](crate::Scheduler::shutdown). The effect does not depend on the cause.
 ///

@@ -2,8 +2,8 @@
 
 use crate::Pid;
 use crate::mailbox::address::Address;
-use crate::relations::monitors;
 use crate::relations::signal::MonitorRef;
+use crate::relations::{links, monitors};
 use crate::scheduler::budget;
 
 impl<M: Send + 'static> Address<M> {
@@ -37,5 +37,11 @@ impl<M: Send + 'static> Address<M> {
     pub fn monitor(&self, pid: Pid) -> MonitorRef {
         budget::spend();
         self.slot().map_or_else(MonitorRef::draw, |slot| monitors::monitor(slot, pid))
+    }
+
+    /// Ends the process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed), even
+    /// if it traps exits. Returns `true` if it existed. See [`kill`](crate::relations::kill()).
+    pub fn kill(&self) -> bool {
+        links::kill(self.pid())
     }
 }

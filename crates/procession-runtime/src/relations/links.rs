@@ -620,8 +620,13 @@ pub fn kill(pid: Pid) -> bool {
     find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
 }
 
-/// Cancels the process with a PID. Returns `true` if the process exists. See
-/// [`Scheduler::cancel`](crate::Scheduler::cancel).
+/// Cancels a process. Returns `true` if the process exists.
+///
+/// The effect was chosen at the spawn ([`OnCancel`](crate::OnCancel)). A process with a context is
+/// asked to end: its [`recv`](crate::Context::recv) ends once the mailbox is empty,
+/// [`cancelled`](crate::cancelled()) resolves, and a state machine gets
+/// [`Event::Cancel`](crate::Event). A process that was started by [`spawn`](crate::spawn()) is
+/// dropped at its next suspension.
 ///
 /// ```
 /// procession::run(async {

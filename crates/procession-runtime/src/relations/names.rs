@@ -143,7 +143,7 @@ impl Scheduler {
     /// scheduler.register("idle", pid)?;
     /// assert_eq!(scheduler.whereis("idle"), Some(pid));
     /// assert!(scheduler.register("idle", pid).is_err());
-    /// scheduler.terminate(pid);
+    /// procession::process::kill(pid);
     /// assert!(idle.join().unwrap_err().is_killed());
     /// assert_eq!(scheduler.whereis("idle"), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::Pid;
 use crate::scheduler::handle_error::{BlockOnError, InsideError, WorkerThreadsError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::placed::placed;
@@ -226,22 +225,5 @@ impl Scheduler {
     /// Returns the seed of the scheduler's random choices, given or drawn.
     pub fn seed(&self) -> u64 {
         self.shared().world.seed()
-    }
-
-    /// Cancels a process. Returns `true` if the process exists.
-    ///
-    /// The effect was chosen at the spawn ([`OnCancel`](crate::OnCancel)). A process with a context
-    /// is asked to end: its [`recv`](crate::Context::recv) ends once the mailbox is empty,
-    /// [`cancelled`](crate::cancelled()) resolves, and a state machine gets
-    /// [`Event::Cancel`](crate::Event). A process that was started by [`spawn`](crate::spawn()) is
-    /// dropped at its next suspension.
-    pub fn cancel(&self, pid: Pid) -> bool {
-        crate::relations::cancel(pid)
-    }
-
-    /// Ends a process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed). Returns
-    /// `true` if the process exists. This is [`kill`](crate::relations::kill()).
-    pub fn terminate(&self, pid: Pid) -> bool {
-        crate::relations::kill(pid)
     }
 }

@@ -100,14 +100,35 @@ impl<T: Send + 'static> JoinHandle<T> {
         drop(self);
     }
 
-    /// Cancels the process (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
+    /// Cancels the process (see [`process::cancel`](crate::relations::cancel())).
     pub fn cancel(&self) {
         if let Joined::Process { owner, .. } = &self.state {
             crate::process::wake::cancel(owner.slot());
         }
     }
 
-    /// Makes a handle that cancels the process when it is dropped, like the type of that name in
+    /// Ends the process between two of its steps, with [`Exit::Killed`], even if it traps exits.
+    /// Returns `true` if it existed. See [`kill`](crate::relations::kill()).
+    ///
+    /// ```
+    /// use procession::Exit;
+    ///
+    /// procession::run(async {
+    ///     let stubborn = procession::start(|mut cx: procession::Context<()>| async move {
+    ///         cx.trap_exits(true);
+    ///         while cx.recv_event().await.is_some() {}
+    ///         std::future::pending::<()>().await
+    ///     });
+    ///     stubborn.cancel();
+    ///     assert!(stubborn.kill());
+    ///     assert_eq!(stubborn.await, Err(Exit::Killed));
+    /// });
+    /// ```
+    pub fn kill(&self) -> bool {
+        crate::relations::kill(self.pid())
+    }
+
+    /// Makes a handle that cancels the process when it is dropped, like `AbortOnDropHandle` of
     /// tokio-util.
     ///
     /// ```
@@ -119,12 +140,12 @@ impl<T: Send + 'static> JoinHandle<T> {
     ///         let _kept = kept;
     ///         pending::<()>().await;
     ///     });
-    ///     drop(works.abort_on_drop());
+    ///     drop(works.cancel_on_drop());
     ///     assert!(ends.await.is_err(), "the process has dropped what it holds");
     /// });
     /// ```
-    pub fn abort_on_drop(self) -> AbortOnDropHandle<T> {
-        AbortOnDropHandle(self)
+    pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
+        CancelOnDrop(self)
     }
 
     /// Leaves a waker that is woken once, when the process ends. Returns `true` if it has ended or
@@ -197,7 +218,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 /// A [`JoinHandle`] that cancels its process when it is dropped, made by
-/// [`JoinHandle::abort_on_drop`].
+/// [`JoinHandle::cancel_on_drop`].
 ///
 /// It dereferences to the handle, and awaiting it awaits the handle. For a [`Child`], make it from
 /// the handle that [`Child::into_parts`] returns.
@@ -207,9 +228,9 @@ impl<T> fmt::Debug for JoinHandle<T> {
 /// is asked to end. The drop does not wait for the end.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the process"]
-pub struct AbortOnDropHandle<T: Send + 'static>(JoinHandle<T>);
+pub struct CancelOnDrop<T: Send + 'static>(JoinHandle<T>);
 
-impl<T: Send + 'static> AbortOnDropHandle<T> {
+impl<T: Send + 'static> CancelOnDrop<T> {
     /// Returns a handle that, when it is dropped, lets the process continue.
     pub fn detach(mut self) -> JoinHandle<T> {
         // A refused process, which the drop leaves alone, takes the place of this one.
@@ -217,13 +238,13 @@ impl<T: Send + 'static> AbortOnDropHandle<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for AbortOnDropHandle<T> {
+impl<T: Send + 'static> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
         self.0.cancel();
     }
 }
 
-impl<T: Send + 'static> Deref for AbortOnDropHandle<T> {
+impl<T: Send + 'static> Deref for CancelOnDrop<T> {
     type Target = JoinHandle<T>;
 
     fn deref(&self) -> &JoinHandle<T> {
@@ -231,7 +252,7 @@ impl<T: Send + 'static> Deref for AbortOnDropHandle<T> {
     }
 }
 
-impl<T: Send + 'static> Future for AbortOnDropHandle<T> {
+impl<T: Send + 'static> Future for CancelOnDrop<T> {
     type Output = Result<T, Exit>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
@@ -296,7 +317,7 @@ impl<M: Send + 'static, T: Send + 'static> Child<M, T> {
         (self.address, self.handle)
     }
 
-    /// Cancels the process (see [`Scheduler::cancel`](crate::Scheduler::cancel)).
+    /// Cancels the process (see [`process::cancel`](crate::relations::cancel())).
     pub fn cancel(&self) {
         self.handle.cancel();
     }

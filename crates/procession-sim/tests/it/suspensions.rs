@@ -71,8 +71,8 @@ fn program(sim: Sim) {
             return;
         };
         let begin = own.now();
-        own.cancel(cancelled.pid());
-        own.terminate(terminated.pid());
+        procession::process::cancel(cancelled.pid());
+        procession::process::kill(terminated.pid());
         let ended = cancelled.await;
         sim.always("a cancelled process ends by itself", ended.is_ok_and(|sum| sum <= MESSAGES));
         let ended = terminated.await;

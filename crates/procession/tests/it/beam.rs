@@ -278,7 +278,7 @@ fn act(op: Op, cx: &mut Context<Ask>, stage: &Stage, monitors: &mut BTreeMap<Mon
         // Ignored, as on the BEAM: there may be no such process.
         Op::Send(pid, text) => drop(send(pid, Ask::Text(text))),
         Op::Signal(pid, reason) => drop(send_exit(pid, reason)),
-        Op::Kill(pid) => drop(stage.scheduler.terminate(pid)),
+        Op::Kill(pid) => drop(procession::process::kill(pid)),
         Op::Register(name, pid) => result(register(name, pid).map_or("refused", |()| "true")),
         Op::Unregister(name) => {
             result(stage.scheduler.unregister(&name).map_or("refused", |_| "true"))
@@ -514,7 +514,7 @@ impl Play {
             ["kill", name] => scheduler
                 .whereis(name)
                 .map_or("absent", |pid| {
-                    scheduler.terminate(pid);
+                    procession::process::kill(pid);
                     ""
                 })
                 .to_owned(),
@@ -605,7 +605,7 @@ impl Play {
             scheduler.block_on(sleep(Duration::from_secs(1)));
         }
         for (_, pid) in self.pids {
-            scheduler.terminate(pid);
+            procession::process::kill(pid);
         }
         scheduler.run_until_idle();
         assert_eq!(alive(&scheduler.snapshot()).count(), 0);

@@ -115,7 +115,7 @@ fn sockets_timers_and_tasks_of_tokio_work_in_processes() {
             for (number, client) in clients.into_iter().enumerate() {
                 assert_eq!(client.await, Ok(number as u8));
             }
-            scheduler.terminate(server.pid());
+            procession::process::kill(server.pid());
             assert_eq!(server.await, Err(Exit::Killed));
         });
     }
@@ -332,7 +332,7 @@ fn the_runtime_stops_with_the_scheduler_and_not_before() {
             waits
         });
         scheduler.block_on(async {
-            scheduler.terminate(waits.pid());
+            procession::process::kill(waits.pid());
             assert_eq!(waits.await, Err(Exit::Killed));
             assert!(scheduler.shutdown(Duration::from_secs(60)).await.is_empty());
             // The block-on future may go on.
@@ -404,7 +404,7 @@ fn a_wait_for_tokio_can_be_given_up() {
             .expect("not yet");
         let waits = spawn(tokio::time::sleep(hour));
         yield_now().await;
-        scheduler.terminate(waits.pid());
+        procession::process::kill(waits.pid());
         assert_eq!(waits.await, Err(Exit::Killed));
     });
 }
@@ -504,7 +504,7 @@ fn single_futures_of_tokio_work_in_ordinary_processes() {
             );
             yield_now().await;
             for process in [server, waits] {
-                scheduler.terminate(process.pid());
+                procession::process::kill(process.pid());
                 assert_eq!(process.await, Err(Exit::Killed));
             }
             let asks = AsksWhenDropped(says);
@@ -531,7 +531,7 @@ fn a_future_of_tokio_that_is_always_ready_gives_way() {
                 yield_now().await;
                 turns += 1;
             }
-            scheduler.terminate(greedy.pid());
+            procession::process::kill(greedy.pid());
             turns
         });
         assert_eq!(turns, 10);

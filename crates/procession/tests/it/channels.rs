@@ -383,7 +383,7 @@ fn a_process_that_panics_or_is_killed_leaves_its_channel_in_order() {
     assert!(waits.join().expect("it does not panic").is_some());
     let killed = scheduler.spawn(async move { receiver.recv().await });
     let pid = killed.pid();
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     assert!(killed.join().is_err());
     assert_eq!(sender.try_send(3), Err(TrySendError::Closed(3)), "no receiver is left");
 }

@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, Yields};
 use procession::mailbox::{Event, WhenFull};
-use procession::process::{Named, Outcome, send_exit};
+use procession::process::{Named, Outcome, kill, send_exit};
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{Child, Context, Exit, Pid, Scheduler, SpawnOptions, coroutine, sleep};
 
 use crate::scene::{TIMEOUT, assert_conserved, driven, panic_quietly, soon, threaded};
 
 /// The ways to end a process from outside, with the resulting exit.
-fn ends() -> [(fn(&Scheduler, Pid), Exit); 2] {
+fn ends() -> [(fn(Pid), Exit); 2] {
     [
         (
-            |_, pid| assert!(send_exit(pid, Exit::failed("unwanted")), "it lives"),
+            |pid| assert!(send_exit(pid, Exit::failed("unwanted")), "it lives"),
             Exit::failed("unwanted"),
         ),
-        (|scheduler, pid| assert!(scheduler.terminate(pid), "it lives"), Exit::Killed),
+        (|pid| assert!(kill(pid), "it lives"), Exit::Killed),
     ]
 }
 
@@ -62,7 +62,7 @@ where
             let child = options().on(&scheduler).start(move |cx: Context<u8>| process(cx, in_step));
             soon(&begun);
             let (address, handle) = child.into_parts();
-            end(&scheduler, address.pid());
+            end(address.pid());
             address.send(7).expect("the mailbox is open as long as the step runs");
             go.send(()).expect("it waits");
             assert_eq!(handle.join(), Err(reason));
@@ -113,7 +113,7 @@ fn what_was_received_from_before_is_not_taken_back() {
         child.send(1).expect("it lives");
         child.send(2).expect("it lives");
         soon(&begun);
-        end(&scheduler, child.pid());
+        end(child.pid());
         child.send(3).expect("the mailbox is open as long as the step runs");
         go.send(()).expect("it waits");
         assert_eq!(child.join(), Err(reason));
@@ -140,7 +140,7 @@ fn a_coroutine_does_not_receive_what_is_sent_after_the_end_was_asked_for() {
         );
         let child = child.expect("coroutines are enabled");
         soon(&begun);
-        end(&scheduler, child.pid());
+        end(child.pid());
         child.send(7).expect("the mailbox is open as long as the step runs");
         go.send(()).expect("it waits");
         assert_eq!(child.join(), Err(reason));
@@ -157,7 +157,7 @@ fn a_wait_for_a_cancel_is_not_over_because_of_a_terminate() {
             cx.cancelled().await;
         });
         soon(&begun);
-        end(&scheduler, child.pid());
+        end(child.pid());
         go.send(()).expect("it waits");
         assert_eq!(child.join(), Err(reason));
     }
@@ -247,7 +247,7 @@ fn a_machine_that_refuses_to_start_ends_for_processes_that_found_it_by_its_name(
             assert_eq!(told, Ok((Some(exit.clone()), exit, Some(Exit::NoProcess))));
             assert!(!address.is_alive());
             assert!(address.send(2).expect_err("it has ended").is_ended());
-            assert!(!scheduler.terminate(pid), "it has ended");
+            assert!(!kill(pid), "it has ended");
             assert_eq!(scheduler.whereis("n"), None);
             assert_eq!(scheduler.snapshot().processes.len(), 0);
             assert_conserved(&scheduler);

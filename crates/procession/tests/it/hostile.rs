@@ -232,7 +232,7 @@ fn futures_that_go_in_an_unwinding() {
     assert!(!bombs.poll(shutdown.as_mut()));
     drop_in_an_unwinding(shutdown);
     assert!(bombs.0.load(SeqCst) > before, "what it left is dropped");
-    scheduler.terminate(stays.pid());
+    procession::process::kill(stays.pid());
     assert_eq!(stays.join(), Err(Exit::Killed));
 }
 

@@ -156,7 +156,7 @@ fn what_waits_wakes_nobody_for_ten_seconds() {
         let is_silent = silence.recv_timeout(Duration::from_secs(10)).is_err();
         let after = (wake_ups(&schedulers), threads_of("silent"));
         // First, since the scope waits for the thread that joins the process.
-        assert!(schedulers[2].terminate(pid));
+        assert!(procession::process::kill(pid));
         assert!(is_silent);
         assert_eq!(after, before);
         assert!((1 + 2 + 4) >= before.1.len() && before.1.len() >= 3, "the threads were found");

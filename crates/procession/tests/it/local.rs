@@ -79,7 +79,7 @@ fn a_local_process_is_suspended_resumed_and_ended_on_its_thread() {
     }
     scheduler.suspend(handle.pid()).expect("it lives");
     scheduler.run_until_idle();
-    assert!(scheduler.terminate(handle.pid()));
+    assert!(procession::process::kill(handle.pid()));
     assert!(soon(&drops), "it is dropped on its thread");
     assert_eq!(handle.join(), Err(Exit::Killed));
 }
@@ -163,7 +163,7 @@ fn every_end_drops_the_future_on_its_thread() {
         assert!(soon(&drops));
 
         let (killed, drops) = waits(&scheduler);
-        assert!(scheduler.terminate(killed.pid()));
+        assert!(procession::process::kill(killed.pid()));
         assert_eq!(killed.join(), Err(Exit::Killed));
         assert!(soon(&drops));
 
@@ -237,7 +237,7 @@ fn a_panic_in_the_drop_of_a_future_releases_the_thread() {
     scheduler.run_until_idle();
     assert_eq!(completes.join(), Err(Exit::Panicked("in its drop".into())));
     cancelled.cancel();
-    scheduler.terminate(killed.pid());
+    procession::process::kill(killed.pid());
     scheduler.run_until_idle();
     assert_eq!((cancelled.join(), killed.join()), (Err(Exit::Shutdown), Err(Exit::Killed)));
     crate::home::thread::scope(|scope| {

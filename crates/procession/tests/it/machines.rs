@@ -212,7 +212,7 @@ impl Play {
             }
             Act::Drop(tag) => drop(self.completion(tag)),
             Act::Cancel => self.child.cancel(),
-            Act::Terminate => assert!(self.scheduler.terminate(self.child.pid())),
+            Act::Terminate => assert!(procession::process::kill(self.child.pid())),
         }
     }
 
@@ -421,7 +421,7 @@ fn every_end_closes_once() {
         .try_start_machine(machine, "play", Box::new(()))
         .expect("it has this method");
     child.send(1).expect("it lives");
-    scheduler.terminate(child.pid());
+    procession::process::kill(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
     assert_eq!(closed.load(Relaxed), 1);
     // By the end of its scheduler, without a handle to wait for it.

@@ -208,8 +208,8 @@ fn a_cancel_wakes_a_receive_and_the_waiters_for_it() {
     matches.send(1).expect("it lives");
     scheduler.run_until_idle();
     receives.cancel();
-    assert!(scheduler.cancel(matches.pid()));
-    assert!(scheduler.cancel(waits.pid()));
+    assert!(procession::process::cancel(matches.pid()));
+    assert!(procession::process::cancel(waits.pid()));
     assert_eq!(receives.join(), Ok(None));
     assert_eq!(matches.join(), Ok((None, Some(1))), "what is not wanted is left");
     assert_eq!(waits.join(), Ok(true));
@@ -249,7 +249,7 @@ fn the_snapshot_shows_the_mailbox() {
         (after.mailbox, after.mailbox_high_water, after.received, after.steps),
         (3, 5, 3, 1)
     );
-    scheduler.terminate(child.pid());
+    procession::process::kill(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
     let snapshot = scheduler.snapshot();
     let counts = (snapshot.messages_sent, snapshot.messages_received, snapshot.messages_discarded);
@@ -321,7 +321,7 @@ fn a_cancel_closes_the_mailbox_of_a_thread() {
         let pid = inbox.pid();
         inbox.address().send(1).expect("the thread is there");
         crate::home::thread::scope(|scope| {
-            let cancels = scope.spawn(|| scheduler.cancel(pid));
+            let cancels = scope.spawn(|| procession::process::cancel(pid));
             // The cancel comes before the wait, or wakes it.
             assert_eq!(inbox.recv(), Some(1), "what has come is received");
             assert_eq!(inbox.recv(), None);
@@ -330,7 +330,7 @@ fn a_cancel_closes_the_mailbox_of_a_thread() {
         // The process behind the mailbox closes it in its last step.
         scheduler.run_until_idle();
         inbox.address().send(2).expect_err("it is closed");
-        assert!(!scheduler.cancel(pid), "it has ended");
+        assert!(!procession::process::cancel(pid), "it has ended");
     }
 }
 

@@ -247,7 +247,7 @@ fn the_test_clock_stands_still_while_somebody_waits_for_a_descriptor() {
             async move { read_byte(&there).await }
         });
         yield_now().await;
-        scheduler.terminate(waits.pid());
+        procession::process::kill(waits.pid());
         sleep(hour).await;
         (
             waits.await,
@@ -329,7 +329,7 @@ fn a_process_that_finds_its_descriptor_always_ready_gives_way() {
             yield_now().await;
         }
         full.cancel();
-        scheduler.terminate(full.pid());
+        procession::process::kill(full.pid());
         drop(here);
         timeout(Duration::from_secs(1), full)
             .await

@@ -158,7 +158,7 @@ fn a_process_that_never_returns_is_an_outcome() {
     let fails =
         SpawnOptions::new().on(&scheduler).spawn_fallible(async { panic_quietly("broken") });
     assert_eq!(fails.join().err(), Some(Exit::Panicked("broken".into())));
-    scheduler.terminate(loops.pid());
+    procession::process::kill(loops.pid());
     assert_eq!(loops.join().err(), Some(Exit::Killed));
 }
 

@@ -106,7 +106,7 @@ fn the_drop_of_a_future_panics() {
         assert_eq!(ready.join(), panicked("a bomb was dropped"), "its result is not to be had");
         drop(scheduler.spawn(Fragile(Some(1), 0, BOMB)));
         let terminated = scheduler.spawn(Fragile(None, 0, BOMB));
-        scheduler.terminate(terminated.pid());
+        procession::process::kill(terminated.pid());
         assert_eq!(terminated.join(), Err(Exit::Killed), "it had been killed before");
     });
 }
@@ -153,7 +153,7 @@ fn the_drops_of_messages_panic() {
         for _ in 0..3 {
             assert!(child.send(BOMB).is_ok());
         }
-        scheduler.terminate(child.pid());
+        procession::process::kill(child.pid());
         assert_eq!(child.join(), Err(Exit::Killed));
         // A message that the process receives and drops is its own fault.
         let child = scheduler.start(|mut cx: Context<Bomb>| async move { drop(cx.recv().await) });

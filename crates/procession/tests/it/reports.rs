@@ -148,7 +148,7 @@ fn each_process_that_fails_by_itself_is_reported_once_and_no_other() {
             let _: Result<(), _> = spawn(async { exit(end) }).await;
         }
         let waits = spawn(std::future::pending::<()>());
-        scheduler.terminate(waits.pid());
+        procession::process::kill(waits.pid());
         drop(waits.await);
         let waits = spawn(std::future::pending::<()>());
         procession::process::send_exit(waits.pid(), Exit::failed("from outside"));

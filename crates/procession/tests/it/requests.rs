@@ -16,7 +16,7 @@ use std::time::Duration;
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::Event;
 use procession::observe::{AskError, Inspection, ProcessState};
-use procession::process::OnCancel;
+use procession::process::{OnCancel, cancel, kill};
 use procession::sync::oneshot;
 use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, sleep, yield_now};
 use procession_sync::Mutex;
@@ -290,13 +290,13 @@ fn a_suspended_process_can_be_ended_and_inspected() {
         scheduler.detail(sum.pid()).expect("it is there").row.suspended,
         "it is suspended again"
     );
-    assert!(scheduler.terminate(sum.pid()));
+    assert!(kill(sum.pid()));
     assert_eq!(sum.join(), Err(Exit::Killed));
     let asked = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });
     scheduler.run_until_idle();
     scheduler.suspend(asked.pid()).expect("it lives");
     scheduler.run_until_idle();
-    assert!(scheduler.cancel(asked.pid()));
+    assert!(cancel(asked.pid()));
     assert_eq!(asked.join(), Ok(None));
     assert_eq!(scheduler.now(), begin, "no time has passed");
 }
@@ -322,12 +322,12 @@ fn a_process_that_was_told_to_end_is_not_suspended() {
         is_clean.await
     });
     scheduler.run_until_idle();
-    assert!(scheduler.cancel(cleans_up.pid()));
+    assert!(cancel(cleans_up.pid()));
     scheduler.run_until_idle();
     assert_eq!(scheduler.suspend_for(cleans_up.pid(), LONG), Err(AskError::Ending));
     let dropped = SpawnOptions::new().on(&scheduler).on_cancel(OnCancel::Drop);
     let dropped = dropped.spawn(pending::<()>());
-    assert!(scheduler.cancel(dropped.pid()));
+    assert!(cancel(dropped.pid()));
     assert_eq!(scheduler.suspend_for(dropped.pid(), LONG), Err(AskError::Ending));
     assert_eq!(dropped.join(), Err(Exit::Shutdown));
     finish.send(7).expect("it waits for that");
@@ -365,8 +365,11 @@ fn processes_that_are_cancelled_as_they_are_suspended_end_at_once() {
                 }
             });
             scope.spawn(|| {
-                let end = [Scheduler::cancel, Scheduler::terminate][round % 2];
-                end(&scheduler, pid);
+                if round % 2 == 0 {
+                    cancel(pid)
+                } else {
+                    kill(pid)
+                };
             });
         });
         soon(&ends);

@@ -97,7 +97,7 @@ fn many_clients_are_served_at_once() {
         for client in clients {
             client.join().expect("it does not panic");
         }
-        assert!(scheduler.terminate(server.pid()));
+        assert!(procession::process::kill(server.pid()));
         server.join().expect_err("it was terminated");
     }
 }

@@ -289,7 +289,7 @@ fn a_stale_pid_reaches_nobody() {
             let error = procession::mailbox::send(old, 1_u32).expect_err("it has ended");
             assert!(error.is_ended());
             assert_eq!(error.to_string(), format!("cannot send to {old}: the process has ended"));
-            assert!(!scheduler.cancel(old) && !scheduler.terminate(old));
+            assert!(!procession::process::cancel(old) && !procession::process::kill(old));
         }
         procession::mailbox::send(pid, generation).expect("it lives");
         assert_eq!(child.join(), Ok(Some(generation)), "nothing else has reached it");
@@ -316,7 +316,7 @@ fn a_pid_can_be_printed_parsed_and_used() {
         let other: Pid = other.parse().expect("a PID");
         let error = procession::mailbox::send(other, 1_u32).expect_err("nobody");
         assert!(if other.node() == 0 { error.is_ended() } else { error.is_not_relayed() });
-        assert!(!scheduler.cancel(other));
+        assert!(!procession::process::cancel(other));
     }
     procession::mailbox::send(parsed, 5_u32).expect("it lives");
     assert_eq!(child.join(), Ok(Some(5)));

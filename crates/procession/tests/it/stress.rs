@@ -32,7 +32,7 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
         let receivers: Vec<Mutex<Address<u64>>> =
             (0..16).map(|number| Mutex::new(receiver(&scheduler, number))).collect();
         // The first message to it is refused, however slow the workers are.
-        scheduler.terminate(receivers[0].lock().pid());
+        procession::process::kill(receivers[0].lock().pid());
         scheduler.run_until_idle();
         let (accepted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         crate::home::thread::scope(|scope| {
@@ -57,8 +57,8 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
                             }
                         };
                         match chance.u32(0..400) {
-                            0 => drop(scheduler.terminate(address.pid())),
-                            1 => drop(scheduler.cancel(address.pid())),
+                            0 => drop(procession::process::kill(address.pid())),
+                            1 => drop(procession::process::cancel(address.pid())),
                             2..20 => {
                                 let mut place = receivers[place].lock();
                                 if !place.is_alive() {
@@ -75,7 +75,7 @@ fn messages_are_conserved_while_receivers_end_in_every_way() {
         assert_eq!(accepted + refused, SENDERS * EACH);
         assert!(refused > 0, "one was dead from the beginning");
         for address in &receivers {
-            scheduler.terminate(address.lock().pid());
+            procession::process::kill(address.lock().pid());
         }
         assert_conserved(&scheduler);
         let snapshot = scheduler.snapshot();

@@ -73,7 +73,7 @@ async fn work(pool: SqlitePool) -> Result<(), Box<dyn Error>> {
         }
     });
     has_begun.recv().await.expect("it gets that far");
-    Scheduler::global().terminate(dies.pid());
+    procession::process::kill(dies.pid());
     assert_eq!(dies.await.err(), Some(Exit::Killed));
     assert_eq!(balances(&pool).await?, before, "nothing was transferred");
     pool.close().await;

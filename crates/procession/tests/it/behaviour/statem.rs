@@ -142,7 +142,7 @@ fn postponed_messages_are_dead_letters_at_every_end() {
         match fate {
             Fate::Panics | Fate::Stops => {}
             Fate::IsCancelled => machine.cancel(),
-            Fate::IsKilled => drop(scheduler.terminate(machine.pid())),
+            Fate::IsKilled => drop(procession::process::kill(machine.pid())),
         }
         // Ignored: the letters are what counts.
         let _ = machine.join();

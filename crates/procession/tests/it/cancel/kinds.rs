@@ -298,13 +298,13 @@ impl Blow {
 
     fn strike(self, scheduler: &Scheduler, pid: procession::Pid) {
         match self {
-            Self::Cancel => assert!(scheduler.cancel(pid)),
-            Self::Terminate => assert!(scheduler.terminate(pid)),
+            Self::Cancel => assert!(procession::process::cancel(pid)),
+            Self::Terminate => assert!(procession::process::kill(pid)),
             Self::Signal => assert!(send_exit(pid, Exit::failed("signal"))),
             Self::CancelSuspended => {
                 scheduler.suspend(pid).expect("it lives");
                 scheduler.run_until_idle();
-                assert!(scheduler.cancel(pid));
+                assert!(procession::process::cancel(pid));
             }
         }
     }

@@ -25,7 +25,7 @@ fn a_plain_process_is_dropped_where_it_waits_and_others_are_asked() {
         let with_context = scheduler.start(asked);
         scheduler.run_until_idle();
         plain.cancel();
-        assert!(scheduler.cancel(with_context.pid()));
+        assert!(procession::process::cancel(with_context.pid()));
         assert_eq!(plain.join(), Err(Exit::Shutdown));
         assert_eq!(dropped.recv(), Ok("dropped"));
         assert_eq!(with_context.join(), Ok("asked"));
@@ -47,7 +47,7 @@ fn a_process_that_is_cancelled_before_its_first_step_never_runs() {
     // Without a handle.
     let (runs, ran) = mpsc::channel();
     let forgotten = scheduler.spawn(async move { runs.send(()) });
-    assert!(scheduler.cancel(forgotten.pid()));
+    assert!(procession::process::cancel(forgotten.pid()));
     drop(forgotten);
     assert!(scheduler.run_until_idle().is_empty());
     assert!(ran.recv().is_err(), "it never ran");
@@ -56,10 +56,9 @@ fn a_process_that_is_cancelled_before_its_first_step_never_runs() {
 #[test]
 fn a_step_that_ends_the_process_wins_over_a_cancel() {
     let scheduler = scheduler(0);
-    let own = scheduler.clone();
     let process = scheduler.spawn(async move {
         let pid = procession::process::current_pid().expect("it is a process");
-        assert!(own.cancel(pid));
+        assert!(procession::process::cancel(pid));
         "its result"
     });
     assert_eq!(process.join(), Ok("its result"));
@@ -74,7 +73,7 @@ fn the_first_of_a_cancel_and_a_signal_decides_the_exit() {
         scheduler.run_until_idle();
         let pid = process.pid();
         first(pid);
-        scheduler.cancel(pid);
+        procession::process::cancel(pid);
         kill(pid);
         send_exit(pid, Exit::MailboxFull);
         process.join()

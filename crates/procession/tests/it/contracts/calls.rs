@@ -194,7 +194,7 @@ fn a_call_to_many_reaches_all_though_the_first_do_not_answer() {
     let caller =
         scheduler.spawn(async move { call_all(&servers, |reply| (0, reply), HOUR).await.len() });
     crate::scene::soon(&asks);
-    scheduler.terminate(caller.pid());
+    procession::process::kill(caller.pid());
     assert!(caller.join().is_err());
 }
 

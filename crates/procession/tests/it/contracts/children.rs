@@ -132,7 +132,7 @@ fn a_refused_value_comes_back_at_the_limit_and_after_the_end() {
     scheduler.run_until_idle();
     assert_comes_back(&scheduler, &tree, "the supervisor has ended, or is ending");
     for other in others {
-        scheduler.terminate(other.pid());
+        procession::process::kill(other.pid());
     }
     assert_conserved(&scheduler);
 }
@@ -170,7 +170,7 @@ fn a_value_comes_back_from_a_supervisor_that_ends_in_the_middle() {
             })
             .collect();
         match round % 2 {
-            0 => drop(scheduler.terminate(tree.pid())),
+            0 => drop(procession::process::kill(tree.pid())),
             _ => tree.cancel(),
         }
         // Each child ends with its supervisor, and each refused closure is dropped by its asker.

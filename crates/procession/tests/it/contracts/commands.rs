@@ -277,7 +277,7 @@ fn a_completion_for_nobody_harms_nobody() {
             }
         }
     });
-    scheduler.terminate(caller.pid());
+    procession::process::kill(caller.pid());
     assert!(caller.join().is_err());
     let late = std::panic::AssertUnwindSafe(|| completion.complete(Ok(Box::new(PanicsInDrop))));
     assert!(

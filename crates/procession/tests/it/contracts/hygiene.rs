@@ -127,13 +127,13 @@ impl End {
     const ALL: [Self; 6] =
         [Self::Returns, Self::Panics, Self::Fails, Self::Killed, Self::Terminated, Self::Signalled];
 
-    fn of(self, scheduler: &Scheduler, process: &Child<Act, ()>) {
+    fn of(self, process: &Child<Act, ()>) {
         match self {
             Self::Returns => process.cancel(),
             Self::Panics => tell(process, act(|_| panic_quietly("asked to"))),
             Self::Fails => tell(process, act(|_| exit(Exit::failed("asked to")))),
             Self::Killed => assert!(kill(process.pid())),
-            Self::Terminated => assert!(scheduler.terminate(process.pid())),
+            Self::Terminated => assert!(process.kill()),
             Self::Signalled => {
                 let pid = process.pid();
                 tell(
@@ -176,7 +176,7 @@ fn no_relation_outlives_its_process_however_it_ends() {
                 groups.join(key, pid).expect("it lives");
                 registry.register(key, pid, ()).expect("it lives");
             }
-            end.of(&scheduler, &ends);
+            end.of(&ends);
             scheduler.run_until_idle();
             assert!(!ends.is_alive() && survivor.is_alive(), "{case}");
             assert_alone(own, &case);

@@ -79,7 +79,7 @@ fn a_process_that_is_terminated_reports_that_it_was_killed() {
         told(&mut cx).await
     });
     scheduler.run_until_idle();
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     assert_eq!(traps.join(), Ok(String::from("exit: the process was terminated")));
     assert_eq!(victim.join(), Err(Exit::Killed));
 }
@@ -89,7 +89,7 @@ fn a_link_to_nobody_is_an_exit_at_once() {
     let scheduler = driven();
     let gone = waits(&scheduler);
     let pid = gone.pid();
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     assert!(gone.join().is_err());
     let dies = scheduler.spawn(async move {
         link(pid);
@@ -150,7 +150,7 @@ fn an_exit_signal_ends_a_process_that_does_not_trap_it() {
     let victim = waits(&scheduler);
     let pid = victim.pid();
     assert!(send_exit(pid, Exit::failed("first")) && send_exit(pid, Exit::failed("second")));
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     assert_eq!(victim.join(), Err(Exit::failed("first")));
     assert!(!send_exit(pid, Exit::Normal), "there is no such process");
     // A normal exit signal ends a process that sends it to itself.
@@ -174,7 +174,7 @@ fn a_terminate_is_not_trapped() {
     assert!(send_exit(traps.pid(), Exit::failed("trapped")));
     scheduler.run_until_idle();
     assert!(traps.is_alive());
-    scheduler.terminate(traps.pid());
+    procession::process::kill(traps.pid());
     assert_eq!(traps.join().map(drop), Err(Exit::Killed));
 }
 
@@ -250,7 +250,7 @@ fn a_state_machine_is_told_as_well() {
     scheduler.run_until_idle();
     fails.cancel();
     assert_eq!(fails.join(), Err(Exit::Shutdown), "an exit as the error of a step is how it ends");
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     scheduler.run_until_idle();
     assert_eq!(tells.send(()), Ok(()));
     // The order of the notices of a link and a monitor to the same process is not specified.
@@ -359,7 +359,7 @@ fn schedulers_are_linked_across() {
         told_of.send(format!("{down:?}, {}", told(&mut cx).await)).expect("the test listens");
     });
     assert_eq!(soon(&tells), "linked");
-    two.terminate(pid);
+    procession::process::kill(pid);
     assert_eq!(soon(&tells), "Some(Killed), exit: the process was terminated");
     assert_eq!(traps.join(), Ok(()));
     assert_eq!(victim.join(), Err(Exit::Killed));

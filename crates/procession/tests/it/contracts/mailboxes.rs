@@ -63,7 +63,7 @@ fn what_was_skipped_is_in_the_mailbox_still() {
     assert_eq!(mailbox(), 4, "the oldest has made room");
     scheduler.run_until_idle();
     assert_eq!(mailbox(), 3, "one was received, two skipped, one not looked at");
-    scheduler.terminate(child.pid());
+    procession::process::kill(child.pid());
     scheduler.run_until_idle();
     assert_eq!(mailbox(), 0, "it has ended");
     assert_eq!(child.join(), Err(Exit::Killed));
@@ -439,7 +439,7 @@ fn messages_that_a_state_machine_was_not_handed_are_dead_letters() {
         sleep(HOUR / 4).await;
     });
     assert_eq!(ended.join(), Ok(()));
-    scheduler.terminate(machine.pid());
+    procession::process::kill(machine.pid());
     assert_eq!(machine.join(), Err(Exit::Killed));
     assert_eq!(letters(&dead), [(DeadCause::Ended, 7)]);
     assert_conserved(&scheduler);
@@ -461,7 +461,7 @@ fn messages_that_a_state_machine_keeps_take_their_room() {
     assert!(watched.join().is_err());
     scheduler.run_until_idle();
     assert!(machine.send(2).expect_err("it has been handed none").is_full());
-    scheduler.terminate(machine.pid());
+    procession::process::kill(machine.pid());
     assert_eq!(machine.join(), Err(Exit::Killed));
     assert_conserved(&scheduler);
 }

@@ -122,14 +122,13 @@ fn an_end_comes_behind_the_messages_sent_before() {
 fn every_end_of_200_000_killed_at_once_is_told_and_nobody_is_left() {
     const VICTIMS: usize = 200_000;
     let scheduler = threaded(2);
-    let kills = scheduler.clone();
     let watcher = scheduler.start(move |mut cx: Context<()>| async move {
         let spawn = || SpawnOptions::new().monitor().spawn(std::future::pending::<()>());
         let victim =
             |child: JoinHandle<()>| (child.monitor_ref().expect("it was asked for"), child.pid());
         let victims: Vec<_> = (0..VICTIMS).map(|_| victim(spawn())).collect();
         for &(_, pid) in &victims {
-            kills.terminate(pid);
+            procession::process::kill(pid);
         }
         let mut downs = Vec::with_capacity(VICTIMS);
         for _ in 0..VICTIMS {
@@ -185,7 +184,7 @@ fn a_watcher_that_ends_leaves_nothing_behind() {
     }
     scheduler.run_until_idle();
     assert!(!watched.is_finished());
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     assert_eq!(watched.join(), Err(Exit::Killed));
     assert_conserved(&scheduler);
 }
@@ -218,7 +217,7 @@ fn many_ends_at_once_are_all_told() {
     });
     let pids = starts.recv_timeout(Duration::from_secs(60)).expect("it starts them");
     for pid in pids {
-        scheduler.terminate(pid);
+        procession::process::kill(pid);
     }
     assert_eq!(watcher.join(), Ok(WATCHED));
     assert_conserved(&scheduler);

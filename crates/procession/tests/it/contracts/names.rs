@@ -210,7 +210,7 @@ fn a_name_that_is_freed_as_it_is_registered_leaves_nothing_with_its_process() {
         free_again
     });
     assert!(free_again, "it has no name any more, and may have another");
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     assert!(process.join().is_err());
     assert_eq!((scheduler.whereis("a"), scheduler.whereis("b")), (None, None));
 }

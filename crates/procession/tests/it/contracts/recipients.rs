@@ -79,7 +79,7 @@ fn a_full_mailbox_does_what_its_policy_says() {
         }
         scheduler.run_until_idle();
         assert_eq!(address.is_alive(), !ends, "{when_full:?}");
-        scheduler.terminate(address.pid());
+        procession::process::kill(address.pid());
         assert_conserved(&scheduler);
     }
 }
@@ -95,7 +95,7 @@ fn a_function_that_panics_panics_in_the_sender_and_gives_its_room_up() {
     numbers.send(2).expect("there is still room");
     assert!(address.is_alive());
     assert!(panics.send(3).expect_err("the function is not called").is_full());
-    scheduler.terminate(address.pid());
+    procession::process::kill(address.pid());
     assert_conserved(&scheduler);
 }
 
@@ -129,7 +129,7 @@ fn a_function_whose_process_ends_meanwhile_loses_its_message_as_an_accepted_one(
         let receiver = options.start(|cx: Context<Part>| async move { cx.cancelled().await });
         let (pid, at_end) = (receiver.pid(), scheduler.clone());
         let late = receiver.map(move |number| {
-            at_end.terminate(pid);
+            procession::process::kill(pid);
             at_end.run_until_idle();
             Part::Number(number)
         });
@@ -223,6 +223,6 @@ fn recipients_are_compared_by_their_process() {
     let whole = Recipient::from(one.clone());
     assert_eq!(whole.pid(), numbers.pid());
     whole.send(Part::Text("all")).expect("there is room");
-    scheduler.terminate(one.pid());
-    scheduler.terminate(two.pid());
+    procession::process::kill(one.pid());
+    procession::process::kill(two.pid());
 }

@@ -490,7 +490,7 @@ fn nothing_is_lost_when_children_are_killed_at_random() {
             let victim = living[chance() % living.len()];
             if victim != root && Some(victim) != procession::process::current_pid() {
                 let _ = procession::mailbox::send(victim, 1_u32);
-                killer.terminate(victim);
+                procession::process::kill(victim);
             }
             yield_now().await;
         }

@@ -86,7 +86,7 @@ fn a_terminated_coroutine_is_unwound_on_its_thread() {
             scheduler.run_until_idle();
         }
         soon(&is_ready);
-        assert!(scheduler.terminate(waits.pid()));
+        assert!(procession::process::kill(waits.pid()));
         assert_eq!(waits.join(), Err(Exit::Killed));
         assert!(soon(&notes));
         soon_closed(&notes);
@@ -118,7 +118,7 @@ fn a_coroutine_that_swallows_its_unwinding_a_few_times_ends_well() {
         }
     });
     scheduler.run_until_idle();
-    scheduler.terminate(stubborn.pid());
+    procession::process::kill(stubborn.pid());
     assert_eq!(stubborn.join(), Err(Exit::Killed));
 }
 
@@ -137,7 +137,7 @@ fn a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack() {
         });
         soon(&is_ready);
         if terminate {
-            scheduler.terminate(stuck.pid());
+            procession::process::kill(stuck.pid());
         } else {
             stuck.cancel();
         }

@@ -145,7 +145,7 @@ fn a_terminated_coroutine_goes_on_below_c_and_is_unwound_above_it() {
         if dropped {
             drop(scheduler);
         } else {
-            scheduler.terminate(waits.pid());
+            procession::process::kill(waits.pid());
         }
         assert_eq!(soon(&tells), (FdWait::Terminated, FdWait::Terminated, true));
         assert_eq!(waits.join(), Err(Exit::Killed));
@@ -167,7 +167,7 @@ fn a_result_or_panic_after_the_termination_changes_nothing() {
             waited
         });
         soon(&begins);
-        scheduler.terminate(waits.pid());
+        procession::process::kill(waits.pid());
         assert_eq!(waits.join(), Err(Exit::Killed));
         assert!(scheduler.snapshot().stuck_coroutines.is_empty());
         assert_conserved(&scheduler);
@@ -194,7 +194,7 @@ fn a_coroutine_that_always_waits_again_is_listed_as_stuck() {
         let pid = waits.pid();
         soon(&begins);
         if terminated {
-            scheduler.terminate(waits.pid());
+            procession::process::kill(waits.pid());
         } else {
             waits.cancel();
         }
@@ -227,7 +227,7 @@ fn a_terminated_coroutine_may_block_as_often_as_it_likes() {
         told.send((waited, all_run)).expect("the test listens");
     });
     soon(&begins);
-    scheduler.terminate(blocks.pid());
+    procession::process::kill(blocks.pid());
     assert_eq!(soon(&tells), (FdWait::Terminated, true));
     assert_eq!(blocks.join(), Err(Exit::Killed));
     assert!(scheduler.snapshot().stuck_coroutines.is_empty());

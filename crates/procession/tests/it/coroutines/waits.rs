@@ -137,7 +137,7 @@ fn locals_are_each_coroutines_own_and_go_with_it() {
         cx.recv()
     });
     scheduler.run_until_idle();
-    scheduler.terminate(killed.pid());
+    procession::process::kill(killed.pid());
     assert_eq!(killed.join(), Err(Exit::Killed));
     soon(&notes);
 }
@@ -223,7 +223,7 @@ fn nothing_unwinds_a_coroutine_while_its_blocking_function_runs() {
         });
         soon(&begins);
         if terminate {
-            scheduler.terminate(child.pid());
+            procession::process::kill(child.pid());
         } else {
             child.cancel();
         }

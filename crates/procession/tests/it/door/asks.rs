@@ -149,10 +149,10 @@ fn a_process_is_suspended_and_resumed_with_leave() {
         while cx.recv().await.is_some() {}
         pending::<()>().await;
     });
-    assert!(scene.scheduler.cancel(cleans_up.pid()));
+    assert!(procession::process::cancel(cleans_up.pid()));
     let answer = scene.post(&format!("/process/{}/suspend", cleans_up.pid()));
     assert_eq!(answer.status, 409, "{answer:?}");
-    assert!(scene.scheduler.terminate(cleans_up.pid()));
+    assert!(procession::process::kill(cleans_up.pid()));
 }
 
 #[test]

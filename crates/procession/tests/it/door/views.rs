@@ -132,7 +132,7 @@ fn a_process_is_shown_with_its_relations() {
     assert_eq!(process["message"], "()");
     assert_eq!(scene.get("/process/p1").status, 400);
     let pid = child.pid();
-    scene.scheduler.terminate(pid);
+    procession::process::kill(pid);
     scene.scheduler.run_until_idle();
     drop(child);
     assert_eq!(scene.get(&format!("/process/{pid}")).status, 404);

@@ -132,7 +132,7 @@ fn results_of_ended_processes_survive_an_abort_of_all() {
             set.insert(spawn(sleep(seconds(1))));
         }
         sleep(seconds(2)).await;
-        set.abort_all();
+        set.cancel_all();
         assert_eq!(set.len(), 10);
         let mut results = Vec::new();
         while let Some(result) = set.join_next().await {

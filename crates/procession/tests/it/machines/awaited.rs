@@ -167,7 +167,7 @@ fn a_machine_shows_what_its_future_waits_for_and_its_end_drops_it() {
                 Ok(7)
             }
             1 => {
-                assert!(scheduler.terminate(reads.pid()));
+                assert!(procession::process::kill(reads.pid()));
                 Err(Exit::Killed)
             }
             _ => {

@@ -110,7 +110,7 @@ fn a_sleep_for_ever_ends_with_its_machine() {
             child.cancel();
             assert_eq!(child.join(), Ok(()));
         } else {
-            scheduler.terminate(child.pid());
+            procession::process::kill(child.pid());
             assert_eq!(child.join(), Err(Exit::Killed));
         }
         assert_eq!(scheduler.snapshot().timers.pending, 0, "its timers are freed with it");

@@ -67,10 +67,9 @@ fn a_call_without_a_reply_says_why() {
         std::future::pending::<()>().await;
     });
     let pid = keeps.pid();
-    let terminator = scheduler.clone();
     drop(scheduler.spawn(async move {
         procession::sleep(Duration::from_secs(1)).await;
-        terminator.terminate(pid);
+        procession::process::kill(pid);
     }));
     assert!(
         matches!(scheduler.block_on(keeps.call(|reply| reply, HOUR)), Err(CallError::NoReply)),

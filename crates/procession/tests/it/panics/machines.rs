@@ -133,7 +133,7 @@ fn a_machine_panics() {
         for place in [Where::Close, Where::Drop, Where::CloseAndDrop] {
             let child = machine(place);
             scheduler.run_until_idle();
-            scheduler.terminate(child.pid());
+            procession::process::kill(child.pid());
             assert_eq!(child.join(), Err(Exit::Killed), "{place:?}");
         }
         let refused = SpawnOptions::new()
@@ -228,7 +228,7 @@ fn the_result_of_a_late_completion_panics() {
     // Until this process ends, the clock stands still.
     let address = child.address().clone();
     scheduler.spawn(async { procession::yield_now().await }).join().expect("it ends");
-    scheduler.terminate(child.pid());
+    procession::process::kill(child.pid());
     assert_eq!(child.join(), Err(Exit::Killed));
     let late: Completion = soon(&held);
     // The clock goes on, whether the thread sees the panic or not.

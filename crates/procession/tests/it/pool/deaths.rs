@@ -118,28 +118,26 @@ fn driven() -> Scheduler {
 }
 
 #[track_caller]
-fn killed(scheduler: &Scheduler, pid: Pid, by_signal: bool) {
-    assert!(if by_signal { kill(pid) } else { scheduler.terminate(pid) }, "it was alive");
+fn killed(pid: Pid) {
+    assert!(kill(pid), "it was alive");
 }
 
 /// Goal: the place of a worker that is killed is given to a queued job, although another worker is
 /// busy. Method: the busy one waits for the queued job.
 #[test]
 fn the_place_of_a_killed_worker_goes_to_a_queued_job() {
-    for by_signal in [false, true] {
-        for (scheduler, pool) in Processes::of_each_kind(2) {
-            scheduler.block_on(async {
-                let (endless, pid) = pool.submit_endless().await;
-                let (release, released) = oneshot::channel();
-                let waits = pool.submit(async move { released.await.is_ok() });
-                let queued = pool.submit(async move { release.send(()).is_ok() });
-                killed(&scheduler, pid, by_signal);
-                assert_eq!(timeout(HOUR, queued).await, Ok(Ok(true)));
-                assert_eq!(waits.await, Ok(true));
-                assert_eq!(endless.await, Err(JobError::Cancelled));
-                pool.end().await;
-            });
-        }
+    for (scheduler, pool) in Processes::of_each_kind(2) {
+        scheduler.block_on(async {
+            let (endless, pid) = pool.submit_endless().await;
+            let (release, released) = oneshot::channel();
+            let waits = pool.submit(async move { released.await.is_ok() });
+            let queued = pool.submit(async move { release.send(()).is_ok() });
+            killed(pid);
+            assert_eq!(timeout(HOUR, queued).await, Ok(Ok(true)));
+            assert_eq!(waits.await, Ok(true));
+            assert_eq!(endless.await, Err(JobError::Cancelled));
+            pool.end().await;
+        });
     }
 }
 

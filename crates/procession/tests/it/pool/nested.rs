@@ -168,7 +168,7 @@ fn a_killed_lender_and_a_killed_borrower_leave_the_capacity_as_it_was() {
                     inner.await.is_ok()
                 });
                 let (lender, borrower) = told.await.expect("it is told");
-                assert!(scheduler.terminate(if kills_lender { lender } else { borrower }));
+                assert!(procession::process::kill(if kills_lender { lender } else { borrower }));
                 if kills_lender {
                     outer.await.expect_err("it was killed");
                 } else {

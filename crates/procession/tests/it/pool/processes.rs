@@ -367,7 +367,7 @@ fn a_worker_that_is_terminated_before_its_first_step_cancels_its_job_and_another
     let job = || pool.job(async { 1 }).try_submit().expect("there is a place");
     let (first, second) = (job(), job());
     for process in scheduler.snapshot().processes {
-        assert!(scheduler.terminate(process.pid));
+        assert!(procession::process::kill(process.pid));
     }
     assert_eq!(scheduler.block_on(second), Ok(1));
     assert_eq!(scheduler.block_on(first), Err(JobError::Cancelled));
@@ -409,7 +409,7 @@ fn a_worker_that_is_terminated_in_its_second_job_cancels_that_and_another_runs_t
     assert!(!second.is_finished());
     assert_eq!(pool.stats().workers_started, 1, "the second job runs where the first did");
     for process in scheduler.snapshot().processes {
-        assert!(scheduler.terminate(process.pid));
+        assert!(procession::process::kill(process.pid));
     }
     assert_eq!(scheduler.block_on(third), Ok(3));
     assert_eq!(scheduler.block_on(second), Err(JobError::Cancelled));

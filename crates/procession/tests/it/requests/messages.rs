@@ -103,7 +103,7 @@ fn a_trace_whose_caller_gives_up_is_over() {
         let tracer = own.clone();
         let trace = spawn(async move { tracer.trace_messages(pid, 9, MINUTE).await });
         yield_now().await;
-        own.terminate(trace.pid());
+        procession::process::kill(trace.pid());
         assert_eq!(trace.await, Err(Exit::Killed));
         let next = own.trace_messages(pid, 9, Duration::from_secs(1)).await;
         assert_eq!(next, Ok(Vec::new()), "another may begin");

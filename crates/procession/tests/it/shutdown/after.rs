@@ -37,7 +37,7 @@ fn after_its_end_a_scheduler_refuses_and_tells() {
             send(pid, 3_u32).map_err(|error| (error.is_ended(), error.into_inner())),
             Err((true, 3))
         );
-        assert!(!scheduler.cancel(pid) && !scheduler.terminate(pid));
+        assert!(!procession::process::cancel(pid) && !procession::process::kill(pid));
 
         let snapshot = scheduler.snapshot();
         assert_eq!((snapshot.spawned, snapshot.ended, snapshot.processes.len()), (1, 1, 0));

@@ -152,7 +152,7 @@ fn the_drop_of_a_process_may_drop_its_scheduler() {
             drop(last);
         });
         let pid = holder.pid();
-        assert!(scheduler.terminate(pid));
+        assert!(procession::process::kill(pid));
         drop(scheduler);
         assert_eq!(holder.join(), Err(Exit::Killed));
         soon_closed(&freed);

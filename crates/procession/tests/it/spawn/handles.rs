@@ -78,21 +78,21 @@ fn a_handle_that_cancels_does_so_when_it_is_dropped_and_not_when_it_is_detached(
             for_ever().await
         });
         let pid = waits.pid();
-        let waits = waits.abort_on_drop();
+        let waits = waits.cancel_on_drop();
         assert_eq!((waits.pid(), waits.is_finished()), (pid, false));
-        let waits = waits.detach().abort_on_drop();
+        let waits = waits.detach().cancel_on_drop();
         scheduler.run_until_idle();
         assert!(!waits.is_finished(), "it was detached, so it goes on");
         drop(waits);
         scheduler.run_until_idle();
         soon_closed(&ends);
-        let ended = scheduler.spawn(async { 7 }).abort_on_drop();
+        let ended = scheduler.spawn(async { 7 }).cancel_on_drop();
         assert_eq!(scheduler.block_on(ended), Ok(7));
         // A process that was started is asked, and ends in its own way.
         let (address, handle) = scheduler
             .start(|mut cx: Context<()>| async move { assert_eq!(cx.recv().await, None) })
             .into_parts();
-        drop(handle.abort_on_drop());
+        drop(handle.cancel_on_drop());
         scheduler.run_until_idle();
         drop(address);
     }
@@ -127,7 +127,7 @@ fn every_way_to_end_has_its_exit() {
         (Err(Exit::Killed), "the process was terminated", |scheduler| {
             let handle = scheduler.spawn(for_ever());
             scheduler.run_until_idle();
-            assert!(scheduler.terminate(handle.pid()));
+            assert!(procession::process::kill(handle.pid()));
             handle.join()
         }),
         (Err(Exit::Failed("no cheese".into())), "the process failed: no cheese", |scheduler| {
@@ -155,7 +155,7 @@ fn every_way_to_end_has_its_exit() {
                 .on(scheduler)
                 .affinity(0)
                 .spawn(async { panic_quietly("it has run") });
-            scheduler.terminate(handle.pid());
+            procession::process::kill(handle.pid());
             drop(release);
             assert_eq!(in_the_way.join(), Ok(true));
             handle.join()
@@ -207,7 +207,7 @@ fn a_handle_gives_its_result_once() {
         text.downcast_ref::<String>().map(String::as_str),
         Some("a `JoinHandle` was used after its result was taken")
     );
-    assert!(!scheduler.terminate(pid));
+    assert!(!procession::process::kill(pid));
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn a_machine_that_is_refused_is_not_initialised() {
     assert!(error.is_limit());
     drop(error.into_inner());
     assert_eq!(calls.load(Relaxed), 1, "the second was neither initialised nor closed");
-    scheduler.terminate(first.pid());
+    procession::process::kill(first.pid());
     assert_eq!(first.join(), Err(Exit::Killed));
     assert_eq!(calls.load(Relaxed), 101);
 }

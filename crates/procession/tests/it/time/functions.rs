@@ -445,7 +445,7 @@ fn a_receive_with_timeout_gets_what_comes_in_time() {
     });
     let pid = receiver.pid();
     assert_eq!(receiver.join(), Ok(()));
-    assert!(!scheduler.cancel(pid));
+    assert!(!procession::process::cancel(pid));
     assert_eq!(timers(&scheduler).pending, 0);
 }
 

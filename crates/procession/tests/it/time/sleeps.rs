@@ -288,7 +288,7 @@ fn a_process_that_ends_takes_its_timers_along() {
             match end {
                 End::Returns | End::Panics => process.send(()).expect("it waits"),
                 End::Cancelled => process.cancel(),
-                End::Terminated => assert!(scheduler.terminate(process.pid())),
+                End::Terminated => assert!(procession::process::kill(process.pid())),
             }
             let result = process.join();
             match end {

@@ -55,7 +55,7 @@ pub(super) async fn ends_of_suspended(sim: &Sim) {
             other.start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} });
         let pid = target.pid();
         let begun = other.now();
-        let (suspends, ends) = (other.clone(), other.clone());
+        let suspends = other.clone();
         let suspends = other.spawn(async move {
             for _ in 0..3 {
                 // It may have ended, or be about to end.
@@ -66,7 +66,11 @@ pub(super) async fn ends_of_suspended(sim: &Sim) {
         let is_terminated = sim.choose(0..2) == 1;
         let ends = other.spawn(async move {
             procession::yield_now().await;
-            if is_terminated { ends.terminate(pid) } else { ends.cancel(pid) }
+            if is_terminated {
+                procession::process::kill(pid)
+            } else {
+                procession::process::cancel(pid)
+            }
         });
         suspends.await.expect("it ends");
         ends.await.expect("it ends");

@@ -99,7 +99,7 @@ fn a_child_of_a_template_is_found_as_soon_as_it_has_started() {
             }
             children
         });
-        scheduler.terminate(children[0]);
+        procession::process::kill(children[0]);
         scheduler.run_until_idle();
         assert_eq!(places.find(&scheduler, "a"), None);
         assert_eq!(places.find(&scheduler, "b"), Some(children[1]));

@@ -203,7 +203,7 @@ impl Run {
             Blow::Fails(id) => self.fail(id),
             Blow::Killed(id) => {
                 if let Some(pid) = self.scheduler.whereis(id) {
-                    assert!(self.scheduler.terminate(pid));
+                    assert!(procession::process::kill(pid));
                     self.scheduler.run_until_idle();
                 }
             }
@@ -295,7 +295,7 @@ impl Run {
             }
             End::Kill => {
                 if let Some(tree) = self.tree() {
-                    assert!(scheduler.terminate(tree.pid()));
+                    assert!(procession::process::kill(tree.pid()));
                 }
             }
             End::Shutdown => {

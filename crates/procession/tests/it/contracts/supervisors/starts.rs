@@ -134,7 +134,7 @@ fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
     let tree = start(&scheduler, Supervisor::one_for_one().intensity(1000, SECOND).child(fails));
     let pid =
         scheduler.block_on(tree.status("fails")).expect("it is there").pid().expect("it runs");
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     assert!(matches!(tree.join(), Exit::GaveUp(_)));
 }
 
@@ -249,7 +249,7 @@ fn a_template_of_servers_restarts_with_a_clone() {
     let template = Template::server(|log| Slow(log, false)).restart(Restart::Permanent);
     let child = scheduler.block_on(tree.add_another(&template, log.clone())).expect("it starts");
     assert_eq!(log.take(), "+slow");
-    scheduler.terminate(child.pid());
+    procession::process::kill(child.pid());
     scheduler.block_on(async {
         sleep(SECOND / 2).await;
         assert_eq!(log.take(), "");
@@ -275,7 +275,7 @@ fn a_behaviour_that_is_killed_or_stopped_in_its_init_has_not_started() {
         procession::process::whereis("slow").expect("it begins")
     });
     assert_eq!(scheduler.block_on(running.status(pid)), Ok(ChildStatus::Starting(pid)));
-    scheduler.terminate(pid);
+    procession::process::kill(pid);
     let refused = starts.join().expect("it returns").expect_err("it has not started");
     let ChildError::Start(reason) = &refused else { panic!("{refused}") };
     assert_eq!(reason.to_string(), Exit::Killed.to_string());

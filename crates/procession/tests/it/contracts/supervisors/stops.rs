@@ -258,7 +258,7 @@ fn a_supervisor_that_is_terminated_takes_its_children_along() {
         .child(worker(&log, "a"))
         .child(ChildSpec::supervisor("inner", inner));
     let tree = start(&scheduler, tree);
-    scheduler.terminate(tree.pid());
+    procession::process::kill(tree.pid());
     scheduler.run_until_idle();
     assert_eq!(alive(&scheduler.snapshot()).count(), 0);
     // The worker was killed by its link. The inner supervisor traps exits, and stops its child in
