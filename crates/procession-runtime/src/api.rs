@@ -86,9 +86,7 @@ pub mod command {
     };
     pub use crate::machine::completion::Completion;
     pub use crate::machine::registry::Handler;
-    pub use crate::machine::value::{
-        CommandError, CommandId, CommandResult, ReservedCommandId, Value,
-    };
+    pub use crate::machine::value::{CommandError, CommandId, CommandResult, Value};
 }
 
 pub mod local {
@@ -162,7 +160,7 @@ pub mod request {
     //! are not carried by a [`Relay`](crate::relay::Relay), nor to jobs of [pools](crate::pool) and
     //! of [`spawn_blocking`](crate::spawn_blocking).
 
-    pub use crate::mailbox::header::{ParseRequestIdError, RequestId};
+    pub use crate::mailbox::header::RequestId;
     pub use crate::mailbox::request::{current, scope, with};
 }
 

@@ -98,7 +98,7 @@ pub mod look {
     pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
     pub use crate::observe::ask::AskError;
     pub use crate::observe::look::detail::{ProcessDetail, detail, mailbox_length};
-    pub use crate::observe::look::query::{GroupKey, ParseKeyError, Query, SortKey};
+    pub use crate::observe::look::query::{GroupKey, Query, SortKey};
     pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
     pub use crate::observe::look::view::{
         MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,

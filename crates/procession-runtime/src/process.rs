@@ -46,4 +46,4 @@ pub(crate) mod wake;
 pub(crate) mod waker;
 
 pub use self::outcome::Returns;
-pub use self::pid::ParsePidError;
+pub use crate::util::parse_error::ParseError;

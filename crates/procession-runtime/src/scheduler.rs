@@ -58,7 +58,7 @@ pub(crate) mod writes;
 
 pub use self::enter::EnterGuard;
 pub use self::error::BuildError;
-pub use self::handle_error::{BlockOnError, InsideError, WorkerThreadsError};
+pub use self::handle_error::{BlockOnError, InsideError};
 pub use self::health::{Health, NotReady};
 pub use self::spawn_error::SpawnCause;
 pub use crate::util::out_of_range::OutOfRange;

@@ -7,3 +7,4 @@ pub(crate) mod column;
 pub(crate) mod exclusive;
 pub(crate) mod generator;
 pub(crate) mod out_of_range;
+pub(crate) mod parse_error;

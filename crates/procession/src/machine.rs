@@ -17,7 +17,7 @@
 #[doc(inline)]
 pub use procession_runtime::command::{
     AsyncWork, BlockingWork, Command, CommandError, CommandId, CommandResult, Completion, Done,
-    Handler, ReservedCommandId, SendParcel, SpawnProcess, Value, command, perform,
+    Handler, SendParcel, SpawnProcess, Value, command, perform,
 };
 #[doc(inline)]
 pub use procession_runtime::machine::{

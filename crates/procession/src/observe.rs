@@ -38,10 +38,9 @@ pub use procession_runtime::door::{Door, DoorError, DoorOptions};
 #[cfg(feature = "look")]
 #[doc(inline)]
 pub use procession_runtime::look::{
-    AskError, DoorSection, GroupKey, Inspecting, Inspection, MemoryUse, MessageDirection,
-    ParseKeyError, PidList, ProcessDetail, ProcessGroup, ProcessRow, ProcessWait, Query, Samples,
-    SectionRow, ShownSection, SortKey, SupervisedRow, SupervisorRow, TracedMessage, View,
-    WaitReason, detail, mailbox_length,
+    AskError, DoorSection, GroupKey, Inspecting, Inspection, MemoryUse, MessageDirection, PidList,
+    ProcessDetail, ProcessGroup, ProcessRow, ProcessWait, Query, Samples, SectionRow, ShownSection,
+    SortKey, SupervisedRow, SupervisorRow, TracedMessage, View, WaitReason, detail, mailbox_length,
 };
 #[cfg(feature = "door")]
 #[doc(inline)]

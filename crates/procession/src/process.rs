@@ -40,7 +40,7 @@
 #[doc(inline)]
 pub use procession_runtime::local::{NoScope, ProcessLocal, ProcessLocalScope};
 #[doc(inline)]
-pub use procession_runtime::process::{ParsePidError, Returns};
+pub use procession_runtime::process::{ParseError, Returns};
 #[doc(inline)]
 pub use procession_runtime::relations::{
     Down, ExitSignal, MonitorRef, Named, RegisterError, cancel, kill, link, register, registered,

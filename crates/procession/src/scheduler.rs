@@ -9,5 +9,4 @@ pub use procession_runtime::Builder;
 #[doc(inline)]
 pub use procession_runtime::scheduler::{
     BlockOnError, BuildError, EnterGuard, Health, InsideError, NotReady, OutOfRange,
-    WorkerThreadsError,
 };

@@ -5,6 +5,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::util::out_of_range::OutOfRange;
+
 /// The input or output of a command, of any type, to be downcast.
 pub type Value = Box<dyn Any + Send>;
 
@@ -61,23 +63,13 @@ impl Error for CommandError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId(u16);
 
-/// The error of converting a number that belongs to the runtime into a [`CommandId`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReservedCommandId(u16);
-
-impl fmt::Display for ReservedCommandId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "command {} belongs to the runtime: the first free number is 256", self.0)
-    }
-}
-
-impl Error for ReservedCommandId {}
-
 impl TryFrom<u16> for CommandId {
-    type Error = ReservedCommandId;
+    type Error = OutOfRange;
 
-    fn try_from(number: u16) -> Result<Self, ReservedCommandId> {
-        if number < Self::FIRST_FREE.0 { Err(ReservedCommandId(number)) } else { Ok(Self(number)) }
+    fn try_from(number: u16) -> Result<Self, OutOfRange> {
+        let (first, last) = (Self::FIRST_FREE.0.into(), u16::MAX.into());
+        OutOfRange::check("the number of a command", number.into(), first, last)?;
+        Ok(Self(number))
     }
 }
 

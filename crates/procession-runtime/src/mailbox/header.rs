@@ -1,11 +1,11 @@
 //! Headers of messages: the request that a message belongs to, and its sender.
 
-use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU128;
 use std::str::FromStr;
 
 use crate::Pid;
+use crate::util::parse_error::ParseError;
 
 /// The id of a request: a number of 128 bits that is not 0, as the trace ids of W3C Trace Context
 /// and OpenTelemetry, or a UUID.
@@ -21,7 +21,7 @@ use crate::Pid;
 /// assert_eq!(RequestId::new(7), "7".parse().ok());
 /// assert!("0".parse::<RequestId>().is_err());
 /// assert!("seven".parse::<RequestId>().is_err());
-/// # Ok::<(), procession::mailbox::request::ParseRequestIdError>(())
+/// # Ok::<(), procession::mailbox::request::ParseError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId {
@@ -64,34 +64,22 @@ impl fmt::Debug for RequestId {
 }
 
 impl FromStr for RequestId {
-    type Err = ParseRequestIdError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseRequestIdError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let refused = || ParseError::new(text, "1 to 32 hexadecimal digits, not all 0");
         let (mut number, mut digits) = (0, 0);
         for c in text.chars().filter(|&c| c != '-') {
-            let digit = c.to_digit(16).ok_or(ParseRequestIdError)?;
+            let digit = c.to_digit(16).ok_or_else(refused)?;
             number = number << 4 | u128::from(digit);
             digits += 1;
         }
         if digits > 32 {
-            return Err(ParseRequestIdError);
+            return Err(refused());
         }
-        Self::new(number).ok_or(ParseRequestIdError)
+        Self::new(number).ok_or_else(refused)
     }
 }
-
-/// The error of a text that is no [`RequestId`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ParseRequestIdError;
-
-impl fmt::Display for ParseRequestIdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a request id has 1 to 32 hexadecimal digits, and is not 0")
-    }
-}
-
-impl Error for ParseRequestIdError {}
 
 /// The header of a message.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,10 @@
 //! Process identifiers.
 
-use std::error::Error;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+
+use crate::util::parse_error::ParseError;
 
 /// The identifier of a process. It is never given to another process, and stays valid forever.
 ///
@@ -18,7 +19,7 @@ use std::str::FromStr;
 /// let pid: Pid = "p1.42.7".parse()?;
 /// assert_eq!(pid.to_string(), "p1.42.7");
 /// assert!("p1.42".parse::<Pid>().is_err());
-/// # Ok::<(), procession::process::ParsePidError>(())
+/// # Ok::<(), procession::process::ParseError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pid {
@@ -91,9 +92,9 @@ impl fmt::Debug for Pid {
 }
 
 impl FromStr for Pid {
-    type Err = ParsePidError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParsePidError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let parse = || {
             let rest = text.strip_prefix('p')?;
             let (node, rest) = match rest.split_once('@') {
@@ -109,7 +110,7 @@ impl FromStr for Pid {
             };
             numbers.next().is_none().then_some(pid)
         };
-        parse().ok_or_else(|| ParsePidError { text: text.to_owned() })
+        parse().ok_or_else(|| ParseError::new(text, "a PID such as p1.42.7"))
     }
 }
 
@@ -118,20 +119,6 @@ fn canonical(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
-
-/// The error of parsing a [`Pid`]. It contains the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParsePidError {
-    text: String,
-}
-
-impl fmt::Display for ParsePidError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot parse {:?} as a PID such as p1.42.7", self.text)
-    }
-}
-
-impl Error for ParsePidError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::scheduler::handle_error::{BlockOnError, InsideError, WorkerThreadsError};
+use crate::scheduler::handle_error::{BlockOnError, InsideError};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::placed::placed;
 use crate::scheduler::settle::SettledOutput;
@@ -142,11 +142,11 @@ impl Scheduler {
     /// now smaller. These workers then take turns.
     ///
     /// # Errors
-    /// [`WorkerThreadsError`]: the number is 0 or above the maximum of threads
+    /// [`OutOfRange`]: the number is 0 or above the maximum of threads
     /// ([`Builder::max_threads`](crate::Builder::max_threads)).
-    pub fn set_worker_threads(&self, workers: usize) -> Result<(), WorkerThreadsError> {
+    pub fn set_worker_threads(&self, workers: usize) -> Result<(), OutOfRange> {
         let max = self.shared().workforce.seats.len();
-        OutOfRange::check("worker_threads", workers, 1, max).map_err(WorkerThreadsError)?;
+        OutOfRange::check("worker_threads", workers, 1, max)?;
         self.shared().workforce.set_worker_threads(workers as u32);
         Ok(())
     }

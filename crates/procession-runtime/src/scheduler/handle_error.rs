@@ -4,23 +4,6 @@ use std::error::Error;
 use std::fmt;
 
 use crate::util::exclusive::Exclusive;
-use crate::util::out_of_range::OutOfRange;
-
-/// The error of [`Scheduler::set_worker_threads`](crate::Scheduler::set_worker_threads).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerThreadsError(pub(crate) OutOfRange);
-
-impl fmt::Display for WorkerThreadsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot change the worker threads of a scheduler: {}", self.0)
-    }
-}
-
-impl Error for WorkerThreadsError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
-    }
-}
 
 /// The error of [`Scheduler::try_block_on`](crate::Scheduler::try_block_on): no thread would be
 /// left to run what the future waits for. It holds the future.

@@ -45,7 +45,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("group", "mailbox process relations scheduler spawn sync util"),
     ("inner", "net process scheduler sys time"),
     ("io", "process scheduler stdio time"),
-    ("machine", "mailbox process relations scheduler sys time variance"),
+    ("machine", "mailbox process relations scheduler sys time util variance"),
     ("mailbox", "machine process relations scheduler sys time util"),
     ("missing_features", "pool"),
     ("net", "coroutine pool process reactor scheduler sys time"),

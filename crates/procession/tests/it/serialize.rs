@@ -14,7 +14,7 @@ fn a_pid_is_its_text() {
         assert_eq!(serde_json::from_value::<Pid>(written).expect("it can be read"), pid);
     }
     let error = serde_json::from_value::<Pid>(json!("p1.42")).expect_err("it is none");
-    assert_eq!(error.to_string(), "cannot parse \"p1.42\" as a PID such as p1.42.7");
+    assert_eq!(error.to_string(), "cannot parse \"p1.42\": expected a PID such as p1.42.7");
     let error = serde_json::from_value::<Pid>(json!(7)).expect_err("it is none");
     assert!(error.to_string().contains("expected the text of a PID"), "{error}");
 }

@@ -9,6 +9,7 @@ use crate::observe::look::view::{Baseline, View};
 use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::WaitReason;
 use crate::time::Instant;
+use crate::util::parse_error::ParseError;
 
 /// The number of rows of a view, unless the query sets another.
 const TOP_DEFAULT: usize = 50;
@@ -188,27 +189,6 @@ pub enum GroupKey {
     Waiting,
 }
 
-/// A text that names no key or reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseKeyError {
-    text: String,
-    expected: &'static str,
-}
-
-impl ParseKeyError {
-    fn new(text: &str, expected: &'static str) -> Self {
-        Self { text: text.chars().take(40).collect(), expected }
-    }
-}
-
-impl fmt::Display for ParseKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown key {:?}, expected one of: {}", self.text, self.expected)
-    }
-}
-
-impl std::error::Error for ParseKeyError {}
-
 impl SortKey {
     /// All keys.
     pub const ALL: [Self; 6] =
@@ -242,41 +222,41 @@ impl GroupKey {
 }
 
 impl FromStr for SortKey {
-    type Err = ParseKeyError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|key| key.name() == text);
-        let expected = "samples, steps, mailbox, growth, age, memory";
-        found.ok_or_else(|| ParseKeyError::new(text, expected))
+        let expected = "one of samples, steps, mailbox, growth, age, memory";
+        found.ok_or_else(|| ParseError::new(text, expected))
     }
 }
 
 impl FromStr for GroupKey {
-    type Err = ParseKeyError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|key| key.name() == text);
-        found.ok_or_else(|| ParseKeyError::new(text, "place, state, waiting"))
+        found.ok_or_else(|| ParseError::new(text, "one of place, state, waiting"))
     }
 }
 
 impl FromStr for ProcessState {
-    type Err = ParseKeyError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|state| state.name() == text);
-        found.ok_or_else(|| ParseKeyError::new(text, "ready, running, blocked, idle, complete"))
+        found.ok_or_else(|| ParseError::new(text, "one of ready, running, blocked, idle, complete"))
     }
 }
 
 impl FromStr for WaitReason {
-    type Err = ParseKeyError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|reason| reason.name() == text);
-        let expected = "message, timer, process, reply, completion, cancel, channel, lock, token, \
+        let expected = "one of message, timer, process, reply, completion, cancel, channel, lock, token, \
                         room, readable, writable, pool, stack, waker";
-        found.ok_or_else(|| ParseKeyError::new(text, expected))
+        found.ok_or_else(|| ParseError::new(text, expected))
     }
 }
 

@@ -69,7 +69,7 @@ fn a_window_begins_with_an_earlier_view() {
 fn parameters_that_mean_nothing_are_refused() {
     let scene = Scene::threaded(|options| options);
     for (target, text) in [
-        ("/view?sort=beauty", "unknown key \"beauty\""),
+        ("/view?sort=beauty", "cannot parse \"beauty\""),
         ("/view?sort=mailbox&tops=3", "unknown parameter \"tops\""),
         ("/view?top=many", "top: "),
         ("/view?pid=p1", "cannot parse \"p1\" as a PID"),
