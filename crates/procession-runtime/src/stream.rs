@@ -28,7 +28,8 @@ use crate::mailbox::context::Context;
 #[cfg(feature = "io")]
 use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::process::unwind::drop_guarded;
-use crate::sync::channel::{self, SendError, cancel_receiver, poll_recv};
+use crate::sync::channel::{self, cancel_receiver, poll_recv};
+use crate::sync::{RecvError, SendError};
 use crate::sync::{broadcast, watch};
 use crate::time::{Instant, Interval};
 
@@ -106,17 +107,14 @@ impl Stream for crate::signal::Signal {
     }
 }
 
-/// Yields the messages, and a [`RecvError::Lagged`](broadcast::RecvError::Lagged) for messages that
+/// Yields the messages, and a [`RecvError::Lagged`](RecvError::Lagged) for messages that
 /// were missed. Ends when all senders are dropped and all messages were received.
 impl<T: Clone> Stream for broadcast::Receiver<T> {
-    type Item = Result<T, broadcast::RecvError>;
+    type Item = Result<T, RecvError>;
 
     fn poll_next(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
         let received = ready!(self.get_mut().poll_recv(task));
-        Poll::Ready(
-            Some(received)
-                .filter(|received| !matches!(received, Err(broadcast::RecvError::Closed))),
-        )
+        Poll::Ready(Some(received).filter(|received| !matches!(received, Err(RecvError::Closed))))
     }
 }
 
@@ -203,9 +201,9 @@ impl<T> watch::Receiver<T> {
     ///     drop(sender);
     ///     assert_eq!(values.next().await, Some(3));
     ///     assert_eq!(values.next().await, None);
-    ///     Ok::<_, watch::SendError<u32>>(())
+    ///     Ok::<_, procession::sync::SendError<u32>>(())
     /// })?;
-    /// # Ok::<(), watch::SendError<u32>>(())
+    /// # Ok::<(), procession::sync::SendError<u32>>(())
     /// ```
     pub fn into_stream(self) -> WatchStream<T> {
         WatchStream { receiver: self }

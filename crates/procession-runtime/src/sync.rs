@@ -17,6 +17,7 @@ use crate::time;
 pub mod broadcast;
 pub(crate) mod cancellation;
 pub mod channel;
+mod error;
 #[expect(unsafe_code, reason = "the guard that holds the permit has the value")]
 mod mutex;
 mod notify;
@@ -28,6 +29,7 @@ mod semaphore;
 pub mod watch;
 
 pub use self::cancellation::{CancellationToken, DropGuard};
+pub use self::error::{RecvError, SendError};
 pub use self::mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use self::notify::{Notified, Notify, OwnedNotified};
 pub use self::rw_lock::{

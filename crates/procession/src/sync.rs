@@ -54,7 +54,7 @@
 //!         for n in 1..=10 {
 //!             sender.send(n).await?;
 //!         }
-//!         Ok::<_, channel::SendError<u32>>(())
+//!         Ok::<_, procession::sync::SendError<u32>>(())
 //!     });
 //!     let even: Vec<_> = receiver.into_stream().filter(|n| n % 2 == 0).collect().await;
 //!     assert_eq!(even, [2, 4, 6, 8, 10]);
@@ -70,8 +70,8 @@ pub use procession_runtime::Select;
 pub use procession_runtime::sync::{
     Barrier, CancellationToken, Condvar, DropGuard, Job, Mutex, MutexGuard, Notified, Notify,
     OnceCell, OwnedMutexGuard, OwnedNotified, OwnedPermits, OwnedRwLockReadGuard,
-    OwnedRwLockWriteGuard, Permits, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
-    WaitGroup, broadcast, channel, oneshot, watch,
+    OwnedRwLockWriteGuard, Permits, RecvError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Semaphore, SendError, WaitGroup, broadcast, channel, oneshot, watch,
 };
 
 #[cfg(feature = "stream")]

@@ -214,7 +214,7 @@ impl Drop for Place {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    use procession::sync::channel::TryRecvError;
+    use procession::sync::RecvError;
 
     use super::{HANDSHAKES_MAX, Handshakes, Place};
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn is_displaced(place: &mut Place) -> bool {
-        place.displaced.try_recv() == Err(TryRecvError::Closed)
+        place.displaced.try_recv() == Err(RecvError::Closed)
     }
 
     /// Goal: as many addresses as there are places keep nobody out.

@@ -306,7 +306,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// Sets whether exit signals arrive as [`Event::Exit`] from now on, instead of ending this
     /// process. For example, a process traps exits to restart the processes that it is linked to.
-    /// Returns the previous setting. [`Scheduler::terminate`](crate::relations::kill()) cannot
+    /// Returns the previous setting. [`process::kill`](crate::relations::kill()) cannot
     /// be trapped.
     pub fn trap_exits(&mut self, traps: bool) -> bool {
         links::trap_exits(&self.slot, traps)

@@ -6,7 +6,7 @@
 //! messages that it has missed, and the receive after that returns the oldest message that is left.
 //!
 //! ```
-//! use procession::sync::broadcast::{self, RecvError};
+//! use procession::sync::{RecvError, broadcast};
 //!
 //! procession::run(async {
 //!     let (sender, mut first) = broadcast::channel(2);
@@ -18,9 +18,9 @@
 //!     sender.send("c")?;
 //!     assert_eq!(second.recv().await, Err(RecvError::Lagged(1)));
 //!     assert_eq!(second.recv().await, Ok("b"));
-//!     Ok::<_, broadcast::SendError<&str>>(())
+//!     Ok::<_, procession::sync::SendError<&str>>(())
 //! })?;
-//! # Ok::<(), broadcast::SendError<&str>>(())
+//! # Ok::<(), procession::sync::SendError<&str>>(())
 //! ```
 //!
 //! Each receiver gets a clone of the message. The last receiver gets the message itself, unless
@@ -29,7 +29,6 @@
 //! [`Arc`]. A receiver takes up to 16 messages from the channel in one step, and may keep messages
 //! that it has missed until it receives again.
 
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
@@ -47,6 +46,7 @@ use crate::process::served::WakeServed;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::listener::{BellWait, leave, look_or_wait};
+use crate::sync::error::{RecvError, SendError};
 
 struct BroadcastChannel<T> {
     core: BroadcastCore<T>,
@@ -96,7 +96,7 @@ impl<T> Sender<T> {
                 drop_guarded(sent.overwritten);
                 Ok(sent.receivers)
             }
-            Err(message) => Err(SendError(message)),
+            Err(message) => Err(SendError::Closed(message)),
         }
     }
 
@@ -139,7 +139,7 @@ impl<T> Sender<T> {
     /// assert_eq!(receiver.try_recv(), Ok("a"));
     /// // It has taken both.
     /// assert_eq!((sender.len(), receiver.len()), (0, 1));
-    /// # Ok::<(), broadcast::SendError<&str>>(())
+    /// # Ok::<(), procession::sync::SendError<&str>>(())
     /// ```
     pub fn len(&self) -> usize {
         self.0.core.len()
@@ -189,7 +189,7 @@ impl<T> fmt::Debug for Sender<T> {
 /// A sender that does not keep its broadcast channel open, made by [`Sender::downgrade`].
 ///
 /// ```
-/// use procession::sync::broadcast::{self, TryRecvError};
+/// use procession::sync::{RecvError, broadcast};
 ///
 /// let (sender, mut receiver) = broadcast::channel(4);
 /// let weak = sender.downgrade();
@@ -197,8 +197,8 @@ impl<T> fmt::Debug for Sender<T> {
 /// drop(sender);
 /// assert!(weak.upgrade().is_none());
 /// assert_eq!(receiver.try_recv(), Ok(1));
-/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
-/// # Ok::<(), broadcast::SendError<u32>>(())
+/// assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
+/// # Ok::<(), procession::sync::SendError<u32>>(())
 /// ```
 pub struct WeakSender<T>(Arc<BroadcastChannel<T>>);
 
@@ -288,15 +288,15 @@ impl<T: Clone> Receiver<T> {
     /// Receives the next message without waiting.
     ///
     /// # Errors
-    /// Returns [`TryRecvError::Empty`] if there is none, and otherwise the same errors as
+    /// Returns [`RecvError::Empty`] if there is none, and otherwise the same errors as
     /// [`recv`](Self::recv).
-    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+    pub fn try_recv(&mut self) -> Result<T, RecvError> {
         crate::scheduler::budget::spend();
         match self.channel.core.try_recv(&mut self.cursor, drop_guarded) {
             Ok(message) => Ok(take(message)),
-            Err(NotBroadcast::Empty) => Err(TryRecvError::Empty),
-            Err(NotBroadcast::Closed) => Err(TryRecvError::Closed),
-            Err(NotBroadcast::Lagged(missed)) => Err(TryRecvError::Lagged(missed)),
+            Err(NotBroadcast::Empty) => Err(RecvError::Empty),
+            Err(NotBroadcast::Closed) => Err(RecvError::Closed),
+            Err(NotBroadcast::Lagged(missed)) => Err(RecvError::Lagged(missed)),
         }
     }
 
@@ -368,77 +368,3 @@ impl<T> Drop for Recv<'_, T> {
         leave(&self.receiver.channel.core.bell, &mut self.receiver.place);
     }
 }
-
-/// The error of sending to no receiver: [`Sender::send`], and
-/// [`watch::Sender::send`](crate::sync::watch::Sender::send). It contains the message.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SendError<T>(pub(super) T);
-
-impl<T> SendError<T> {
-    /// Returns the message.
-    pub fn into_inner(self) -> T {
-        self.0
-    }
-}
-
-impl<T> fmt::Debug for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SendError(..)")
-    }
-}
-
-impl<T> fmt::Display for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot send: there is no receiver")
-    }
-}
-
-impl<T> Error for SendError<T> {}
-
-/// The error of [`Receiver::recv`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecvError {
-    /// All senders are dropped, and all messages were received.
-    Closed,
-    /// The receiver has missed this number of messages, because it was slower than the senders.
-    Lagged(u64),
-}
-
-/// The error of [`Receiver::try_recv`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TryRecvError {
-    /// There is no message that was not received.
-    Empty,
-    /// All senders are dropped, and all messages were received.
-    Closed,
-    /// The receiver has missed this number of messages, because it was slower than the senders.
-    Lagged(u64),
-}
-
-const CLOSED: &str = "cannot receive: the channel is empty and closed";
-
-fn fmt_lagged(missed: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "cannot receive: the receiver was too slow and has missed {missed} messages")
-}
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str(CLOSED),
-            Self::Lagged(missed) => fmt_lagged(*missed, f),
-        }
-    }
-}
-
-impl fmt::Display for TryRecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("cannot receive: the channel is empty"),
-            Self::Closed => f.write_str(CLOSED),
-            Self::Lagged(missed) => fmt_lagged(*missed, f),
-        }
-    }
-}
-
-impl Error for RecvError {}
-impl Error for TryRecvError {}

@@ -17,7 +17,7 @@
 //!         for n in 1..=10 {
 //!             sender.send(n * n).await?;
 //!         }
-//!         Ok::<_, channel::SendError<u32>>(())
+//!         Ok::<_, procession::sync::SendError<u32>>(())
 //!     });
 //!     let mut sum = 0;
 //!     // Ends once the sender is dropped and the channel is empty.
@@ -35,12 +35,10 @@
 
 use std::sync::Arc;
 
-mod error;
 mod receiver;
 mod sender;
 mod state;
 
-pub use self::error::{SendError, SendTimeoutError, TryRecvError, TrySendError};
 pub(crate) use self::receiver::cancel_receiver;
 #[cfg(feature = "stream")]
 pub(crate) use self::receiver::poll_recv;
@@ -59,11 +57,11 @@ use self::state::Channel;
 /// is handed from a sender to a waiting receiver.
 ///
 /// ```
-/// use procession::sync::channel::{self, TrySendError};
+/// use procession::sync::{SendError, channel};
 ///
 /// let (sender, receiver) = channel::bounded(1);
 /// assert!(sender.try_send("first").is_ok());
-/// assert_eq!(sender.try_send("second"), Err(TrySendError::Full("second")));
+/// assert_eq!(sender.try_send("second"), Err(SendError::Full("second")));
 /// assert_eq!(receiver.try_recv(), Ok("first"));
 /// ```
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {

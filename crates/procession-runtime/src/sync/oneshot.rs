@@ -16,7 +16,6 @@
 //! A process that asks another process for an answer need not make a channel:
 //! [`Address::call`](crate::Address::call) does so, and also ends if the other process ends.
 
-use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
@@ -30,8 +29,7 @@ use crate::process::served::TaskWaker;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-
-pub use crate::sync::channel::{SendError, TryRecvError};
+use crate::sync::error::{RecvError, SendError};
 
 /// Creates a channel for one value.
 #[track_caller]
@@ -52,14 +50,14 @@ pub struct Sender<T> {
 /// The receiving end of a oneshot channel: a future that returns the value.
 ///
 /// ```
-/// use procession::sync::oneshot::{self, TryRecvError};
+/// use procession::sync::{RecvError, oneshot};
 ///
 /// let (sender, mut receiver) = oneshot::channel();
-/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+/// assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
 /// sender.send("value")?;
 /// assert_eq!(receiver.try_recv(), Ok("value"));
-/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
-/// # Ok::<(), oneshot::SendError<&str>>(())
+/// assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
+/// # Ok::<(), procession::sync::SendError<&str>>(())
 /// ```
 ///
 /// # Errors
@@ -115,7 +113,7 @@ impl<T> Sender<T> {
                 wake(receiver);
                 Ok(())
             }
-            Err(value) => Err(SendError(value)),
+            Err(value) => Err(SendError::Closed(value)),
         }
     }
 
@@ -192,14 +190,14 @@ impl<T> Receiver<T> {
     /// Returns the value without waiting.
     ///
     /// # Errors
-    /// Returns [`TryRecvError::Empty`] if a value may still be sent, and [`TryRecvError::Closed`]
+    /// Returns [`RecvError::Empty`] if a value may still be sent, and [`RecvError::Closed`]
     /// if the value was received already or will never be sent.
-    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+    pub fn try_recv(&mut self) -> Result<T, RecvError> {
         crate::scheduler::budget::spend();
-        let core = self.core.as_ref().ok_or(TryRecvError::Closed)?;
-        let received = core.try_recv().ok_or(TryRecvError::Empty)?;
+        let core = self.core.as_ref().ok_or(RecvError::Closed)?;
+        let received = core.try_recv().ok_or(RecvError::Empty)?;
         self.core = None;
-        received.ok_or(TryRecvError::Closed)
+        received.ok_or(RecvError::Closed)
     }
 
     /// Closes the channel without dropping this end. From now on, the sender cannot send. A value
@@ -211,7 +209,7 @@ impl<T> Receiver<T> {
     /// procession::run(async {
     ///     let (sender, mut receiver) = oneshot::channel();
     ///     receiver.close();
-    ///     assert_eq!(sender.send(1).map_err(oneshot::SendError::into_inner), Err(1));
+    ///     assert_eq!(sender.send(1).map_err(procession::sync::SendError::into_inner), Err(1));
     ///     assert!(receiver.await.is_err());
     /// });
     /// ```
@@ -249,14 +247,14 @@ impl<T> Future for Receiver<T> {
             Ok(core) => {
                 let abandoned = core.into_abandoned();
                 forget(abandoned.own);
-                return Poll::Ready(abandoned.value.ok_or(RecvError));
+                return Poll::Ready(abandoned.value.ok_or(RecvError::Closed));
             }
             Err(core) => receiver.core.insert(core),
         };
         match core.recv_or_wait(&mut TaskWaker::of(task.waker())) {
             Poll::Ready(received) => {
                 receiver.core = None;
-                Poll::Ready(received.ok_or(RecvError))
+                Poll::Ready(received.ok_or(RecvError::Closed))
             }
             Poll::Pending => {
                 current::note_waiting_at(Waiting::CHANNEL, receiver.made);
@@ -291,15 +289,3 @@ impl<T> fmt::Debug for Receiver<T> {
         f.debug_struct("Receiver").field("is_empty", &self.is_empty()).finish_non_exhaustive()
     }
 }
-
-/// The error of a [`Receiver`]: no value will be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecvError;
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot receive: the channel was closed without a value")
-    }
-}
-
-impl Error for RecvError {}

@@ -14,7 +14,8 @@ use procession_protocols::sync::wait_list::{Another, Choice, Place};
 use crate::process::served::wake;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::{budget, current};
-use crate::sync::channel::{Receiver, SendError, Sender, cancel_receiver};
+use crate::sync::channel::{Receiver, Sender, cancel_receiver};
+use crate::sync::error::SendError;
 use crate::time::sleep;
 
 /// Number of rounds after which a select yields. In each round an arm was ready when it was tried,
@@ -55,9 +56,9 @@ const ROUNDS: u32 = 8;
 ///     orders.send(2).await?;
 ///     let seen = ["message Some(\"hello\")", "order Some(1)", "order Some(2)"].map(String::from);
 ///     assert_eq!(child.await, Ok((seen.to_vec(), true)));
-///     Ok::<_, channel::SendError<u32>>(())
+///     Ok::<_, procession::sync::SendError<u32>>(())
 /// })?;
-/// # Ok::<(), procession::sync::channel::SendError<u32>>(())
+/// # Ok::<(), procession::sync::SendError<u32>>(())
 /// ```
 ///
 /// With [`or_else`](Self::or_else), the select does not wait:
@@ -71,7 +72,7 @@ const ROUNDS: u32 = 8;
 /// assert_eq!(poll(), None);
 /// sender.try_send(1)?;
 /// assert_eq!(poll(), Some(1));
-/// # Ok::<(), procession::sync::channel::TrySendError<u32>>(())
+/// # Ok::<(), procession::sync::SendError<u32>>(())
 /// ```
 ///
 /// # State that arms share
@@ -96,7 +97,7 @@ const ROUNDS: u32 = 8;
 ///     Next::Subtract(number) => sum -= number.unwrap_or(0),
 /// }
 /// assert_eq!(sum, 7);
-/// # Ok::<(), procession::sync::channel::TrySendError<u64>>(())
+/// # Ok::<(), procession::sync::SendError<u64>>(())
 /// ```
 ///
 /// The functions and futures of a select are `Send`, because the processes that use a select are
@@ -469,7 +470,7 @@ impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F
                 wake(waiter);
                 self.sent = Some(Ok(()));
             }
-            Err(NotSent::Closed(message)) => self.sent = Some(Err(SendError(message))),
+            Err(NotSent::Closed(message)) => self.sent = Some(Err(SendError::Closed(message))),
             Err(NotSent::Full(message)) => self.message = Some(message),
         }
         self.sent.is_some()
@@ -497,7 +498,7 @@ impl<T, R, F: FnOnce(Result<(), SendError<T>>) -> R> Arm<R> for SendArm<'_, T, F
             Some(sent) => sent,
             None => {
                 let core = &self.sender.channel().core;
-                core.look_sender(&mut self.place, &mut Another::none())?.map_err(SendError)
+                core.look_sender(&mut self.place, &mut Another::none())?.map_err(SendError::Closed)
             }
         };
         self.then.take().map(|then| then(sent))

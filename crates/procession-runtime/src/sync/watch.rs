@@ -12,14 +12,14 @@
 //!         while *receiver.borrow_and_update() != "stopping" {
 //!             receiver.changed().await?;
 //!         }
-//!         Ok::<_, watch::RecvError>(())
+//!         Ok::<_, procession::sync::RecvError>(())
 //!     });
 //!     sender.send("running")?;
 //!     sender.send("stopping")?;
 //!     assert_eq!(process.await, Ok(Ok(())));
-//!     Ok::<_, watch::SendError<&str>>(())
+//!     Ok::<_, procession::sync::SendError<&str>>(())
 //! })?;
-//! # Ok::<(), watch::SendError<&str>>(())
+//! # Ok::<(), procession::sync::SendError<&str>>(())
 //! ```
 //!
 //! # Blocking
@@ -40,7 +40,6 @@
 //! let new = receiver.borrow();     // waits for the sender
 //! ```
 
-use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -56,8 +55,7 @@ use procession_sync::RwLockReadGuard;
 use crate::process::served::WakeServed;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::listener::{BellWait, leave, look_or_wait};
-
-pub use crate::sync::broadcast::SendError;
+use crate::sync::error::{RecvError, SendError};
 
 struct WatchChannel<T> {
     core: WatchCore<T>,
@@ -121,7 +119,7 @@ impl<T> Sender<T> {
     /// value. Use [`send_replace`](Self::send_replace) to set the value in any case.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         if self.receiver_count() == 0 {
-            return Err(SendError(value));
+            return Err(SendError::Closed(value));
         }
         self.send_replace(value);
         Ok(())
@@ -281,7 +279,11 @@ impl<T> Receiver<T> {
     /// Returns [`RecvError`] if all senders are dropped, even if the last value was not seen.
     pub fn has_changed(&self) -> Result<bool, RecvError> {
         let version = self.watched.core.version();
-        if version.is_closed() { Err(RecvError) } else { Ok(!version.is_same_value(self.seen)) }
+        if version.is_closed() {
+            Err(RecvError::Closed)
+        } else {
+            Ok(!version.is_same_value(self.seen))
+        }
     }
 
     /// Returns `true` if all senders are dropped.
@@ -333,9 +335,9 @@ impl<T> Receiver<T> {
     ///     });
     ///     let half = *receiver.wait_for(|percent| *percent >= 50).await?;
     ///     assert!(half >= 50);
-    ///     Ok::<_, watch::RecvError>(())
+    ///     Ok::<_, procession::sync::RecvError>(())
     /// })?;
-    /// # Ok::<(), watch::RecvError>(())
+    /// # Ok::<(), procession::sync::RecvError>(())
     /// ```
     ///
     /// # Errors
@@ -430,7 +432,7 @@ impl<T> Drop for ChangeWait<'_, T> {
 /// from `seen` only by being closed.
 fn note(seen: &mut Version, version: Version) -> Result<(), RecvError> {
     if version.is_same_value(*seen) {
-        return Err(RecvError);
+        return Err(RecvError::Closed);
     }
     *seen = version;
     Ok(())
@@ -487,15 +489,3 @@ impl<T: fmt::Debug> fmt::Debug for Ref<'_, T> {
         (**self).fmt(f)
     }
 }
-
-/// The error of a [`Receiver`]: all senders are dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecvError;
-
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot watch: all senders are dropped")
-    }
-}
-
-impl Error for RecvError {}

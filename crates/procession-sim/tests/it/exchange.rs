@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::sync::broadcast::{self, RecvError};
-use procession::sync::{Notify, oneshot, watch};
+use procession::sync::{Notify, RecvError, broadcast, oneshot, watch};
 use procession_sim::{Check, Sim};
 
 /// Awaits `future` for a few polls, with a pause in between. Returns `None` if it is cancelled.
@@ -67,7 +66,7 @@ async fn messages(sim: &Sim) {
                             next += 1;
                         }
                         Some(Err(RecvError::Lagged(missed))) => next += missed,
-                        Some(Err(RecvError::Closed)) => break,
+                        Some(Err(_)) => break,
                         None => {}
                     }
                 }

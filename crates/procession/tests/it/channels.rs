@@ -9,8 +9,7 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::sync::Semaphore;
-use procession::sync::channel::{self, SendError, SendTimeoutError, TryRecvError, TrySendError};
+use procession::sync::{RecvError, Semaphore, SendError, channel};
 use procession::time::Instant;
 use procession::{sleep, spawn, timeout, yield_now};
 
@@ -149,26 +148,26 @@ fn each_message_goes_to_one_receiver() {
 #[test]
 fn trying_never_waits() {
     let (sender, receiver) = channel::bounded(1);
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
     assert_eq!(sender.try_send(1), Ok(()));
-    assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
+    assert_eq!(sender.try_send(2), Err(SendError::Full(2)));
     assert_eq!((sender.len(), sender.capacity()), (1, Some(1)));
     assert_eq!(receiver.try_recv(), Ok(1));
     sender.try_send(3).expect("there is room");
     receiver.close();
-    assert_eq!(sender.try_send(4), Err(TrySendError::Closed(4)));
+    assert_eq!(sender.try_send(4), Err(SendError::Closed(4)));
     assert_eq!(receiver.try_recv(), Ok(3), "what it holds is received");
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
     let (sender, receiver) = channel::bounded(0);
-    assert_eq!(sender.try_send(5), Err(TrySendError::Full(5)), "there is no receiver");
+    assert_eq!(sender.try_send(5), Err(SendError::Full(5)), "there is no receiver");
     let mut receiving = pin!(receiver.recv());
     assert!(poll_once(receiving.as_mut()).is_pending());
     assert_eq!(sender.try_send(6), Ok(()));
     assert_eq!(poll_once(receiving.as_mut()), Poll::Ready(Some(6)));
-    assert_eq!(sender.try_send(7), Err(TrySendError::Full(7)));
+    assert_eq!(sender.try_send(7), Err(SendError::Full(7)));
     sender.close();
-    assert_eq!(sender.try_send(8), Err(TrySendError::Closed(8)));
-    assert_eq!((sender.capacity(), receiver.try_recv()), (Some(0), Err(TryRecvError::Closed)));
+    assert_eq!(sender.try_send(8), Err(SendError::Closed(8)));
+    assert_eq!((sender.capacity(), receiver.try_recv()), (Some(0), Err(RecvError::Closed)));
     assert_eq!(channel::unbounded::<u32>().0.capacity(), None);
 }
 
@@ -271,7 +270,7 @@ fn a_message_handed_to_a_dropped_receiver_goes_to_the_next() {
     assert!(poll_once(alone.as_mut()).is_pending());
     sender.try_send(2).expect("one waits");
     drop(alone);
-    assert_eq!(sender.try_send(3), Err(TrySendError::Full(3)));
+    assert_eq!(sender.try_send(3), Err(SendError::Full(3)));
     assert_eq!(receiver.try_recv(), Ok(2), "it went back to the front");
 }
 
@@ -281,7 +280,7 @@ fn a_send_can_be_taken_back() {
     let mut sending = sender.send(7);
     assert!(poll_once(pin!(&mut sending)).is_pending());
     assert_eq!(sending.take_back(), Some(7));
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
     let mut sending = sender.send(8);
     assert!(poll_once(pin!(&mut sending)).is_pending());
     assert_eq!(receiver.try_recv(), Ok(8));
@@ -295,10 +294,10 @@ fn a_timeout_ends_a_wait_and_loses_nothing() {
         let hour = Duration::from_secs(3600);
         assert!(receiver.recv_timeout(hour).await.is_err());
         assert_eq!(sender.send_timeout(1, hour).await, Ok(()));
-        assert_eq!(sender.send_timeout(2, hour).await, Err(SendTimeoutError::Elapsed(2)));
+        assert_eq!(sender.send_timeout(2, hour).await, Err(SendError::Elapsed(2)));
         assert_eq!(receiver.recv_timeout(hour).await, Ok(Some(1)));
         receiver.close();
-        assert_eq!(sender.send_timeout(3, hour).await, Err(SendTimeoutError::Closed(3)));
+        assert_eq!(sender.send_timeout(3, hour).await, Err(SendError::Closed(3)));
     });
 }
 
@@ -385,7 +384,7 @@ fn a_process_that_panics_or_is_killed_leaves_its_channel_in_order() {
     let pid = killed.pid();
     procession::process::kill(pid);
     assert!(killed.join().is_err());
-    assert_eq!(sender.try_send(3), Err(TrySendError::Closed(3)), "no receiver is left");
+    assert_eq!(sender.try_send(3), Err(SendError::Closed(3)), "no receiver is left");
 }
 
 #[test]

@@ -236,9 +236,8 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Permit", "public: a reserved place, in a channel or in a pool"),
     ("Receiver", "public: one for each kind of channel, as in tokio"),
     ("Recv", "public: the receive of a mailbox and that of a broadcast channel"),
-    ("RecvError", "public: one for each kind of channel, as in tokio"),
     ("Scope", "public: of jobs of a pool, which may borrow, and of processes, which own"),
-    ("SendError", "public: a mailbox's, a channel's and a broadcast's, as in std and tokio"),
+    ("SendError", "public: a mailbox's and a channel's, as in std and tokio"),
     ("Sender", "public: one for each kind of channel, as in tokio"),
     ("Server", "public: of calls and casts, as in OTP, and of HTTP"),
     (
@@ -246,7 +245,6 @@ const SHARED_NAMES: &[(&str, &str)] = &[
         "public: a listener to signals of the system; and OTP's word for what processes send",
     ),
     ("Timer", "public: `http::Timer` implements the trait of that name of hyper"),
-    ("TryRecvError", "public: that of a broadcast channel also tells of a lag, as in tokio"),
     ("WeakSender", "public: of a channel and of a broadcast channel, as in tokio"),
 ];
 

@@ -6,8 +6,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::sync::Select;
-use procession::sync::channel::{self, TryRecvError, TrySendError};
+use procession::sync::{RecvError, Select, SendError, channel};
 use procession::{Context, sleep, spawn, start};
 
 use crate::scene::{driven, threaded};
@@ -121,8 +120,8 @@ fn a_select_that_waits_is_served_by_one() {
     let mut select = pin!(Select::new().recv(&from_a, |n| (0, n)).recv(&from_b, |n| (1, n)));
     assert!(poll_once(select.as_mut()).is_pending());
     assert_eq!(b.try_send(7), Ok(()));
-    assert_eq!(a.try_send(8), Err(TrySendError::Full(8)), "it has chosen");
-    assert_eq!(b.try_send(9), Err(TrySendError::Full(9)));
+    assert_eq!(a.try_send(8), Err(SendError::Full(8)), "it has chosen");
+    assert_eq!(b.try_send(9), Err(SendError::Full(9)));
     assert_eq!(poll_once(select.as_mut()), Poll::Ready((1, Some(7))));
     assert!(poll_once(select.as_mut()).is_pending(), "it is over");
 }
@@ -136,16 +135,12 @@ fn a_select_that_is_dropped_loses_nothing() {
     a.try_send(1).expect("it waits");
     drop(select);
     assert_eq!(from_a.try_recv(), Ok(1));
-    assert_eq!(
-        b.try_send(2),
-        Err(TrySendError::Full(2)),
-        "the select does not wait there any more"
-    );
-    assert_eq!(from_b.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(b.try_send(2), Err(SendError::Full(2)), "the select does not wait there any more");
+    assert_eq!(from_b.try_recv(), Err(RecvError::Empty));
     let mut select = Box::pin(Select::new().send(&a, 3, |_| ()).send(&b, 4, |_| ()));
     assert!(poll_once(select.as_mut()).is_pending());
     assert_eq!(from_b.try_recv(), Ok(4));
-    assert_eq!(from_a.try_recv(), Err(TryRecvError::Empty), "it has chosen");
+    assert_eq!(from_a.try_recv(), Err(RecvError::Empty), "it has chosen");
     assert!(poll_once(select.as_mut()).is_ready());
 }
 

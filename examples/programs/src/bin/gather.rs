@@ -63,7 +63,7 @@ async fn main() -> Result<(), Error> {
             while let Some((number, text)) = fetched.recv().await {
                 counts.send((number, text.split_whitespace().count())).await?;
             }
-            Ok::<(), channel::SendError<_>>(())
+            Ok::<(), procession::sync::SendError<_>>(())
         });
         counter.detach();
     }

@@ -16,8 +16,8 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
-use crate::sync::channel::error::TryRecvError;
 use crate::sync::channel::state::Channel;
+use crate::sync::error::RecvError;
 use crate::time::{self, Timeout};
 
 /// The receiving end of a channel.
@@ -27,19 +27,19 @@ use crate::time::{self, Timeout};
 ///
 /// ```
 /// use std::time::Duration;
-/// use procession::sync::channel::{self, TryRecvError};
+/// use procession::sync::{RecvError, channel};
 ///
 /// procession::run(async {
 ///     let (sender, receiver) = channel::bounded(8);
-///     assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+///     assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
 ///     assert!(receiver.recv_timeout(Duration::from_millis(1)).await.is_err());
 ///     sender.send(1).await?;
 ///     sender.close();
 ///     assert_eq!(receiver.recv().await, Some(1), "a closed channel is still emptied");
-///     assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
-///     Ok::<_, channel::SendError<u32>>(())
+///     assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
+///     Ok::<_, procession::sync::SendError<u32>>(())
 /// })?;
-/// # Ok::<(), procession::sync::channel::SendError<u32>>(())
+/// # Ok::<(), procession::sync::SendError<u32>>(())
 /// ```
 pub struct Receiver<T>(Arc<Channel<T>>);
 
@@ -84,17 +84,17 @@ impl<T> Receiver<T> {
     /// Receives the oldest message without waiting.
     ///
     /// # Errors
-    /// Returns [`TryRecvError::Empty`] if there is no message, and [`TryRecvError::Closed`]
+    /// Returns [`RecvError::Empty`] if there is no message, and [`RecvError::Closed`]
     /// if there is none and the channel is closed.
-    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+    pub fn try_recv(&self) -> Result<T, RecvError> {
         crate::scheduler::budget::spend();
         match self.0.core.try_recv() {
             Ok((message, waiter)) => {
                 wake(waiter);
                 Ok(message)
             }
-            Err(NotReceived::Empty) => Err(TryRecvError::Empty),
-            Err(NotReceived::Closed) => Err(TryRecvError::Closed),
+            Err(NotReceived::Empty) => Err(RecvError::Empty),
+            Err(NotReceived::Closed) => Err(RecvError::Closed),
         }
     }
 
@@ -112,9 +112,9 @@ impl<T> Receiver<T> {
     ///     assert_eq!(receiver.recv_many(&mut batch, 3).await, 3);
     ///     assert_eq!(receiver.recv_many(&mut batch, 3).await, 2);
     ///     assert_eq!(batch, [1, 2, 3, 4, 5]);
-    ///     Ok::<_, channel::TrySendError<u32>>(())
+    ///     Ok::<_, procession::sync::SendError<u32>>(())
     /// })?;
-    /// # Ok::<(), procession::sync::channel::TrySendError<u32>>(())
+    /// # Ok::<(), procession::sync::SendError<u32>>(())
     /// ```
     ///
     /// # Cancellation

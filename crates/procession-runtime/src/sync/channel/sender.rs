@@ -16,8 +16,8 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::{charge_act, charge_after};
 use crate::scheduler::current;
-use crate::sync::channel::error::{SendError, SendTimeoutError, TrySendError};
 use crate::sync::channel::state::Channel;
+use crate::sync::error::SendError;
 use crate::time;
 
 /// The sending end of a channel.
@@ -85,37 +85,37 @@ impl<T> Sender<T> {
     /// Sends a message without waiting.
     ///
     /// # Errors
-    /// Returns [`TrySendError`] with the message if there is no room or the channel is closed.
-    pub fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+    /// Returns [`SendError`] with the message if there is no room or the channel is closed.
+    pub fn try_send(&self, message: T) -> Result<(), SendError<T>> {
         crate::scheduler::budget::spend();
         match self.0.core.try_send(message) {
             Ok(waiter) => {
                 wake(waiter);
                 Ok(())
             }
-            Err(NotSent::Full(message)) => Err(TrySendError::Full(message)),
-            Err(NotSent::Closed(message)) => Err(TrySendError::Closed(message)),
+            Err(NotSent::Full(message)) => Err(SendError::Full(message)),
+            Err(NotSent::Closed(message)) => Err(SendError::Closed(message)),
         }
     }
 
     /// Like [`send`](Self::send), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// Returns [`SendTimeoutError`] with the message if the timeout elapses first or the channel is
+    /// Returns [`SendError`] with the message if the timeout elapses first or the channel is
     /// closed.
     #[track_caller]
     pub fn send_timeout(
         &self,
         message: T,
         timeout: Duration,
-    ) -> impl Future<Output = Result<(), SendTimeoutError<T>>> {
+    ) -> impl Future<Output = Result<(), SendError<T>>> {
         crate::scheduler::placed::placed(async move {
             let mut sending = self.send(message);
             match time::timeout(timeout, &mut sending).await {
-                Ok(sent) => sent.map_err(|error| SendTimeoutError::Closed(error.0)),
-                Err(_) => sending
-                    .take_back()
-                    .map_or(Ok(()), |message| Err(SendTimeoutError::Elapsed(message))),
+                Ok(sent) => sent,
+                Err(_) => {
+                    sending.take_back().map_or(Ok(()), |message| Err(SendError::Elapsed(message)))
+                }
             }
         })
     }
@@ -136,9 +136,9 @@ impl<T> Sender<T> {
     ///     assert!(sender.try_send(2).is_err(), "the room is reserved");
     ///     permit.send(1);
     ///     assert_eq!(receiver.recv().await, Some(1));
-    ///     Ok::<_, channel::SendError<()>>(())
+    ///     Ok::<_, procession::sync::SendError<()>>(())
     /// })?;
-    /// # Ok::<(), procession::sync::channel::SendError<()>>(())
+    /// # Ok::<(), procession::sync::SendError<()>>(())
     /// ```
     ///
     /// # Errors
@@ -157,13 +157,13 @@ impl<T> Sender<T> {
     /// Reserves room for one message without waiting; see [`reserve`](Self::reserve).
     ///
     /// # Errors
-    /// Returns [`TrySendError`] if there is no room or the channel is closed.
-    pub fn try_reserve(&self) -> Result<Permit<'_, T>, TrySendError<()>> {
+    /// Returns [`SendError`] if there is no room or the channel is closed.
+    pub fn try_reserve(&self) -> Result<Permit<'_, T>, SendError<()>> {
         crate::scheduler::budget::spend();
         match self.0.core.try_reserve() {
             Ok(()) => Ok(Permit { channel: &self.0 }),
-            Err(NotSent::Full(())) => Err(TrySendError::Full(())),
-            Err(NotSent::Closed(())) => Err(TrySendError::Closed(())),
+            Err(NotSent::Full(())) => Err(SendError::Full(())),
+            Err(NotSent::Closed(())) => Err(SendError::Closed(())),
         }
     }
 
@@ -194,7 +194,7 @@ impl<T> Sender<T> {
         crate::scheduler::placed::placed(async move {
             match Reserving::new(&self.0).await {
                 Ok(()) => Ok(OwnedPermit { sender: Some(self) }),
-                Err(SendError(())) => Err(SendError(self)),
+                Err(_) => Err(SendError::Closed(self)),
             }
         })
     }
@@ -202,13 +202,13 @@ impl<T> Sender<T> {
     /// Reserves room for one message without waiting; see [`reserve_owned`](Self::reserve_owned).
     ///
     /// # Errors
-    /// Returns [`TrySendError`] with this sender if there is no room or the channel is closed.
-    pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, TrySendError<Self>> {
+    /// Returns [`SendError`] with this sender if there is no room or the channel is closed.
+    pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, SendError<Self>> {
         crate::scheduler::budget::spend();
         match self.0.core.try_reserve() {
             Ok(()) => Ok(OwnedPermit { sender: Some(self) }),
-            Err(NotSent::Full(())) => Err(TrySendError::Full(self)),
-            Err(NotSent::Closed(())) => Err(TrySendError::Closed(self)),
+            Err(NotSent::Full(())) => Err(SendError::Full(self)),
+            Err(NotSent::Closed(())) => Err(SendError::Closed(self)),
         }
     }
 
@@ -326,12 +326,12 @@ pub(crate) fn poll_send<T>(
                 return Poll::Ready(Ok(()));
             }
             Err(NotSent::Closed(message) | NotSent::Full(message)) => {
-                return Poll::Ready(Err(SendError(message)));
+                return Poll::Ready(Err(SendError::Closed(message)));
             }
             Ok(Sent::Waits(waits)) => *place = Some(waits),
         }
     } else if let Some(went) = channel.core.look_sender(place, &mut another) {
-        return Poll::Ready(went.map_err(SendError));
+        return Poll::Ready(went.map_err(SendError::Closed));
     }
     current::note_waiting(Waiting::CHANNEL);
     Poll::Pending
@@ -381,7 +381,7 @@ impl<T> Future for Reserving<'_, T> {
         };
         let reserved = match reserved {
             Some(true) => Poll::Ready(Ok(())),
-            Some(false) => Poll::Ready(Err(SendError(()))),
+            Some(false) => Poll::Ready(Err(SendError::Closed(()))),
             None => {
                 current::note_waiting(Waiting::CHANNEL);
                 Poll::Pending
@@ -496,8 +496,8 @@ impl<T> fmt::Debug for OwnedPermit<T> {
 /// drop(sender);
 /// assert!(weak.upgrade().is_none());
 /// assert_eq!(receiver.try_recv(), Ok(1));
-/// assert_eq!(receiver.try_recv(), Err(channel::TryRecvError::Closed));
-/// # Ok::<(), channel::TrySendError<u32>>(())
+/// assert_eq!(receiver.try_recv(), Err(procession::sync::RecvError::Closed));
+/// # Ok::<(), procession::sync::SendError<u32>>(())
 /// ```
 pub struct WeakSender<T>(Arc<Channel<T>>);
 

@@ -174,7 +174,11 @@ fn the_end_of_a_process_without_an_output_ends_a_join_of_all() {
             panic_quietly("broken")
         }));
         assert_eq!(set.join_all().await, Err(Exit::Panicked("broken".into())));
-        assert_eq!(receiver.try_recv(), Err(oneshot::TryRecvError::Closed), "it was cancelled");
+        assert_eq!(
+            receiver.try_recv(),
+            Err(procession::sync::RecvError::Closed),
+            "it was cancelled"
+        );
     });
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::sync::oneshot::{self, RecvError, TryRecvError};
+use procession::sync::{RecvError, oneshot};
 use procession::{sleep, spawn, timeout};
 
 use super::probe::{plain_thread, probe};
@@ -22,7 +22,7 @@ fn a_value_wakes_its_receiver() {
     assert!(receiver.is_woken());
     assert_eq!(receiver.output(), Ok(1));
     assert!(receiver.pinned().is_terminated());
-    assert_eq!(receiver.pinned().try_recv(), Err(TryRecvError::Closed));
+    assert_eq!(receiver.pinned().try_recv(), Err(RecvError::Closed));
     receiver.pinned().close();
 }
 
@@ -33,7 +33,7 @@ fn a_dropped_sender_is_an_error() {
     assert!(receiver.is_pending());
     drop(sender);
     assert!(receiver.is_woken());
-    assert_eq!(receiver.output(), Err(RecvError));
+    assert_eq!(receiver.output(), Err(RecvError::Closed));
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_closed_channel_gives_the_value_back() {
     receiver.close();
     assert!(sender.is_closed());
     assert_eq!(sender.send(1).map_err(|error| error.into_inner()), Err(1));
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn dropped_ends_keep_no_wakers_and_no_value() {
 fn a_receive_that_is_over_is_not_polled() {
     let (sender, mut receiver) = oneshot::channel::<u32>();
     drop(sender);
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
     let _ = probe(receiver).poll();
 }
 

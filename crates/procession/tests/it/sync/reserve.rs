@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::sync::Select;
-use procession::sync::channel::{self, SendError, TryRecvError, TrySendError};
+use procession::sync::{RecvError, Select, SendError, channel};
 use procession::{sleep, spawn, timeout};
 
 use super::probe::probe;
@@ -17,8 +16,8 @@ fn a_permit_keeps_room_for_its_message() {
     let (sender, receiver) = channel::bounded(2);
     let permit = sender.try_reserve().expect("there is room");
     sender.try_send(1).expect("there is room");
-    assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
-    assert!(sender.try_reserve().is_err_and(|error| error == TrySendError::Full(())));
+    assert_eq!(sender.try_send(2), Err(SendError::Full(2)));
+    assert!(sender.try_reserve().is_err_and(|error| error == SendError::Full(())));
     permit.send(3);
     assert_eq!((receiver.try_recv(), receiver.try_recv()), (Ok(1), Ok(3)));
     let permits = [(); 2].map(|()| sender.try_reserve().expect("there is room"));
@@ -43,7 +42,7 @@ fn senders_and_reservations_wait_in_one_order() {
         Ok(2),
         "a sender whose message is wanted need not wait for room"
     );
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
     permit.send(1);
     assert!(!third.is_woken());
     assert_eq!(receiver.try_recv(), Ok(1));
@@ -74,8 +73,8 @@ fn a_message_with_a_permit_arrives_after_a_close() {
     assert!(waits.is_pending());
     receiver.close();
     assert!(waits.is_pending() && !waits.is_woken(), "there are permits");
-    assert_eq!(sender.try_send(9), Err(TrySendError::Closed(9)), "although a receiver waits");
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(sender.try_send(9), Err(SendError::Closed(9)), "although a receiver waits");
+    assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
     assert_eq!(probe(sender.reserve()).output().err().map(SendError::into_inner), Some(()));
     permit.expect("there was room").send(1);
     assert!(waits.is_woken());
@@ -149,7 +148,7 @@ fn an_owned_permit_has_its_sender() {
     let other = channel::bounded::<u32>(1).0;
     let permit = sender.clone().try_reserve_owned().expect("there is room");
     assert!(permit.same_channel_as_sender(&sender) && !permit.same_channel_as_sender(&other));
-    let Err(TrySendError::Full(sender)) = sender.try_reserve_owned() else {
+    let Err(SendError::Full(sender)) = sender.try_reserve_owned() else {
         panic!("the room is reserved");
     };
     let mut waits = probe(sender.clone().reserve_owned());
@@ -162,9 +161,9 @@ fn an_owned_permit_has_its_sender() {
     let sender = sends.send(7);
     assert_eq!(receiver.try_recv(), Ok(7));
     let permit = sender.try_reserve_owned().expect("there is room");
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty), "the permit keeps it open");
+    assert_eq!(receiver.try_recv(), Err(RecvError::Empty), "the permit keeps it open");
     drop(permit);
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed), "its sender was the last one");
+    assert_eq!(receiver.try_recv(), Err(RecvError::Closed), "its sender was the last one");
 }
 
 #[test]
@@ -177,11 +176,11 @@ fn an_owned_permit_outlives_a_close() {
     assert!(waits.is_woken());
     let sender = waits.output().expect_err("it is closed").into_inner();
     let refused = sender.try_reserve_owned().expect_err("it is closed");
-    assert!(matches!(&refused, TrySendError::Closed(back) if permit.same_channel_as_sender(back)));
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty), "there is a permit");
+    assert!(matches!(&refused, SendError::Closed(back) if permit.same_channel_as_sender(back)));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Empty), "there is a permit");
     drop(permit.send(1));
     assert_eq!(receiver.try_recv(), Ok(1));
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
 }
 
 #[test]
@@ -195,18 +194,18 @@ fn a_reservation_that_is_cancelled_drops_its_sender() {
     sender.try_send(1).expect("the room came back");
     drop(sender);
     assert_eq!(receiver.try_recv(), Ok(1));
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed), "no sender is left");
+    assert_eq!(receiver.try_recv(), Err(RecvError::Closed), "no sender is left");
 }
 
 #[test]
 fn a_rendezvous_has_no_room_to_reserve() {
     let (sender, receiver) = channel::bounded(0);
-    assert!(sender.try_reserve().is_err_and(|error| error == TrySendError::Full(())));
+    assert!(sender.try_reserve().is_err_and(|error| error == SendError::Full(())));
     let mut reserves = probe(sender.reserve());
     let mut sends = probe(sender.send(1));
     assert!(reserves.is_pending() && sends.is_pending());
     assert_eq!(receiver.try_recv(), Ok(1), "the reservation is in nobody's way");
-    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
     // A select that receives waits, instead of trying again and again.
     let mut selects = probe(Select::new().recv(&receiver, |message| message));
     assert!(selects.is_pending() && !selects.is_woken());

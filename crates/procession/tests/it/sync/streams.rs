@@ -23,7 +23,7 @@ fn the_messages_of_a_channel_are_a_stream() {
                 sender.send(number).await?;
                 yield_now().await;
             }
-            Ok::<_, channel::SendError<u32>>(())
+            Ok::<_, procession::sync::SendError<u32>>(())
         });
         let numbers: Vec<_> = receiver.into_stream().collect().await;
         assert!(numbers.into_iter().eq(0..10));
@@ -94,7 +94,7 @@ fn broadcasts_and_watches_are_streams() {
     }
     drop(sender);
     let all: Vec<_> = probe(receiver.collect()).output();
-    assert_eq!(all, [Err(broadcast::RecvError::Lagged(1)), Ok(2), Ok(3)]);
+    assert_eq!(all, [Err(procession::sync::RecvError::Lagged(1)), Ok(2), Ok(3)]);
 
     let (sender, receiver) = watch::channel(0);
     let mut values = receiver.into_stream();
@@ -162,9 +162,12 @@ fn a_sink_holds_one_message_and_flushes_it() {
     let mut send = probe(sink.send(3));
     assert!(send.is_pending());
     receiver.close();
-    assert_eq!(send.output().map_err(channel::SendError::into_inner), Err(3));
+    assert_eq!(send.output().map_err(procession::sync::SendError::into_inner), Err(3));
     drop(send);
-    assert_eq!(probe(sink.send(4)).output().map_err(channel::SendError::into_inner), Err(4));
+    assert_eq!(
+        probe(sink.send(4)).output().map_err(procession::sync::SendError::into_inner),
+        Err(4)
+    );
     probe(sink.close()).output().expect("it holds nothing");
 }
 
@@ -184,5 +187,5 @@ fn a_dropped_sink_leaves_the_channel() {
     let mut task = TaskContext::from_waker(Waker::noop());
     assert!(matches!(Pin::new(&mut sink).poll_flush(&mut task), Poll::Pending));
     drop(sink);
-    assert!(receiver.try_recv().is_err_and(|error| error == channel::TryRecvError::Closed));
+    assert!(receiver.try_recv().is_err_and(|error| error == procession::sync::RecvError::Closed));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::sync::watch::{self, RecvError, SendError};
+use procession::sync::{RecvError, SendError, watch};
 use procession::time::Instant;
 use procession::{sleep, spawn, timeout};
 
@@ -57,8 +57,8 @@ fn the_last_value_is_seen_after_the_last_sender() {
     assert!(waits.is_woken());
     waits.output().expect("it has changed");
     drop(waits);
-    assert_eq!(probe(receiver.changed()).output(), Err(RecvError));
-    assert_eq!(receiver.has_changed(), Err(RecvError));
+    assert_eq!(probe(receiver.changed()).output(), Err(RecvError::Closed));
+    assert_eq!(receiver.has_changed(), Err(RecvError::Closed));
     assert!(receiver.is_closed());
     assert_eq!(*receiver.borrow(), "three");
 }
@@ -70,7 +70,7 @@ fn a_close_wakes_receivers() {
     assert!(waits.is_pending());
     drop(sender);
     assert!(waits.is_woken());
-    assert_eq!(waits.output(), Err(RecvError));
+    assert_eq!(waits.output(), Err(RecvError::Closed));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_receiver_marks_what_it_has_seen() {
     receiver.mark_changed();
     drop(sender);
     assert_eq!(probe(receiver.changed()).output(), Ok(()));
-    assert_eq!(probe(receiver.changed()).output(), Err(RecvError));
+    assert_eq!(probe(receiver.changed()).output(), Err(RecvError::Closed));
 }
 
 #[test]
