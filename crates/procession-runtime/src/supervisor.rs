@@ -296,9 +296,7 @@ mod supervise;
 mod tree;
 
 pub use self::description::{ChildSpec, Started, Supervisor};
-pub use self::error::{
-    ChildError, RefusedChild, SpecError, StartError, StartReason, SupervisorGone,
-};
+pub use self::error::{ChildError, RefusedChild, SpecError, StartError, StartReason};
 pub use self::moved::{OnceSpec, Template};
 pub use self::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 pub use self::reference::{Running, SupervisorRef};

@@ -21,7 +21,8 @@ pub(crate) const PART_MAX: usize = 256;
 #[cfg(feature = "door")]
 pub(crate) const BACKTRACE_MAX: usize = 128;
 
-/// The report of a failed process, as its scheduler keeps it. See the [module](super).
+/// The report of a failed process, as its scheduler keeps it. [`Reporting`](super::Reporting) has
+/// the rules.
 ///
 /// It never contains messages or the state of the process, only their number and type, and has at
 /// most 8 KiB, whatever the process had.

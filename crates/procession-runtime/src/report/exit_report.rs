@@ -8,8 +8,8 @@ use crate::process::reporting::ReportLevel;
 use crate::report::text::{EndedText, Quoted};
 use crate::{Exit, Pid};
 
-/// The report of a process that ended by its own failure. The [module](super) explains which ends
-/// are failures.
+/// The report of a process that ended by its own failure. [`Reporting`](super::Reporting) explains
+/// which ends are failures.
 ///
 /// Its `Display` is the line that is printed by default. It names the process by its label, or else
 /// by its name, or else by the place where it was spawned. The alternate form `{:#}` has all three.

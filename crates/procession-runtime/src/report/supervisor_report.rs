@@ -11,7 +11,8 @@ use crate::{Exit, Pid};
 /// The label of a supervisor that is started without options.
 pub(crate) const DEFAULT_LABEL: &str = "supervisor";
 
-/// The report of what a supervisor does about a child. See the [module](super).
+/// The report of what a supervisor does about a child. [`Reporting`](super::Reporting) has the
+/// rules.
 ///
 /// Its `Display` is the line that is printed by default.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ pub struct SupervisorReport {
     /// The file, line and column of the panic of that process, as for
     /// [`ExitReport::panicked_at`](super::ExitReport::panicked_at).
     pub panicked_at: Option<String>,
-    /// The level of the report. See the [module](super).
+    /// The level of the report. [`Reporting`](super::Reporting) has the rules.
     pub level: ReportLevel,
     /// What happened.
     pub event: SupervisorEvent,

@@ -184,18 +184,6 @@ impl fmt::Display for StartError {
 
 impl Error for StartError {}
 
-/// The supervisor has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SupervisorGone;
-
-impl fmt::Display for SupervisorGone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the supervisor has ended")
-    }
-}
-
-impl Error for SupervisorGone {}
-
 /// Why a supervisor did not fulfil a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -296,11 +284,5 @@ impl<V> Error for RefusedChild<V> {}
 impl<V> From<RefusedChild<V>> for ChildError {
     fn from(error: RefusedChild<V>) -> Self {
         error.cause
-    }
-}
-
-impl From<SupervisorGone> for ChildError {
-    fn from(_: SupervisorGone) -> Self {
-        Self::Ended
     }
 }

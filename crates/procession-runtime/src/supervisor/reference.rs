@@ -10,7 +10,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use super::description::{ChildSpec, Request};
-use super::error::{ChildError, RefusedChild, SupervisorGone};
+use super::error::{ChildError, RefusedChild};
 use super::moved::{Moved, OnceSpec, Template};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::mailbox::send_error::SendCause;
@@ -83,26 +83,26 @@ impl SupervisorRef {
     async fn ask<T: Send + 'static>(
         &self,
         request: impl FnOnce(Reply<T>) -> Request,
-    ) -> Result<T, SupervisorGone> {
-        self.0.call(request, Duration::MAX).await.map_err(|_| SupervisorGone)
+    ) -> Result<T, ChildError> {
+        self.0.call(request, Duration::MAX).await.map_err(|_| ChildError::Ended)
     }
 
     /// Returns all children, in the order of their starts. Answered immediately, whatever the
     /// supervisor waits for.
     ///
     /// # Errors
-    /// [`SupervisorGone`]: the supervisor has ended.
+    /// [`ChildError::Ended`]: the supervisor has ended.
     #[track_caller]
-    pub fn which(&self) -> impl Future<Output = Result<Vec<ChildInfo>, SupervisorGone>> {
+    pub fn which(&self) -> impl Future<Output = Result<Vec<ChildInfo>, ChildError>> {
         crate::scheduler::placed::placed(async move { self.ask(Request::Which).await })
     }
 
     /// Returns the numbers of children. Answered immediately.
     ///
     /// # Errors
-    /// [`SupervisorGone`]: the supervisor has ended.
+    /// [`ChildError::Ended`]: the supervisor has ended.
     #[track_caller]
-    pub fn count(&self) -> impl Future<Output = Result<Counts, SupervisorGone>> {
+    pub fn count(&self) -> impl Future<Output = Result<Counts, ChildError>> {
         crate::scheduler::placed::placed(async move { self.ask(Request::Count).await })
     }
 
