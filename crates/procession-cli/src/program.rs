@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use procession::observe::{DoorOptions, ProcessSnapshot, Snapshot, Unfinished};
+use procession::observe::{DoorOptions, ProcessInfo, Snapshot, Unfinished};
 use procession::process::OnCancel;
 use procession::scheduler::BuildError;
 use procession::signal::{EndRequest, end_request};
@@ -449,7 +449,7 @@ impl Statistics {
     /// Returns the table of the processes that ran the most steps since the last one.
     fn table(&mut self, snapshot: &Snapshot) -> String {
         let before = std::mem::take(&mut self.steps);
-        let since = |process: &ProcessSnapshot| {
+        let since = |process: &ProcessInfo| {
             process.steps.wrapping_sub(before.get(&process.pid).copied().unwrap_or_default())
         };
         let mut busiest: Vec<_> = snapshot.processes.iter().collect();

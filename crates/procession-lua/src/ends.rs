@@ -30,11 +30,11 @@ fn found(mut pid: Pid) -> Option<Owner> {
             return Some(owner);
         }
         let detail = observe::detail(pid)?;
-        match detail.supervisor {
+        match detail.relations.as_ref()?.supervisor {
             // Supervisors start guests that have no account yet, and other supervisors.
             Some(supervisor) => pid = supervisor,
             // A guest enters a supervisor only once all its children have started. They run before.
-            None if SupervisorRef::of(pid).is_some() => return of(detail.row.parent?),
+            None if SupervisorRef::of(pid).is_some() => return of(detail.parent?),
             None => return None,
         }
     }

@@ -894,7 +894,7 @@ fn a_process_of_the_host_is_not_flooded() {
     let main = load(source).spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
     let main = main.expect("the program has main");
     let counts = main.join_timeout(TIMEOUT).unwrap_or_else(|_| panic!("the program must end"));
-    let waiting = scheduler.detail(host.pid()).expect("it lives").row.mailbox;
+    let waiting = scheduler.detail(host.pid()).expect("it lives").mailbox;
     let full = "the mailbox of the process is full";
     let (large, small) = (32, waiting - 32);
     assert_eq!(text(counts), format!("{large} {full}; {small} {full}"));

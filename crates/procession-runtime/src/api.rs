@@ -171,12 +171,12 @@ pub mod snapshot {
     //! [`Scheduler::stalls`](crate::Scheduler::stalls) returns only what the watchdog has found.
 
     pub use crate::mailbox::bounds::MailboxSnapshot;
+    pub use crate::observe::process_info::ProcessInfo;
     pub use crate::observe::process_state::ProcessState;
     pub use crate::observe::snapshot::{
-        DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess,
-        WorkerSnapshot,
+        DescriptorSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot,
     };
-    pub use crate::observe::unfinished::{DroppedProcesses, Unfinished, UnfinishedProcess};
+    pub use crate::observe::unfinished::{DroppedProcesses, Unfinished};
     pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};

@@ -97,12 +97,11 @@ pub mod look {
     pub use crate::mailbox::context::inspecting::Inspecting;
     pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
     pub use crate::observe::ask::AskError;
-    pub use crate::observe::look::detail::{ProcessDetail, detail, mailbox_length};
+    pub use crate::observe::look::detail::{detail, mailbox_length};
     pub use crate::observe::look::query::{GroupKey, Query, SortKey};
     pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};
-    pub use crate::observe::look::view::{
-        MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View,
-    };
+    pub use crate::observe::look::view::{ProcessGroup, View};
+    pub use crate::observe::process_info::{MemoryUse, ProcessRelations, ProcessWait, Samples};
     pub use crate::observe::section::{DoorSection, SectionRow};
     pub use crate::observe::showing::ShownSection;
     #[cfg(feature = "door")]

@@ -15,6 +15,7 @@ mod methods;
 pub(crate) mod metrics;
 #[cfg(any(feature = "door", feature = "metrics"))]
 pub(crate) mod pool_figures;
+pub(crate) mod process_info;
 pub(crate) mod process_state;
 #[cfg(feature = "look")]
 pub(crate) mod section;

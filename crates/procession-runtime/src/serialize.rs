@@ -13,13 +13,13 @@ use serde_core::ser::SerializeStruct;
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::mailbox::bounds::{MailboxSnapshot, WhenFull};
-use crate::observe::look::detail::ProcessDetail;
-use crate::observe::look::view::{MemoryUse, ProcessGroup, ProcessRow, ProcessWait, Samples, View};
-use crate::observe::process_state::ProcessState;
-use crate::observe::snapshot::{
-    DescriptorSnapshot, ProcessSnapshot, Snapshot, TimerSnapshot, WaitingProcess, WorkerSnapshot,
+use crate::observe::look::view::{ProcessGroup, View};
+use crate::observe::process_info::{
+    MemoryUse, ProcessInfo, ProcessRelations, ProcessWait, Samples,
 };
-use crate::observe::unfinished::{DroppedProcesses, Unfinished, UnfinishedProcess};
+use crate::observe::process_state::ProcessState;
+use crate::observe::snapshot::{DescriptorSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot};
+use crate::observe::unfinished::{DroppedProcesses, Unfinished};
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::{WaitReason, Waiting};
 use crate::recorder::snapshot::RecorderSnapshot;
@@ -263,12 +263,14 @@ as_structs! {
     WorkerSnapshot {
         dispatches, steals, stolen, parks, searches, deque, fifo, bound, lifo_slot, step_age,
     }
-    ProcessSnapshot {
-        pid, parent, label, location = PlaceText(location), kind, state, waiting, mailbox,
-        mailbox_high_water, received, bounded, steps,
+    ProcessInfo {
+        pid, parent, label, location = PlaceText(location), kind, state, suspended, waiting,
+        mailbox, mailbox_high_water, received, bounded, steps, wait, growth, received_in_window,
+        steps_in_window, samples, memory, relations = relations.as_deref(),
     }
-    WaitingProcess { pid, label, location = PlaceText(location), waiting }
-    UnfinishedProcess { pid, label, location = PlaceText(location), state }
+    ProcessRelations {
+        name = name.as_deref(), message, links, monitors, monitored, scope, supervisor,
+    }
     Unfinished {
         processes, terminated, dropped, requests, writes, messages, stopped, stopped_requests,
     }
@@ -289,19 +291,12 @@ as_structs! {
     View {
         at = at.map(since_start), window, processes, matched, looks, rows, groups, left_off; baseline
     }
-    ProcessRow {
-        pid, parent, label, place = PlaceText(place), kind, state, suspended, wait, mailbox, growth,
-        mailbox_high_water, received, received_in_window, steps, steps_in_window, samples, memory,
-    }
     ProcessWait { reasons, place = place.map(PlaceText), target, at_least, in_cycle }
     Samples { count, time, share, error }
     MemoryUse { body, mailbox, stack }
     ProcessGroup {
         place = place.map(PlaceText), state, waiting, processes, samples, time, steps, mailbox, growth,
         memory, oldest_wait,
-    }
-    ProcessDetail {
-        row, name = name.as_deref(), message, links, monitors, monitored, scope, supervisor,
     }
     PidList { first, total }
 }

@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observe::look::detail;
-use crate::observe::look::view::ProcessWait;
+use crate::observe::process_info::{ProcessInfo, ProcessWait};
 use crate::observe::process_state::ProcessState;
-use crate::observe::snapshot::ProcessSnapshot;
 use crate::process::slot::Slot;
 use crate::process::target::WaitTarget;
 use crate::process::unwind::text_of;
@@ -253,16 +252,16 @@ fn overdue(scheduler: &Scheduler, limit: Duration) -> String {
 }
 
 /// Returns the label of a process with its PID.
-fn name_of(process: &ProcessSnapshot) -> String {
+fn name_of(process: &ProcessInfo) -> String {
     let label = process.label.as_deref().unwrap_or("a process");
     format!("{label} ({})", process.pid)
 }
 
 /// Returns what a process waits for, where it waits, and which process it waits behind.
-fn wait_of(scheduler: &Scheduler, process: &ProcessSnapshot, alive: &[ProcessSnapshot]) -> String {
+fn wait_of(scheduler: &Scheduler, process: &ProcessInfo, alive: &[ProcessInfo]) -> String {
     let mut text = format!("waits for {}", process.waiting);
     let shared = scheduler.shared();
-    let row = detail::of(shared, process.pid).and_then(|detail| detail.row.wait);
+    let row = detail::of(shared, process.pid).and_then(|detail| detail.wait);
     let Some(ProcessWait { reasons, place, target, in_cycle, .. }) = row else { return text };
     if let Some(place) = place {
         text.push_str(&format!(" at {place}"));

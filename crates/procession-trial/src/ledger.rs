@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use procession::observe::{ProcessState, UnfinishedProcess};
+use procession::observe::{ProcessInfo, ProcessState};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::figures::Sums;
@@ -23,7 +23,7 @@ impl Entry {
 }
 
 /// A process that had not ended at the deadline, in words.
-fn describe(process: &UnfinishedProcess) -> String {
+fn describe(process: &ProcessInfo) -> String {
     let label = process.label.as_deref().unwrap_or("a process");
     format!(
         "{label} ({}, spawned at {}) had not ended: {:?}",
@@ -41,7 +41,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Draws up the ledger after the end of the service.
-    pub(crate) fn new(service: &Service, sums: &Sums, unfinished: &[UnfinishedProcess]) -> Self {
+    pub(crate) fn new(service: &Service, sums: &Sums, unfinished: &[ProcessInfo]) -> Self {
         let seen = service.scheduler.snapshot();
         // A process that has ended, and has a result to be taken, counts as ended.
         let alive =

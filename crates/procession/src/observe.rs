@@ -27,9 +27,9 @@ pub use procession_runtime::report::{
 };
 #[doc(inline)]
 pub use procession_runtime::snapshot::{
-    DescriptorSnapshot, DroppedProcesses, MailboxSnapshot, ProcessSnapshot, ProcessState, Snapshot,
-    Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot, Unfinished, UnfinishedProcess,
-    Waiting, WaitingProcess, WorkerSnapshot,
+    DescriptorSnapshot, DroppedProcesses, MailboxSnapshot, ProcessInfo, ProcessState, Snapshot,
+    Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot, Unfinished, Waiting,
+    WorkerSnapshot,
 };
 
 #[cfg(feature = "door")]
@@ -39,8 +39,8 @@ pub use procession_runtime::door::{Door, DoorError, DoorOptions};
 #[doc(inline)]
 pub use procession_runtime::look::{
     AskError, DoorSection, GroupKey, Inspecting, Inspection, MemoryUse, MessageDirection, PidList,
-    ProcessDetail, ProcessGroup, ProcessRow, ProcessWait, Query, Samples, SectionRow, ShownSection,
-    SortKey, SupervisedRow, SupervisorRow, TracedMessage, View, WaitReason, detail, mailbox_length,
+    ProcessGroup, ProcessRelations, ProcessWait, Query, Samples, SectionRow, ShownSection, SortKey,
+    SupervisedRow, SupervisorRow, TracedMessage, View, WaitReason, detail, mailbox_length,
 };
 #[cfg(feature = "door")]
 #[doc(inline)]

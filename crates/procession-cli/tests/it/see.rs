@@ -245,7 +245,7 @@ fn a_process_is_suspended_only_with_leave() {
     let scene = Scene::new(DoorOptions::allow_actions);
     let pid = scene.teller.pid().to_string();
     let is_suspended =
-        || scene.scheduler.detail(scene.teller.pid()).expect("it is there").row.suspended;
+        || scene.scheduler.detail(scene.teller.pid()).expect("it is there").suspended;
     let (code, _, err) = scene.run(&["resume", &pid, "bank"]);
     assert!(code == 1 && err.contains("is not suspended"), "{err}");
     let (code, _, err) = scene.run(&["suspend", &pid, "bank", "--seconds", "61"]);

@@ -217,7 +217,7 @@ fn links_and_unlinks_of_both_sides_agree() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
     let links = {
         let scheduler = scheduler.clone();
-        move |pid| scheduler.detail(pid).map(|detail| detail.links.total)
+        move |pid| scheduler.detail(pid).and_then(|found| Some(found.relations?.links.total))
     };
     scheduler.block_on(async move {
         let [a, b] = ["a@127.0.0.1", "b@127.0.0.1"]

@@ -8,7 +8,7 @@ use super::response::RESPONSE_BYTES_MAX;
 use super::views::{PLACE_MAX, place, row};
 use crate::observe::census;
 use crate::observe::look::detail;
-use crate::observe::snapshot::{self, current_label};
+use crate::observe::process_info::{self, ProcessInfo, current_label};
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::pid_list::PidList;
@@ -29,28 +29,25 @@ pub(super) const TYPE_MAX: usize = 300;
 /// Writes one process. Returns `None` if it does not exist.
 pub(super) fn process(json: &mut Json, shared: &Shared, pid: Pid) -> Option<()> {
     let found = detail::of(shared, pid)?;
+    let relations = found.relations.as_deref()?;
     json.name("process").object(|json| {
-        row(json, &found.row);
-        json.name("name").text_or_null(found.name.as_deref());
-        json.name("message").long_text(found.message, TYPE_MAX);
+        row(json, &found);
+        json.name("name").text_or_null(relations.name.as_deref());
+        json.name("message").long_text(relations.message, TYPE_MAX);
         for (name, list) in [
-            ("links", &found.links),
-            ("monitors", &found.monitors),
-            ("monitored", &found.monitored),
-            ("scope", &found.scope),
+            ("links", &relations.links),
+            ("monitors", &relations.monitors),
+            ("monitored", &relations.monitored),
+            ("scope", &relations.scope),
         ] {
             pids(json.name(name), list);
         }
-        json.name("supervisor").text_or_null(found.supervisor);
+        json.name("supervisor").text_or_null(relations.supervisor);
         let children = census::each(shared).filter(|slot| slot.parent() == Some(pid));
         let children: Vec<_> = children.map(|slot| slot.pid()).collect();
         pids(json.name("children"), &PidList::of(children.into_iter()));
     });
     Some(())
-}
-
-fn is_suspended(shared: &Shared, slot: &Slot) -> bool {
-    shared.processes.requests.is_suspended(slot.index(), slot.pins.generation())
 }
 
 fn pids(json: &mut Json, list: &PidList) {
@@ -68,7 +65,7 @@ fn label(json: &mut Json, slot: &Slot) {
 /// Writes a part of the list of all processes, in the order of their slots.
 pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) {
     let (mut total, count) = (0, count.min(COUNT_MAX));
-    let in_steps = snapshot::in_steps(shared);
+    let in_steps = process_info::in_steps(shared);
     let mut truncated = false;
     json.name("rows").array(|json| {
         for slot in census::each(shared) {
@@ -81,13 +78,13 @@ pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) 
                 continue;
             }
             let found =
-                snapshot::process(&slot, snapshot::state(&slot, slot.state.see(), &in_steps));
+                ProcessInfo::of(&slot, process_info::state(&slot, slot.state.see(), &in_steps));
             json.object(|json| {
                 json.name("pid").text(found.pid);
                 label(json, &slot);
                 json.name("kind").text(found.kind);
                 json.name("state").text(found.state.name());
-                json.name("suspended").literal(is_suspended(shared, &slot));
+                json.name("suspended").literal(process_info::is_suspended(&slot));
                 json.name("mailbox").literal(found.mailbox);
                 json.name("steps").literal(found.steps);
             });
@@ -101,7 +98,7 @@ pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) 
 /// Writes the supervision tree: each process that has a supervisor, and the supervisors without
 /// one.
 pub(super) fn tree(json: &mut Json, shared: &Shared) {
-    let in_steps = snapshot::in_steps(shared);
+    let in_steps = process_info::in_steps(shared);
     let mut nodes = BTreeMap::new();
     let mut truncated = false;
     for slot in census::each(shared) {
@@ -121,7 +118,7 @@ pub(super) fn tree(json: &mut Json, shared: &Shared) {
                 truncated = true;
                 break;
             }
-            let state = snapshot::state(&slot, slot.state.see(), &in_steps);
+            let state = process_info::state(&slot, slot.state.see(), &in_steps);
             json.object(|json| {
                 json.name("pid").text(pid);
                 json.name("supervisor").text_or_null(*supervisor);

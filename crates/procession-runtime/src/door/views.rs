@@ -11,7 +11,8 @@ use super::request::HttpRequest;
 use super::response::RESPONSE_BYTES_MAX;
 use crate::observe::look::pass;
 use crate::observe::look::query::Query;
-use crate::observe::look::view::{ProcessGroup, ProcessRow, ProcessWait, View};
+use crate::observe::look::view::{ProcessGroup, View};
+use crate::observe::process_info::{ProcessInfo, ProcessWait};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
@@ -168,11 +169,12 @@ fn reasons(json: &mut Json, waiting: Waiting) {
 }
 
 /// Writes the members of a row.
-pub(super) fn row(json: &mut Json, row: &ProcessRow) {
+pub(super) fn row(json: &mut Json, row: &ProcessInfo) {
+    let (samples, memory) = (row.samples.unwrap_or_default(), row.memory.unwrap_or_default());
     json.name("pid").text(row.pid);
     json.name("parent").text_or_null(row.parent);
     json.name("label").text_or_null(row.label.as_deref());
-    json.name("place").long_text(place(row.place), PLACE_MAX);
+    json.name("place").long_text(place(row.location), PLACE_MAX);
     json.name("kind").text(row.kind);
     json.name("state").text(row.state.name());
     json.name("suspended").literal(row.suspended);
@@ -187,13 +189,13 @@ pub(super) fn row(json: &mut Json, row: &ProcessRow) {
     json.name("received_in_window").literal_or_null(row.received_in_window);
     json.name("steps").literal(row.steps);
     json.name("steps_in_window").literal_or_null(row.steps_in_window);
-    json.name("samples").literal(row.samples.count);
-    json.name("share").literal(fraction(row.samples.share));
-    json.name("error").literal(fraction(row.samples.error));
+    json.name("samples").literal(samples.count);
+    json.name("share").literal(fraction(samples.share));
+    json.name("error").literal(fraction(samples.error));
     json.name("memory").object(|json| {
-        json.name("body").literal(row.memory.body);
-        json.name("mailbox").literal(row.memory.mailbox);
-        json.name("stack").literal(row.memory.stack);
+        json.name("body").literal(memory.body);
+        json.name("mailbox").literal(memory.mailbox);
+        json.name("stack").literal(memory.stack);
     });
 }
 

@@ -106,7 +106,7 @@ impl Scheduler {
     /// process that was cancelled before is not suspended, so that it ends. The
     /// mailbox still takes messages, and its timers and wakers still fire; it sees them afterwards.
     /// Looks show it as [`Ready`](crate::snapshot::ProcessState::Ready), and
-    /// [`ProcessRow::suspended`](crate::look::ProcessRow::suspended) is set. A second call
+    /// [`ProcessInfo::suspended`](crate::snapshot::ProcessInfo::suspended) is set. A second call
     /// replaces the time.
     ///
     /// ```

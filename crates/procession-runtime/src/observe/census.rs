@@ -2,7 +2,7 @@
 
 use procession_protocols::util::sorted_map::SortedMap;
 
-use crate::observe::snapshot;
+use crate::observe::process_info;
 use crate::process::slot::SlotRef;
 use crate::scheduler::shared::Shared;
 
@@ -31,11 +31,11 @@ pub(crate) fn each(shared: &Shared) -> impl Iterator<Item = SlotRef> {
 
 /// Counts the processes that are not forgotten, as snapshots do.
 pub(crate) fn take(shared: &Shared) -> Census {
-    let in_steps = snapshot::in_steps(shared);
+    let in_steps = process_info::in_steps(shared);
     let mut census = Census::default();
     for slot in each(shared) {
         let seen = slot.state.see();
-        let state = snapshot::state(&slot, seen, &in_steps).name();
+        let state = process_info::state(&slot, seen, &in_steps).name();
         *census.processes.get_or_default((state, slot.kind().name)) += 1;
         if !seen.is_complete() {
             census.received += u64::from(slot.received());

@@ -1,7 +1,8 @@
 //! The methods of a [`Scheduler`] that look at it.
 
 use crate::Pid;
-use crate::observe::snapshot::{self, ProcessSnapshot, Snapshot, WaitingProcess};
+use crate::observe::process_info::ProcessInfo;
+use crate::observe::snapshot::{self, Snapshot};
 use crate::scheduler::current;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::stalls::StallSnapshot;
@@ -17,7 +18,7 @@ impl Scheduler {
     ///
     /// # Panics
     /// Panics in a process of this scheduler, because the process would wait for itself.
-    pub fn run_until_idle(&self) -> Vec<WaitingProcess> {
+    pub fn run_until_idle(&self) -> Vec<ProcessInfo> {
         let by_its_own = current::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
         assert!(
             !by_its_own,
@@ -51,7 +52,7 @@ impl Scheduler {
     /// assert!(scheduler.process(procession::Pid::NOBODY).is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn process(&self, pid: Pid) -> Option<ProcessSnapshot> {
+    pub fn process(&self, pid: Pid) -> Option<ProcessInfo> {
         snapshot::one(self.shared(), pid)
     }
 

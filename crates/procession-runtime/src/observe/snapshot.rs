@@ -4,21 +4,17 @@
 //! needs nothing to be enabled. The observed side pays 4 instructions for each step (callgrind,
 //! `yield` with and without): each counter is a plain store by the one thread that writes it.
 
-use std::borrow::Cow;
-use std::panic::Location;
 use std::time::Duration;
 
 use procession_protocols::process::state::{ProcessPhase, Seen};
 use procession_protocols::util::histogram::Histogram;
 use procession_protocols::util::membarrier;
-use procession_sync::atomic::Ordering::{Acquire, Relaxed};
+use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::mailbox::bounds::MailboxSnapshot;
-use crate::observe::process_state::ProcessState;
+use crate::observe::process_info::{ProcessInfo, in_steps, state};
 use crate::process::slot::Slot;
 use crate::process::stuck::StuckCoroutine;
-use crate::process::wait_reason::Waiting;
 use crate::recorder::snapshot::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::StallSnapshot;
@@ -34,7 +30,7 @@ pub struct Snapshot {
     pub workers: Vec<WorkerSnapshot>,
     /// All processes that are not forgotten, by slot. An ended process is included while its result
     /// waits.
-    pub processes: Vec<ProcessSnapshot>,
+    pub processes: Vec<ProcessInfo>,
     /// Processes that no worker holds: processes that were made ready outside of the workers, and
     /// processes that did not fit into a worker's queue.
     pub global_queue: usize,
@@ -47,7 +43,7 @@ pub struct Snapshot {
     /// Number of messages put into mailboxes.
     pub messages_sent: u64,
     /// Number of messages received by processes that have ended, and 2^32 for each time a running
-    /// process's own count wrapped. The rest is in [`ProcessSnapshot::received`].
+    /// process's own count wrapped. The rest is in [`ProcessInfo::received`].
     pub messages_received: u64,
     /// Number of messages that were left in mailboxes when their processes ended. A message that is
     /// [kept](crate::supervisor::ChildSpec::keep_mailbox) for the next process of a child is not
@@ -140,99 +136,16 @@ pub struct WorkerSnapshot {
     pub step_age: Option<Duration>,
 }
 
-/// The state of a process.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ProcessSnapshot {
-    /// Its PID.
-    pub pid: Pid,
-    /// The process that spawned it, if it belongs to the same scheduler.
-    pub parent: Option<Pid>,
-    /// Its label, if it has one.
-    pub label: Option<String>,
-    /// Where it was spawned.
-    pub location: &'static Location<'static>,
-    /// `async`, `local`, `machine`, `coroutine` or `thread`.
-    pub kind: &'static str,
-    /// Its state.
-    pub state: ProcessState,
-    /// What it waits for, if it waits.
-    pub waiting: Waiting,
-    /// Number of messages sent to it and not received yet. If a process receives and another sends
-    /// during the call, messages under way may be missed or counted twice. If an unbounded mailbox
-    /// holds more than 65536 messages, the number may be up to 65536 less than the true length for
-    /// a moment.
-    pub mailbox: u32,
-    /// The greatest known length of the mailbox: its length now, and the lengths that the process
-    /// found when it looked.
-    pub mailbox_high_water: u32,
-    /// Number of messages that it has received, modulo 2^32. The full rounds are in
-    /// [`Snapshot::messages_received`].
-    pub received: u32,
-    /// The state of its mailbox, if that is bounded.
-    pub bounded: Option<MailboxSnapshot>,
-    /// Number of dispatches: its steps, and dispatches in which a state machine found no event that
-    /// it waits for.
-    pub steps: u32,
-}
-
-/// A waiting process, as [`Scheduler::run_until_idle`](crate::Scheduler::run_until_idle) finds it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct WaitingProcess {
-    /// Its PID.
-    pub pid: Pid,
-    /// Its label, if it has one.
-    pub label: Option<String>,
-    /// Where it was spawned.
-    pub location: &'static Location<'static>,
-    /// What it waits for.
-    pub waiting: Waiting,
-}
-
-/// Returns the current label of a process.
-pub(crate) fn current_label(slot: &Slot) -> Option<Cow<'_, str>> {
-    let extra = slot.extra()?;
-    let changed = extra.changed_label.lock().clone();
-    match changed {
-        Some(changed) => Some(Cow::Owned(changed.to_string())),
-        None => extra.label.as_deref().map(Cow::Borrowed),
-    }
-}
-
-pub(crate) fn label(slot: &Slot) -> Option<String> {
-    current_label(slot).map(Cow::into_owned)
-}
-
 pub(crate) fn each<R>(shared: &Shared, mut of: impl FnMut(&Slot, Seen) -> Option<R>) -> Vec<R> {
     let pinned = (0..shared.table().used()).filter_map(|index| shared.table().pin_any(index));
     pinned.filter_map(|slot| of(&slot, slot.state.see())).collect()
 }
 
-pub(crate) fn waiting(shared: &Shared) -> Vec<WaitingProcess> {
+pub(crate) fn waiting(shared: &Shared) -> Vec<ProcessInfo> {
     each(shared, |slot, seen| {
-        matches!(seen.phase(), ProcessPhase::Blocked | ProcessPhase::Idle).then(|| WaitingProcess {
-            pid: slot.pid(),
-            label: label(slot),
-            location: slot.location(),
-            waiting: slot.waiting.get(),
-        })
+        matches!(seen.phase(), ProcessPhase::Blocked | ProcessPhase::Idle)
+            .then(|| ProcessInfo::of(slot, seen.phase().into()))
     })
-}
-
-/// Returns the slots of the processes that are in a step, as far as the slots still hold them when
-/// they are read.
-pub(crate) fn in_steps(shared: &Shared) -> Vec<u32> {
-    // Ordering: Acquire pairs with the Release of `LocalWorker::run`.
-    let seats = shared.workforce.all_seats().filter(|seat| seat.step.load(Acquire) % 2 == 1);
-    seats.filter_map(|seat| seat.running.load(Relaxed).checked_sub(1)).collect()
-}
-
-pub(crate) fn state(slot: &Slot, seen: Seen, in_steps: &[u32]) -> ProcessState {
-    match seen.phase() {
-        ProcessPhase::Active if in_steps.contains(&slot.index()) => ProcessState::Running,
-        phase => phase.into(),
-    }
 }
 
 pub(crate) fn take(shared: &Shared) -> Snapshot {
@@ -241,20 +154,20 @@ pub(crate) fn take(shared: &Shared) -> Snapshot {
         each(shared, |slot, seen| {
             // A complete process without a handle is forgotten, even if it still has addresses.
             (!seen.is_complete() || seen.has_handle())
-                .then(|| process(slot, state(slot, seen, &in_steps)))
+                .then(|| ProcessInfo::of(slot, state(slot, seen, &in_steps)))
         })
     })
 }
 
 /// Returns the row of one process, if it belongs to the scheduler and exists.
-pub(crate) fn one(shared: &Shared, pid: Pid) -> Option<ProcessSnapshot> {
+pub(crate) fn one(shared: &Shared, pid: Pid) -> Option<ProcessInfo> {
     if (pid.node(), pid.scheduler()) != (0, shared.id()) {
         return None;
     }
     let slot = shared.table().pin(pid.slot(), pid.generation())?;
     let seen = slot.state.see();
     let exists = !seen.is_complete() || seen.has_handle();
-    exists.then(|| process(&slot, state(&slot, seen, &in_steps(shared))))
+    exists.then(|| ProcessInfo::of(&slot, state(&slot, seen, &in_steps(shared))))
 }
 
 /// Takes a snapshot in which the list of processes is empty. Its cost does not grow with their
@@ -264,7 +177,7 @@ pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
     take_with(shared, Vec::new)
 }
 
-fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessSnapshot>) -> Snapshot {
+fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessInfo>) -> Snapshot {
     let total = |count: fn(&Stats) -> &crate::scheduler::stats::Count| shared.totals(count);
     // In this order, so that no difference is smaller than the true one.
     let refused = total(|stats| &stats.refused);
@@ -346,26 +259,4 @@ fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
             }
         })
         .collect()
-}
-
-pub(crate) fn process(slot: &Slot, state: ProcessState) -> ProcessSnapshot {
-    let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
-    let (mailbox, mailbox_high_water, bounded) = match slot.bounded() {
-        None => (slot.mailbox_length(), slot.high_water(), None),
-        Some((length, high_water, bounded)) => (length, high_water, Some(bounded.into())),
-    };
-    ProcessSnapshot {
-        pid: slot.pid(),
-        parent: slot.parent(),
-        label: label(slot),
-        location: slot.location(),
-        kind: slot.kind().name,
-        state,
-        waiting: if waits { slot.waiting.get() } else { Waiting::default() },
-        mailbox,
-        mailbox_high_water,
-        bounded,
-        received: slot.received(),
-        steps: slot.steps(),
-    }
 }

@@ -4,7 +4,8 @@ use procession_protocols::process::state::ProcessPhase;
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::observe::snapshot::{self, label};
+use crate::observe::process_info::label;
+use crate::observe::snapshot;
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::typed::COROUTINE;
 use crate::relations::links;

@@ -4,47 +4,15 @@ use std::fmt;
 use std::panic::Location;
 
 use crate::Pid;
-use crate::observe::process_state::ProcessState;
-use crate::observe::snapshot::{each, in_steps, label, state};
+use crate::observe::process_info::{ProcessInfo, in_steps, state};
+use crate::observe::snapshot::each;
 use crate::process::on_cancel::OnCancel;
-use crate::process::slot::Slot;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 
 /// The most processes of one kind that the text of an [`Unfinished`] names. The text goes to a log,
 /// where ten thousand lines, for example one for each connection, would hide the other kinds.
 const NAMED_MAX: usize = 8;
-
-/// A process that had not ended by the deadline of a
-/// [`Scheduler::shutdown`](crate::Scheduler::shutdown).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct UnfinishedProcess {
-    /// Its PID.
-    pub pid: Pid,
-    /// Its label, if it has one.
-    pub label: Option<String>,
-    /// Where it was spawned.
-    pub location: &'static Location<'static>,
-    /// Its state. `Running` is a step or a `Drop` that has not returned. `Complete` is the `Drop`
-    /// of its result, if other code had a reference to the process. `Ready` may be the `Drop` of a
-    /// process that never had a step.
-    pub state: ProcessState,
-}
-
-impl UnfinishedProcess {
-    fn of(slot: &Slot, state: ProcessState) -> Self {
-        Self { pid: slot.pid(), label: label(slot), location: slot.location(), state }
-    }
-}
-
-impl fmt::Display for UnfinishedProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, label, location, state: _ } = self;
-        let label = label.as_deref().unwrap_or("a process");
-        write!(f, "{label} ({pid}, spawned at {location})")
-    }
-}
 
 /// Processes that were spawned at one place, and that a
 /// [`Scheduler::shutdown`](crate::Scheduler::shutdown) dropped where they waited.
@@ -86,7 +54,7 @@ impl fmt::Display for DroppedProcesses {
 #[non_exhaustive]
 pub struct Unfinished {
     /// The processes that have not ended, because a step or a `Drop` has not returned.
-    pub processes: Vec<UnfinishedProcess>,
+    pub processes: Vec<ProcessInfo>,
     /// The processes that were terminated at the deadline. They may clean up
     /// ([`OnCancel::Ask`](crate::OnCancel::Ask)), and had not done so.
     ///
@@ -94,7 +62,7 @@ pub struct Unfinished {
     /// when it is cancelled, a supervisor, a child with
     /// [`Stop::Kill`](crate::supervisor::Stop::Kill), and the connection of an HTTP server, which
     /// counts its `requests`.
-    pub terminated: Vec<UnfinishedProcess>,
+    pub terminated: Vec<ProcessInfo>,
     /// The processes that this and earlier shutdowns of the scheduler dropped where they waited,
     /// because [`spawn`](crate::spawn()) permits that by default, by the place of the spawn.
     ///
@@ -227,23 +195,23 @@ impl Lines<'_, '_> {
 }
 
 /// Returns the processes that have not ended.
-pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
+pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<ProcessInfo> {
     let in_steps = in_steps(shared);
     each(shared, |slot, seen| {
         let has_ended = seen.is_complete() && !slot.waiting.get().has(Waiting::DROP);
         (!has_ended && Some(slot.pid()) != except)
-            .then(|| UnfinishedProcess::of(slot, state(slot, seen, &in_steps)))
+            .then(|| ProcessInfo::of(slot, state(slot, seen, &in_steps)))
     })
 }
 
 /// Returns the processes that lose something if they are terminated now.
-pub(crate) fn interrupted(shared: &Shared, except: Option<Pid>) -> Vec<UnfinishedProcess> {
+pub(crate) fn interrupted(shared: &Shared, except: Option<Pid>) -> Vec<ProcessInfo> {
     let in_steps = in_steps(shared);
     each(shared, |slot, seen| {
         let cleans_up = slot.kind().on_cancel == OnCancel::Ask
             && !slot.extra().is_some_and(|extra| extra.is_expendable);
         (cleans_up && !seen.is_complete() && Some(slot.pid()) != except)
-            .then(|| UnfinishedProcess::of(slot, state(slot, seen, &in_steps)))
+            .then(|| ProcessInfo::of(slot, state(slot, seen, &in_steps)))
     })
 }
 

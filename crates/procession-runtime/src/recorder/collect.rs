@@ -9,7 +9,7 @@ use procession_protocols::scheduler::seat_id::SeatId;
 use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::Pid;
-use crate::observe::snapshot::label;
+use crate::observe::process_info::label;
 use crate::scheduler::log::record::stamp;
 use crate::scheduler::log::word::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;

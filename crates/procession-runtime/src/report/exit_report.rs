@@ -59,7 +59,7 @@ pub struct ExitReport {
     pub panicked_at: Option<String>,
     /// The name of its scheduler.
     pub scheduler: String,
-    /// Number of its dispatches, as [`ProcessSnapshot::steps`](crate::snapshot::ProcessSnapshot).
+    /// Number of its dispatches, as [`ProcessInfo::steps`](crate::snapshot::ProcessInfo).
     pub steps: u32,
     /// Number of messages that it received, modulo 2^32.
     pub received: u32,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fmt::Display as _;
 use std::sync::Arc;
 
-use crate::observe::snapshot::label;
+use crate::observe::process_info::label;
 use crate::process::reporting::{ReportLevel, Reporting};
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded_for_report;

@@ -139,7 +139,7 @@ impl Watch {
         let stall = Stall {
             worker: found.seat.0,
             pid: slot.as_ref().map(|slot| slot.pid()),
-            label: slot.as_ref().and_then(|slot| crate::observe::snapshot::label(slot)),
+            label: slot.as_ref().and_then(|slot| crate::observe::process_info::label(slot)),
             location: slot.as_ref().map(|slot| slot.location()),
             duration: Duration::from_nanos(found.duration),
             kind: found.kind,

@@ -8,7 +8,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::observe::{GroupKey, ProcessRow, ProcessState, Query, SortKey, WaitReason};
+use procession::observe::{GroupKey, ProcessInfo, ProcessState, Query, SortKey, WaitReason};
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
     Address, Context, Exit, Pid, Reply, Scheduler, SpawnOptions, sleep, start, yield_now,
@@ -25,10 +25,35 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Returns the row of a process.
 #[track_caller]
-fn row(scheduler: &Scheduler, pid: Pid) -> ProcessRow {
+fn row(scheduler: &Scheduler, pid: Pid) -> ProcessInfo {
     let view = scheduler.look(&Query::new().pid(pid));
     assert_eq!(view.matched, 1, "the process {pid} is found");
     view.rows.into_iter().next().expect("it matched")
+}
+
+#[test]
+fn a_process_has_the_detail_that_was_asked_for() {
+    let scheduler = driven();
+    let waits = scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await });
+    scheduler.run_until_idle();
+    let (pid, is_one) = (waits.pid(), |info: &ProcessInfo| info.pid == waits.pid());
+    let levels = [
+        scheduler.process(pid),
+        scheduler.snapshot().processes.into_iter().find(is_one),
+        scheduler.run_until_idle().into_iter().find(is_one),
+        Some(row(&scheduler, pid)),
+        scheduler.detail(pid),
+    ];
+    let levels = levels.map(|info| {
+        let info = info.expect("it waits");
+        assert_eq!((info.state, info.steps, info.suspended), (ProcessState::Idle, 1, false));
+        assert!(info.waiting.contains(WaitReason::Message), "{info:?}");
+        let has_figures = [info.wait.is_some(), info.memory.is_some(), info.samples.is_some()];
+        (has_figures, info.relations.is_some())
+    });
+    let (state, figures) = ([false; 3], [true; 3]);
+    let known = [(state, false); 3].into_iter().chain([(figures, false), (figures, true)]);
+    assert_eq!(levels.to_vec(), known.collect::<Vec<_>>());
 }
 
 #[test]
@@ -141,8 +166,9 @@ fn rows_are_the_largest_by_the_key_and_growth_is_that_of_the_window() {
     let lengths: Vec<_> = before.rows.iter().map(|row| row.mailbox).collect();
     assert_eq!(lengths, [19, 18, 17]);
     assert_eq!((before.processes, before.matched), (20, 20));
-    assert_eq!(before.rows[0].memory.mailbox, 19 * 64);
-    assert!(before.rows[0].memory.body > 0);
+    let memory = before.rows[0].memory.expect("a view has it");
+    assert_eq!(memory.mailbox, 19 * 64);
+    assert!(memory.body > 0);
     send(4, 7);
     send(0, 5);
     let after = scheduler.look(&by(SortKey::Growth).since(&before));
@@ -306,13 +332,19 @@ fn samples_show_who_computes() {
         .map(|tries| {
             let view = loop {
                 let view = scheduler.look(&Query::new().since(&before));
-                let count = view.rows.iter().map(|row| row.samples.count).sum::<u64>();
+                let count = view
+                    .rows
+                    .iter()
+                    .map(|row| row.samples.map_or(0, |samples| samples.count))
+                    .sum::<u64>();
                 if count >= tries * SAMPLES {
                     break view;
                 }
                 thread::yield_now();
             };
-            let of = |pid| view.rows.iter().find(|row| row.pid == pid).map(|row| row.samples.time);
+            let of = |pid| {
+                view.rows.iter().find(|row| row.pid == pid).and_then(|row| Some(row.samples?.time))
+            };
             let times = of(long.pid()).zip(of(short.pid())).expect("both run");
             let part = times.0.as_secs_f64() / (times.0 + times.1).as_secs_f64();
             (view, part)
@@ -320,11 +352,14 @@ fn samples_show_who_computes() {
         .find(|(_, part)| (0.70..0.80).contains(part))
         .expect("three quarters of the samples are those of the long steps");
     stop.store(true, SeqCst);
-    let total: Duration = view.rows.iter().map(|row| row.samples.time).sum();
+    let total: Duration = view.rows.iter().filter_map(|row| Some(row.samples?.time)).sum();
     let window = view.window.expect("there is an earlier view");
     assert!(total <= window + Duration::from_millis(25), "one worker: {total:?} in {window:?}");
     let row = &view.rows[0];
-    assert!((row.pid, row.samples.error > 0.0) == (long.pid(), true), "{part} {row:?}");
+    assert!(
+        (row.pid, row.samples.is_some_and(|samples| samples.error > 0.0)) == (long.pid(), true),
+        "{part} {row:?}"
+    );
 }
 
 /// A message that would take half an hour to format, and that a report must not touch.

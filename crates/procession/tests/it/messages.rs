@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::observe::ProcessSnapshot;
+use procession::observe::ProcessInfo;
 use procession::time::Elapsed;
 use procession::{Address, Child, Context, Exit, Scheduler};
 
@@ -26,7 +26,7 @@ async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
 }
 
 /// Returns the snapshot of the only process.
-fn only(scheduler: &Scheduler) -> ProcessSnapshot {
+fn only(scheduler: &Scheduler) -> ProcessInfo {
     let mut processes = scheduler.snapshot().processes;
     assert_eq!(processes.len(), 1);
     processes.remove(0)

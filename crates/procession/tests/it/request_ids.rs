@@ -283,7 +283,7 @@ fn messages_with_ids_count_and_come_back_as_any_other() {
         request::with(id(1), || process.send(number)).expect("it is alive");
     }
     let detail = scheduler.detail(process.pid()).expect("it is alive");
-    assert_eq!(detail.row.mailbox, 3);
+    assert_eq!(detail.mailbox, 3);
     go.send(()).expect("it waits");
     let address = process.address().clone();
     assert_eq!(process.join(), Ok(Some(1)));

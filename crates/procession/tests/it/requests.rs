@@ -206,8 +206,8 @@ fn a_suspended_process_stands_still_until_its_time_is_over() {
     counts.send(1).expect("its mailbox is open");
     scheduler.block_on(sleep(Duration::from_millis(4_900)));
     let detail = scheduler.detail(counts.pid()).expect("it is there");
-    assert!(detail.row.suspended);
-    assert_eq!((detail.row.state, detail.row.mailbox), (ProcessState::Ready, 1));
+    assert!(detail.suspended);
+    assert_eq!((detail.state, detail.mailbox), (ProcessState::Ready, 1));
     let received = counts.join().expect("it goes on by itself");
     assert_eq!(received - begin, Duration::from_secs(5));
 }
@@ -234,7 +234,7 @@ fn a_process_that_is_suspended_in_a_blocking_section_stands_still_after_it() {
     });
     scheduler.run_until_idle();
     assert_eq!(passed.load(SeqCst), 1, "the step of the section goes on, and no other begins");
-    assert!(scheduler.detail(blocks.pid()).expect("it is there").row.suspended);
+    assert!(scheduler.detail(blocks.pid()).expect("it is there").suspended);
     assert!(scheduler.resume(blocks.pid()));
     assert_eq!(blocks.join(), Ok(Ok(())));
     assert_eq!(scheduler.now(), begin, "no timer was waited for");
@@ -250,9 +250,9 @@ fn a_resume_ends_a_suspension_and_a_second_suspension_replaces_the_first() {
     scheduler.suspend_for(pid, LONG).expect("it lives");
     scheduler.suspend_for(pid, Duration::from_secs(1)).expect("it lives");
     scheduler.run_until_idle();
-    assert!(scheduler.detail(pid).expect("it is there").row.suspended);
+    assert!(scheduler.detail(pid).expect("it is there").suspended);
     scheduler.block_on(sleep(Duration::from_secs(2)));
-    assert!(!scheduler.detail(pid).expect("it is there").row.suspended, "the second time counts");
+    assert!(!scheduler.detail(pid).expect("it is there").suspended, "the second time counts");
     scheduler.suspend_for(pid, LONG).expect("it lives");
     waits.send(9).expect("its mailbox is open");
     scheduler.run_until_idle();
@@ -286,10 +286,7 @@ fn a_suspended_process_can_be_ended_and_inspected() {
     sum.send(1).expect("its mailbox is open");
     let shown = inspect(&scheduler, sum.pid()).expect("it answers");
     assert_eq!(fields(&shown), [("sum".into(), "4".into())]);
-    assert!(
-        scheduler.detail(sum.pid()).expect("it is there").row.suspended,
-        "it is suspended again"
-    );
+    assert!(scheduler.detail(sum.pid()).expect("it is there").suspended, "it is suspended again");
     assert!(kill(sum.pid()));
     assert_eq!(sum.join(), Err(Exit::Killed));
     let asked = scheduler.start(|mut cx: Context<u32>| async move { cx.recv().await });

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use procession::observe::{ProcessDetail, ProcessSnapshot, ProcessState, Snapshot, detail};
+use procession::observe::{ProcessInfo, ProcessState, Snapshot, detail};
 use procession::scheduler::Builder;
 use procession::time::Instant as Now;
 use procession::{Pid, Scheduler};
@@ -127,7 +127,7 @@ pub(crate) fn panic_quietly(text: &str) -> ! {
 }
 
 /// Returns the processes that have not ended.
-pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessSnapshot> {
+pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessInfo> {
     snapshot.processes.iter().filter(|process| process.state != ProcessState::Complete)
 }
 
@@ -159,12 +159,12 @@ pub(crate) fn assert_conserved(scheduler: &Scheduler) {
 /// monitors are left out, because it has yet to receive their downs.
 fn broken_relation(scheduler: &Scheduler) -> Option<String> {
     let has_ended = |pid: &Pid| {
-        let is_alive = |detail: ProcessDetail| detail.row.state != ProcessState::Complete;
+        let is_alive = |detail: ProcessInfo| detail.state != ProcessState::Complete;
         pid.node() == 0 && !detail(*pid).is_some_and(is_alive)
     };
     alive(&scheduler.snapshot()).find_map(|process| {
         let pid = process.pid;
-        let detail = scheduler.detail(pid)?;
+        let detail = scheduler.detail(pid)?.relations?;
         let lists = [
             ("is linked with", &detail.links),
             ("is monitored by", &detail.monitors),

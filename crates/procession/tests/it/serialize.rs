@@ -96,7 +96,10 @@ fn a_view_and_a_detail_are_objects_with_their_fields() {
     assert_eq!(row["memory"]["stack"], 0);
     let detail = scheduler.detail(waits.pid()).expect("it waits");
     let detail = serde_json::to_value(detail).expect("it can be written");
-    assert_eq!(detail["row"]["pid"], row["pid"]);
-    assert_eq!((&detail["message"], &detail["name"]), (&json!("u32"), &Value::Null));
-    assert_eq!(detail["links"], json!({ "first": [], "total": 0 }));
+    assert_eq!(detail["pid"], row["pid"]);
+    assert_eq!(
+        (&detail["relations"]["message"], &detail["relations"]["name"]),
+        (&json!("u32"), &Value::Null)
+    );
+    assert_eq!(detail["relations"]["links"], json!({ "first": [], "total": 0 }));
 }

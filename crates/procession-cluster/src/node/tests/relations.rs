@@ -106,7 +106,10 @@ fn a_relation_that_has_ended_leaves_nothing() {
     let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
     let details = scheduler.clone();
     let related = move |pid: Pid| {
-        details.detail(pid).map_or(0, |detail| detail.links.total + detail.monitors.total)
+        details
+            .detail(pid)
+            .and_then(|found| found.relations)
+            .map_or(0, |relations| relations.links.total + relations.monitors.total)
     };
     scheduler.block_on(async move {
         let [a, b] = ["a@127.0.0.1", "b@127.0.0.1"].map(|name| {

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::observe::look::query::SortKey;
-use crate::observe::look::view::MemoryUse;
+use crate::observe::process_info::MemoryUse;
 use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::stalls::samples::SampleSum;

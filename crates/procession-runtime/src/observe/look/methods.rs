@@ -1,11 +1,12 @@
 //! The methods of a [`Scheduler`] that look at its processes.
 
 use crate::Pid;
-use crate::observe::look::detail::{self, ProcessDetail};
+use crate::observe::look::detail;
 use crate::observe::look::pass;
 use crate::observe::look::query::Query;
 use crate::observe::look::tree::{self, SupervisorRow};
 use crate::observe::look::view::View;
+use crate::observe::process_info::ProcessInfo;
 use crate::scheduler::owner::Scheduler;
 
 /// Available with the crate feature `look`.
@@ -22,7 +23,7 @@ impl Scheduler {
     }
 
     /// Returns the details of one process, or `None` if this scheduler has no such process.
-    pub fn detail(&self, pid: Pid) -> Option<ProcessDetail> {
+    pub fn detail(&self, pid: Pid) -> Option<ProcessInfo> {
         detail::of(self.shared(), pid)
     }
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::groups::LookGroups;
 use crate::observe::look::query::{Filter, PlacePattern, Query};
-use crate::observe::look::rows::find;
-use crate::observe::look::view::{Baseline, Figures, MemoryUse, ProcessKey, ProcessRow, View};
+use crate::observe::look::rows::{self, find};
+use crate::observe::look::view::{Baseline, Figures, ProcessKey, View};
+use crate::observe::process_info::{MemoryUse, ProcessInfo, current_label, in_steps, state};
 use crate::observe::process_state::ProcessState;
-use crate::observe::snapshot::{current_label, in_steps, state};
 use crate::process::slot::Slot;
 use crate::process::typed::COROUTINE;
 use crate::process::wait_reason::Waiting;
@@ -133,7 +133,7 @@ pub(crate) fn look(shared: &Shared, query: &Query) -> View {
         if let Some(slot) = shared.table().pin(index, generation)
             && let Some(figure) = scan.figure(&slot, scan.known(&baseline, (index, generation)))
         {
-            view.rows.push(ProcessRow::new(&slot, &figure, sampled, scan.before));
+            view.rows.push(rows::row(&slot, &figure, sampled, scan.before));
         }
     }
     baseline.keep_rows(&view.rows);
@@ -142,13 +142,13 @@ pub(crate) fn look(shared: &Shared, query: &Query) -> View {
 }
 
 /// Returns the row of a pinned process, unless it has ended and is forgotten.
-pub(crate) fn row(shared: &Shared, slot: &Slot) -> Option<ProcessRow> {
+pub(crate) fn row(shared: &Shared, slot: &Slot) -> Option<ProcessInfo> {
     let scan = LookScan::new(shared, None);
     let baseline = baseline(shared);
     let key = (slot.index(), slot.pins.generation());
     let figure = scan.figure(slot, scan.known(&baseline, key))?;
     let sampled = (scan.sampled(None, &baseline), baseline.looks);
-    Some(ProcessRow::new(slot, &figure, sampled, None))
+    Some(rows::row(slot, &figure, sampled, None))
 }
 
 /// Returns the number of messages in a mailbox of either kind.

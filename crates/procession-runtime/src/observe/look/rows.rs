@@ -6,10 +6,8 @@ use procession_protocols::process::state::ProcessPhase;
 
 use crate::Pid;
 use crate::observe::look::figure::ProcessFigures;
-use crate::observe::look::view::{
-    Baseline, Figures, ProcessKey, ProcessRow, ProcessWait, Samples, View,
-};
-use crate::observe::snapshot::current_label;
+use crate::observe::look::view::{Baseline, Figures, ProcessKey, View};
+use crate::observe::process_info::{ProcessInfo, ProcessWait, Samples, current_label};
 use crate::process::slot::Slot;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::stalls::samples::SampleSum;
@@ -41,45 +39,34 @@ impl Samples {
     }
 }
 
-impl ProcessRow {
-    /// Builds the row of a pinned process.
-    pub(crate) fn new(
-        slot: &Slot,
-        figure: &ProcessFigures,
-        sampled: (u64, u64),
-        before: Option<&Baseline>,
-    ) -> Self {
-        let key = (slot.index(), slot.pins.generation());
-        let row_before = before.and_then(|before| before.row(key));
-        let received = slot.received();
-        Self {
-            pid: slot.pid(),
-            parent: slot.parent(),
-            label: short_label(slot),
-            place: slot.location(),
-            kind: slot.kind().name,
-            state: figure.state,
-            suspended: slot.shared().processes.requests.is_suspended(key.0, key.1),
-            wait: figure.waiting.map(|reasons| ProcessWait {
-                reasons,
-                place: figure.waited_at,
-                target: slot.target(),
-                at_least: figure.at_least,
-                in_cycle: waits_for_itself(slot),
-            }),
-            mailbox: figure.mailbox,
-            growth: if before.is_some() { figure.growth } else { 0 },
-            mailbox_high_water: match slot.bounded() {
-                None => slot.high_water(),
-                Some((_, high_water, _)) => high_water,
-            },
-            received,
-            received_in_window: row_before.map(|(before, _)| received.wrapping_sub(before)),
-            steps: figure.steps,
-            steps_in_window: row_before.map(|(_, before)| figure.steps.wrapping_sub(before)),
-            samples: Samples::new(figure.samples, sampled),
-            memory: figure.memory,
-        }
+/// Builds the row of a pinned process.
+pub(crate) fn row(
+    slot: &Slot,
+    figure: &ProcessFigures,
+    sampled: (u64, u64),
+    before: Option<&Baseline>,
+) -> ProcessInfo {
+    let key = (slot.index(), slot.pins.generation());
+    let row_before = before.and_then(|before| before.row(key));
+    let info = ProcessInfo::of(slot, figure.state);
+    ProcessInfo {
+        label: short_label(slot),
+        waiting: figure.waiting.unwrap_or_default(),
+        wait: figure.waiting.map(|reasons| ProcessWait {
+            reasons,
+            place: figure.waited_at,
+            target: slot.target(),
+            at_least: figure.at_least,
+            in_cycle: waits_for_itself(slot),
+        }),
+        mailbox: figure.mailbox,
+        growth: if before.is_some() { figure.growth } else { 0 },
+        received_in_window: row_before.map(|(before, _)| info.received.wrapping_sub(before)),
+        steps: figure.steps,
+        steps_in_window: row_before.map(|(_, before)| figure.steps.wrapping_sub(before)),
+        samples: Some(Samples::new(figure.samples, sampled)),
+        memory: Some(figure.memory),
+        ..info
     }
 }
 
@@ -123,14 +110,14 @@ impl Baseline {
     }
 
     /// Keeps the figures of the rows.
-    pub(crate) fn keep_rows(&mut self, rows: &[ProcessRow]) {
+    pub(crate) fn keep_rows(&mut self, rows: &[ProcessInfo]) {
         let kept = rows.iter().map(|row| (key_of(row), (row.received, row.steps)));
         self.rows = kept.collect();
         self.rows.sort_unstable();
     }
 }
 
-fn key_of(row: &ProcessRow) -> ProcessKey {
+fn key_of(row: &ProcessInfo) -> ProcessKey {
     (row.pid.slot(), row.pid.generation())
 }
 
@@ -154,7 +141,7 @@ impl View {
         for row in &mut view.rows {
             let key = key_of(row);
             let samples = find(&self.baseline.samples, key).since(find(&before.samples, key));
-            row.samples = Samples::new(samples, (sampled, view.looks));
+            row.samples = Some(Samples::new(samples, (sampled, view.looks)));
             let mailbox = find(&before.mailboxes, key);
             row.growth = i64::from(row.mailbox).saturating_sub_unsigned(mailbox);
             let known = before.row(key);

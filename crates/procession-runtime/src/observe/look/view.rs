@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Pid;
+use crate::observe::process_info::ProcessInfo;
 use crate::observe::process_state::ProcessState;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::stalls::samples::SampleSum;
@@ -28,7 +28,7 @@ pub struct View {
     /// or in the window.
     pub looks: u64,
     /// The processes, in the order of the query's key.
-    pub rows: Vec<ProcessRow>,
+    pub rows: Vec<ProcessInfo>,
     /// The groups of all processes that the query is about, the largest first by the query's key.
     pub groups: Vec<ProcessGroup>,
     /// Number of processes in groups that are not in the list, because the list is limited.
@@ -64,107 +64,6 @@ pub(crate) type ProcessKey = (u32, u32);
 
 /// A figure of each of some processes, sorted by process.
 pub(crate) type Figures<T> = Vec<(ProcessKey, T)>;
-
-/// A process, as a look finds it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ProcessRow {
-    /// Its PID.
-    pub pid: Pid,
-    /// The process that spawned it, if it belongs to the same scheduler.
-    pub parent: Option<Pid>,
-    /// Its label, if it has one, cut after 120 characters.
-    pub label: Option<String>,
-    /// Where it was spawned.
-    pub place: &'static Location<'static>,
-    /// `async`, `local`, `machine` or `coroutine`.
-    pub kind: &'static str,
-    /// Its state.
-    pub state: ProcessState,
-    /// `true` if it is [suspended](crate::Scheduler::suspend).
-    pub suspended: bool,
-    /// What it waits for, if it waits.
-    pub wait: Option<ProcessWait>,
-    /// Number of messages that wait in its mailbox.
-    pub mailbox: u32,
-    /// Number of messages by which the mailbox has grown in the window. 0 without a window.
-    pub growth: i64,
-    /// The greatest length of the mailbox so far.
-    pub mailbox_high_water: u32,
-    /// Number of messages received since its start, modulo 2^32.
-    pub received: u32,
-    /// Number of messages received in the window. `None` without a window, or if the earlier view
-    /// has no row of the process.
-    pub received_in_window: Option<u32>,
-    /// Number of dispatches since its start, modulo 2^32.
-    pub steps: u32,
-    /// Number of dispatches in the window. `None` without a window, or if the earlier view has no
-    /// row of the process.
-    pub steps_in_window: Option<u32>,
-    /// The processor time, since the start of the process or in the window.
-    pub samples: Samples,
-    /// The memory that it takes, as far as it is known.
-    pub memory: MemoryUse,
-}
-
-/// The processor time of a process, by samples. If the watchdog finds a worker in a step of the
-/// process, the sample counts for the time since the watchdog's previous look.
-///
-/// Blocking sections do not count. Without a watchdog, there are no samples: on a test clock, and
-/// if [`Builder::watchdog`](crate::Builder::watchdog) is off.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Samples {
-    /// Number of looks that found it running.
-    pub count: u64,
-    /// The processor time that these looks stand for.
-    pub time: Duration,
-    /// The share of one processor that it used: a fraction of the window, or of the time since the
-    /// first look.
-    pub share: f64,
-    /// The standard error of the share.
-    pub error: f64,
-}
-
-/// A wait of a process.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct ProcessWait {
-    /// The reasons, perhaps several.
-    pub reasons: Waiting,
-    /// Where the program waits: the call that made the future. If it waits for several things, this
-    /// is the last call. A handle that is awaited itself shows the place of the spawn, and a
-    /// oneshot channel the call that made it. `None` if the future does not belong to the runtime,
-    /// and for the handle of a job of a pool.
-    pub place: Option<&'static Location<'static>>,
-    /// The process that it waits for, if that is known: the callee of a call, the process that is
-    /// to end, the holder of a lock, the owner of a full mailbox.
-    pub target: Option<Pid>,
-    /// The time for which it has waited at least: since the first look of the watchdog, or of the
-    /// program, that found it in this wait.
-    pub at_least: Duration,
-    /// `true` if the process waits, directly or through others, for itself.
-    pub in_cycle: bool,
-}
-
-/// The memory of a process, in bytes. The heap that its future or its messages own is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryUse {
-    /// The body: the future, the state machine, or the closure of a coroutine.
-    pub body: usize,
-    /// The messages in the mailbox, without what they own.
-    pub mailbox: usize,
-    /// The stack, if the process is a coroutine that has begun.
-    pub stack: usize,
-}
-
-impl MemoryUse {
-    /// Returns the sum.
-    pub fn total(self) -> usize {
-        self.body + self.mailbox + self.stack
-    }
-}
 
 /// The processes that share a property.
 #[derive(Clone, Debug)]

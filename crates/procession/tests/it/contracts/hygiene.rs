@@ -3,7 +3,7 @@
 use crate::home::mpsc;
 
 use procession::mailbox::Event;
-use procession::observe::{ProcessDetail, detail};
+use procession::observe::{ProcessRelations, detail};
 use procession::process::{Groups, Registry, exit, kill, send_exit};
 use procession::{Child, Context, Exit, Pid, Scheduler, SpawnOptions};
 
@@ -149,7 +149,8 @@ impl End {
 }
 
 fn assert_alone(pid: Pid, case: &str) {
-    let ProcessDetail { links, monitors, monitored, scope, .. } = detail(pid).expect("it lives");
+    let relations = detail(pid).expect("it lives").relations.expect("a detail has them");
+    let ProcessRelations { links, monitors, monitored, scope, .. } = *relations;
     let relations =
         [("links", links), ("monitors", monitors), ("monitored", monitored), ("scope", scope)];
     for (name, list) in relations {

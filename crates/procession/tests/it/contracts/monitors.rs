@@ -292,6 +292,7 @@ fn a_watcher_that_ends_meanwhile_leaves_nothing() {
         watcher.address().monitor(watched.pid());
         assert_eq!(watcher.join(), Ok(()));
     }
-    let detail = scheduler.detail(watched.pid()).expect("it is alive");
+    let detail = scheduler.detail(watched.pid()).expect("it is alive").relations;
+    let detail = detail.expect("a detail has them");
     assert_eq!(detail.monitors.total, 0, "{:?}", detail.monitors);
 }

@@ -424,7 +424,8 @@ fn each_monitor_is_told_once_and_no_link_is_left() {
         }
         for (place, process) in crowd.into_iter().enumerate() {
             if place < 5 {
-                let row = scheduler.detail(process.pid()).expect("it lives");
+                let row = scheduler.detail(process.pid()).expect("it lives").relations;
+                let row = row.expect("a detail has them");
                 let left = [row.links.total, row.monitors.total, row.monitored.total];
                 assert_eq!(left, [0; 3], "seed {seed}: links, monitors of it, and by it");
                 process.cancel();

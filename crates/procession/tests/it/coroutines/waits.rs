@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::coroutine::{Wait, wait};
-use procession::observe::{ProcessDetail, ProcessState};
+use procession::observe::{ProcessInfo, ProcessState};
 use procession::sync::{Mutex, Select, channel};
 use procession::time::Instant;
 use procession::{Exit, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
@@ -154,7 +154,7 @@ fn a_coroutine_that_is_suspended_while_its_function_blocks_stands_still_after_it
     let blocks = coroutine(&scheduler, move |cx| {
         let pid = cx.pid();
         let suspended = coroutine::blocking(|| {
-            let waits = |detail: ProcessDetail| detail.row.state == ProcessState::Blocked;
+            let waits = |detail: ProcessInfo| detail.state == ProcessState::Blocked;
             while !own.detail(pid).is_some_and(waits) {
                 thread::yield_now();
             }

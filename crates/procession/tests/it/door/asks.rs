@@ -134,7 +134,7 @@ fn a_process_is_suspended_and_resumed_with_leave() {
     assert_eq!(is_suspended(), true);
     waits.send(7).expect("its mailbox is open");
     scene.scheduler.run_until_idle();
-    let state = scene.scheduler.detail(waits.pid()).map(|detail| detail.row.state);
+    let state = scene.scheduler.detail(waits.pid()).map(|detail| detail.state);
     assert_eq!(state, Some(ProcessState::Ready), "it stands still");
     assert_eq!(post("resume").status, 200);
     let pid = waits.pid();

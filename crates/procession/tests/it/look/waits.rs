@@ -246,7 +246,7 @@ impl Scene {
         let sleeps = Known::new(sleeps, WaitReason::Timer, line!() - 1);
         let token = coroutine(Box::new(|| assert!(coroutine::suspend(None).is_ok())));
         let token = Known::new(token, WaitReason::Token, line!() - 1);
-        assert!(row(scheduler, token.pid).memory.stack > 0);
+        assert!(row(scheduler, token.pid).memory.is_some_and(|memory| memory.stack > 0));
         let stack = Known::new(coroutine(Box::new(|| ())), WaitReason::Stack, 0).nowhere();
         let machine = || {
             SpawnOptions::new()

@@ -309,7 +309,7 @@ fn a_machine_may_change_its_label() {
     let query = procession::observe::Query::new().label("version 2");
     assert_eq!(scheduler.look(&query).rows.len(), 1);
     let detail = scheduler.detail(child.pid()).expect("it lives");
-    assert_eq!(detail.row.label.as_deref(), Some("version 2"));
+    assert_eq!(detail.label.as_deref(), Some("version 2"));
     child.send(99).expect("it lives");
     assert_eq!(child.join(), Ok(2));
     let options = SpawnOptions::new().on(&scheduler).label("first");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procession::observe::UnfinishedProcess;
+use procession::observe::ProcessInfo;
 use procession::process::{Named, exit, send_exit};
 use procession::supervisor::{ChildSpec, Restart, Stop, Strategy, Supervisor, SupervisorRef};
 use procession::{Address, Context, Exit, SpawnOptions, sleep};
@@ -142,7 +142,7 @@ fn cleans_up(id: &'static str, seconds: u32) -> ChildSpec<Address<()>> {
     })
 }
 
-fn labels(processes: &[UnfinishedProcess]) -> Vec<&str> {
+fn labels(processes: &[ProcessInfo]) -> Vec<&str> {
     processes.iter().map(|process| process.label.as_deref().expect("it has its id")).collect()
 }
 
