@@ -77,6 +77,7 @@ impl Connector {
     /// The client uses HTTP/2 on a connection if `config` names the protocol `h2` (ALPN) and the
     /// server chooses it.
     #[cfg(feature = "tls")]
+    #[must_use]
     pub fn tls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
         self.tls = Some(config);
         self

@@ -75,6 +75,7 @@ impl<S> HealthChecks<S> {
 
     /// Sets the scheduler that the checks report on. Default: the scheduler of the process or
     /// thread that serves the request.
+    #[must_use]
     pub fn of(mut self, scheduler: &Scheduler) -> Self {
         self.health = Some(scheduler.health());
         self

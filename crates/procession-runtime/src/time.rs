@@ -502,6 +502,7 @@ impl<F: Future> Future for Timeout<F> {
 
 /// The policy of an interval for ticks that it missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissedTickBehavior {
     /// Skips them. Later ticks stay at multiples of the period.
     #[default]

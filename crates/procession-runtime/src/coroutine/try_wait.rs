@@ -13,6 +13,7 @@ use crate::scheduler::frame::{Frame, Out, Resume, suspendable};
 
 /// The coroutine was asked to end, and may not wait. The error of [`try_wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Interrupted {
     /// The coroutine was cancelled.
     Cancelled,

@@ -6,6 +6,7 @@ use crate::Exit;
 
 /// The level of a report. The names and their order are taken from the crate `tracing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum ReportLevel {
     /// Goes to hooks and to subscribers of `tracing`, and is not printed.
     Debug,
@@ -189,6 +190,7 @@ impl fmt::Display for ReportLevel {
 /// [`CrashReport`]: crate::report::CrashReport
 /// [`install_panic_hook`]: crate::report::install_panic_hook
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Reporting {
     panics: Option<ReportLevel>,
     failures: Option<ReportLevel>,

@@ -166,6 +166,7 @@ impl Scheduler {
 ///
 /// Available with the crate feature `signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct ShutdownOptions {
     deadline: Duration,
     delay: Duration,

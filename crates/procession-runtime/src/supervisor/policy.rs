@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// What happens to the other children when a child is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Strategy {
     /// The other children continue.
     OneForOne,
@@ -19,6 +20,7 @@ pub enum Strategy {
 
 /// When a child is restarted. See the [table](super#restarts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Restart {
     /// Always.
     #[default]
@@ -31,6 +33,7 @@ pub enum Restart {
 
 /// The way in which a supervisor stops a child. See [Stopping](super#stopping).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Stop {
     /// Cancels the child, and terminates it if it has not ended in time. If the scheduler shuts
     /// down, the child has until the deadline of that shutdown. If only the supervisor stops it,
@@ -52,6 +55,7 @@ pub enum Stop {
 /// The rule by which a supervisor ends once significant children have ended on their own and are
 /// not restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AutoShutdown {
     /// It does not end.
     #[default]
