@@ -22,7 +22,7 @@ use crate::{Exit, Pid};
 /// Awaits the result of a process. A plain thread can [`join`](Self::join) it.
 ///
 /// Dropping the handle detaches the process: the process continues, and its result is dropped when
-/// it ends. To cancel the process instead, use [`abort_on_drop`](Self::abort_on_drop). The handle
+/// it ends. To cancel the process instead, use [`cancel_on_drop`](Self::cancel_on_drop). The handle
 /// does not keep the process alive.
 ///
 /// ```
