@@ -124,9 +124,9 @@
 //! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
 //!
 //! ## serde
-//! With the feature `serde`, [`Pid`] and [`Exit`] can be serialized and deserialized. The types of
-//! [`observe`] can be serialized, except for the types that describe supervisors. A
-//! new version may add fields, exits and names to these representations:
+//! With the feature `serde`, [`Pid`] and [`Exit`] can be serialized and deserialized. Processes,
+//! snapshots and views of [`observe`] can be serialized. The types that describe supervisors
+//! cannot. A new version may add fields, exits and names to these representations:
 //!
 //! | type | representation |
 //! |---|---|
