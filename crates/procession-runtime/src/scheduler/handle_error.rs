@@ -1,4 +1,4 @@
-//! The errors of changing the width of a scheduler, and of waiting for it.
+//! The errors of blocking on a future, and of waiting until a scheduler is empty.
 
 use std::error::Error;
 use std::fmt;
