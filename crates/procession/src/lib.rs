@@ -104,24 +104,32 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `full` | all features of this table. For a first look, because it takes longest to build |
-//! | `io` | [`net`], [`fs`], [`io`] and [`os_process`]: sockets, files, standard streams and processes of the system. On by default |
-//! | `look` | questions to a running scheduler and to its processes, and traces of the flight recorder, in [`observe`]. On by default |
-//! | `pool` | the [pools](pool) of processes, coroutines, functions and objects, and scoped pools, which borrow. A pool of threads needs no feature. On by default |
-//! | `supervision` | [`supervisor`], [`behaviour`], and the sets, scopes, groups and registries of [`process`]: supervision trees, servers, processes that find each other. On by default |
+//! | `io` | [`net`], [`fs`], [`io`], [`os_process`]: sockets, files, streams, child processes |
+//! | `look` | questions to a scheduler and its processes, and traces, in [`observe`] |
+//! | `pool` | [pools](pool) of processes, coroutines, functions and objects; scoped pools |
+//! | `supervision` | [`supervisor`], [`behaviour`], and the groups and registries of [`process`] |
 //! | `hyper` | `http::{Executor, Timer}`, and hyper's I/O traits for streams. Implies `io` |
 //! | `serve` | `http::Server` for tower services. Implies `hyper` |
 //! | `http2` | HTTP/2 for the server, and for the client if it is there. Implies `serve` |
-//! | `tls` | TLS by rustls for the server, and for the client if it is there. The program chooses the cryptography of rustls. Implies `serve` |
+//! | `tls` | TLS by rustls for the server, and for the client if it is there. Implies `serve` |
 //! | `client` | `http::Connector` for the client of hyper-util. Implies `hyper` |
-//! | `macros` | the attribute `main` for async functions and, with `look`, `testing::test`. On by default |
-//! | `metrics` | `observe::MetricsPublisher`: hands the metrics of a scheduler to an exporter of the crate `metrics`. Implies `look` |
-//! | `door` | `observe::Door` and `Builder::door`: an HTTP server at a Unix socket, through which the command `procession top`, a browser or a scraper of metrics looks into the program. Implies `io` and `look` |
-//! | `serde` | the traits of serde for PIDs, exits, snapshots and views; see [below](#serde). Implies `look` |
-//! | `signal` | `signal`: signals of the operating system, and `Scheduler::run_until_signal`. On by default |
-//! | `stream` | the traits `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
+//! | `macros` | the attribute `main` for async functions and, with `look`, `testing::test` |
+//! | `metrics` | `observe::MetricsPublisher`, for the crate `metrics`. Implies `look` |
+//! | `door` | `observe::Door` and `Builder::door`. Implies `io` and `look` |
+//! | `serde` | serde's traits for PIDs, exits and views; see [below](#serde). Implies `look` |
+//! | `signal` | `signal`: signals of the system, and `Scheduler::run_until_signal` |
+//! | `stream` | `Stream` and `Sink` for channels, mailboxes, intervals, listeners and signals |
 //! | `tokio-io` | tokio's I/O traits for streams, without its runtime. Implies `io` |
-//! | `tokio` | crates that need tokio run unchanged in processes, because each scheduler has a tokio runtime (`Builder::tokio_threads`), also on the test clock; and `io::compat` for single futures. Implies `tokio-io` |
-//! | `tracing` | a span for each process, and an event for each failure, each stall and what supervisors do |
+//! | `tokio` | crates that need tokio; and `io::compat` for single futures. Implies `tokio-io` |
+//! | `tracing` | a span for each process, and an event for each failure and each stall |
+//!
+//! - `pool`: scoped pools borrow from their caller. A pool of threads needs no feature.
+//! - `tls`: the program chooses the cryptography of rustls.
+//! - `door`: an HTTP server at a Unix socket, through which the command `procession top`, a browser
+//!   or a scraper of metrics looks into the program.
+//! - `tokio`: such crates run unchanged in processes, because each scheduler has a tokio runtime
+//!   (`Builder::tokio_threads`), even on the test clock.
+//! - `tracing`: what supervisors do is also an event.
 //!
 //! ## serde
 //! With the feature `serde`, [`Pid`] and [`Exit`] can be serialized and deserialized. Processes,
@@ -131,9 +139,10 @@
 //! | type | representation |
 //! |---|---|
 //! | [`Pid`] | its text, as `"p1.42.7"` |
-//! | [`Exit`] | an enum with names such as `"no_process"`; four variants have a text, for example `{"failed": "no disk"}` |
+//! | [`Exit`] | a name such as `"no_process"`, or for four variants `{"failed": "no disk"}` |
 //! | structs | structs with all public fields, under their names |
-//! | [`ProcessState`](observe::ProcessState), [`WaitReason`](observe::WaitReason) | the text that `name` returns |
+//! | [`ProcessState`](observe::ProcessState) | the text that `name` returns |
+//! | [`WaitReason`](observe::WaitReason) | the text that `name` returns |
 //! | [`Waiting`](observe::Waiting) | a sequence of wait reasons |
 //! | other enums | their names in the form `"drop_oldest"` |
 //! | places in the source | texts such as `"src/main.rs:31:13"` |

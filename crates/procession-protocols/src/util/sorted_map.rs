@@ -1,6 +1,6 @@
 //! A map and a set in the order of their keys, which are quick to compile.
 //!
-//! The compiler translates the generic code of a `BTreeMap`, about a thousand lines, anew for each
+//! The compiler translates the generic code of a `BTreeMap`, about a thousand lines, again for each
 //! type of keys and values. For the forty such types of the runtime, two fifths of its code were
 //! `BTreeMap`. This map has a few short generic functions instead: it is a list of chunks, and each
 //! chunk is a sorted vector.
@@ -29,7 +29,7 @@ const SPARSE: usize = CHUNK / 4;
 /// A map in the order of its keys. The [module](self) says what its operations cost.
 #[derive(Clone)]
 pub struct SortedMap<K, V> {
-    /// No chunk is empty, and all keys of a chunk are before those of the next one.
+    /// No chunk is empty, and all keys of a chunk are before the keys of the next chunk.
     chunks: Vec<Vec<(K, V)>>,
 }
 
@@ -155,7 +155,7 @@ impl<K, V> SortedMap<K, V> {
         }
     }
 
-    /// Joins the chunks that are nearly empty, and removes the empty ones.
+    /// Joins the chunks that are nearly empty, and removes the empty chunks.
     fn tidy(&mut self) {
         self.chunks.retain(|chunk| !chunk.is_empty());
         self.chunks.dedup_by(|next, chunk| {
