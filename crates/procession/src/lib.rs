@@ -63,35 +63,71 @@
 //!
 //! # Errors
 //!
-//! An error says what was refused. If a call took a message, a closure or a value, its error gives
-//! that back. Two errors are two types if a caller handles them in different ways:
+//! An error says what was refused. If a call took a message, a closure or a value, its error
+//! returns it. Two errors are two types if a caller handles them in different ways:
 //!
-//! | errors | of what | why a type of its own |
+//! | errors | of what | why a separate type |
 //! |---|---|---|
 //! | [`Exit`] | the end of a process | says how the process ended, and is sent to others |
-//! | [`SendError`], [`CallError`] | a message to a process | has the message; a call also has a timeout and a missing reply |
-//! | [`SendCause`](mailbox::SendCause), [`CallCause`](mailbox::CallCause), [`SpawnCause`](process::SpawnCause) | the same, and a spawn | are the error without the value, so that it can be kept, copied and sent |
-//! | [`SpawnError`](process::SpawnError) | a spawn | has the future or the closure |
-//! | [`RegisterError`](process::RegisterError), `RegistryError` | a name or a key that is taken | names the owner; the second has the value |
-//! | `BroadcastError`, `NoMember` | a message to a group, a process that joins one | the first has the message and the number of members that accepted it; the second names the process |
+//! | [`SendError`] | a message to a process | has the message |
+//! | [`CallError`] | a call of a process | has the message, or reports a timeout or no reply |
+//! | [`SendCause`], [`CallCause`] | the same | can be kept, copied and sent, without the value |
+//! | [`SpawnError`] | a spawn | has the future or the closure |
+//! | [`SpawnCause`] | the same | can be kept, copied and sent, without the value |
+//! | [`RegisterError`] | a name that is taken | names the owner |
+//! | `RegistryError` | a key that is taken | names the owner, and has the value |
+//! | `BroadcastError` | a message to a group | has the message, and counts accepting members |
+//! | `NoMember` | a process that joins a group | names the process |
 //! | `ScopeError` | a scope | has the error of the first process that failed |
-//! | [`ParseError`](process::ParseError), [`OutOfRange`](scheduler::OutOfRange) | a text or a number | name what was expected |
-//! | [`NoScope`](process::NoScope), [`NoCoroutine`](coroutine::NoCoroutine), [`InsideError`](scheduler::InsideError) | a call at a place where it has no meaning | a defect of the caller: the message names the place |
-//! | [`BuildError`](scheduler::BuildError), `DoorError` | a scheduler, a door | is shown to an operator; the second is a cause of the first |
-//! | [`BlockOnError`](scheduler::BlockOnError) | blocking on a future | has the future |
-//! | [`InitError`](machine::InitError), [`CommandError`](machine::CommandError) | a state machine, a command | are made by the program, and not by the runtime |
-//! | [`Interrupted`](coroutine::Interrupted) | a wait below C | tells C code to return |
-//! | [`RelayError`](mailbox::relay::RelayError) | a parcel for another node | has the parcel |
-//! | `AskError`, `TraceError` | a question to a process, a trace | the first is about the process, the second about the recorder |
-//! | `SpecError`, `StartError`, `ChildError`, `RefusedChild` | a description, the start of a supervisor, a request to one, a child with a value | a mistake in the program; names the child that failed; says what the child does; has the value |
+//! | [`ParseError`], [`OutOfRange`] | a text or a number | name what was expected |
+//! | [`NoScope`] | a value outside of its scope | is a defect of the caller |
+//! | [`NoCoroutine`], [`InsideError`] | a misplaced call | is a defect of the caller |
+//! | [`BuildError`] | a scheduler | is shown to an operator |
+//! | `DoorError` | a door | is a cause of a `BuildError` |
+//! | [`BlockOnError`] | blocking on a future | has the future |
+//! | [`InitError`], [`CommandError`] | a state machine, a command | are made by the program |
+//! | [`Interrupted`] | a wait below C | asks C code to return |
+//! | [`RelayError`] | a parcel for another node | has the parcel |
+//! | `AskError` | a question to a process | is about the process |
+//! | `TraceError` | a trace | is about the recorder |
+//! | `SpecError` | the description of a supervisor | is a mistake in the program |
+//! | `StartError` | the start of a supervisor | names the child that failed |
+//! | `ChildError` | a request to a supervisor | says what the child does |
+//! | `RefusedChild` | a child with a value | has the value |
 //! | [`sync::SendError`], [`sync::RecvError`] | all kinds of channels | the first has the message |
-//! | [`Elapsed`](time::Elapsed), [`TimerLimit`](time::TimerLimit) | a timeout, a timer | the second has the closure |
-//! | [`SubmitError`](pool::SubmitError), [`JobError`](pool::JobError), [`WaitError`](pool::WaitError), [`PoolError`](pool::PoolError) | a job that did not begin, that did not end, a wait for a pool, a pool | the first has the closure |
+//! | [`Elapsed`], [`TimerLimit`] | a timeout, a timer | the second has the closure |
+//! | [`SubmitError`] | a job that did not begin | has the closure |
+//! | [`JobError`] | a job that did not end | says how the job ended |
+//! | [`WaitError`] | a wait for a pool | says why it ended early; the wait can be repeated |
+//! | [`PoolError`] | building or changing a pool | is about the settings of the pool |
 //! | `ReuniteError` | two halves of different streams | has the halves |
 //! | `CompatError` | a future that needs tokio | has the future |
 //! | `http::Error` | a connection | has the causes of hyper and rustls |
 //!
 //! The errors without a link need a feature.
+//!
+//! [`SendCause`]: mailbox::SendCause
+//! [`CallCause`]: mailbox::CallCause
+//! [`SpawnCause`]: process::SpawnCause
+//! [`SpawnError`]: process::SpawnError
+//! [`RegisterError`]: process::RegisterError
+//! [`ParseError`]: process::ParseError
+//! [`OutOfRange`]: scheduler::OutOfRange
+//! [`NoScope`]: process::NoScope
+//! [`NoCoroutine`]: coroutine::NoCoroutine
+//! [`InsideError`]: scheduler::InsideError
+//! [`BuildError`]: scheduler::BuildError
+//! [`BlockOnError`]: scheduler::BlockOnError
+//! [`InitError`]: machine::InitError
+//! [`CommandError`]: machine::CommandError
+//! [`Interrupted`]: coroutine::Interrupted
+//! [`RelayError`]: mailbox::relay::RelayError
+//! [`Elapsed`]: time::Elapsed
+//! [`TimerLimit`]: time::TimerLimit
+//! [`SubmitError`]: pool::SubmitError
+//! [`JobError`]: pool::JobError
+//! [`WaitError`]: pool::WaitError
+//! [`PoolError`]: pool::PoolError
 //!
 //! # Features
 //!

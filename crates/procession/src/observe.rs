@@ -3,16 +3,26 @@
 //!
 //! | to learn | use | feature |
 //! |---|---|---|
-//! | the figures of all workers, processes, timers and descriptors | [`Scheduler::snapshot`](crate::Scheduler::snapshot) | |
-//! | what the watchdog has found | [`Scheduler::stalls`](crate::Scheduler::stalls) | |
+//! | the figures of all workers, processes and timers | [`Scheduler::snapshot`] | |
+//! | what the watchdog has found | [`Scheduler::stalls`] | |
 //! | what a shutdown could not finish | [`Unfinished`] | |
-//! | which processes use the processor, and which wait, where and for what | [`Scheduler::look`](crate::Scheduler::look) with a [`Query`], which returns a [`View`] | `look` |
+//! | which processes use the processor or wait | [`Scheduler::look`] with a [`Query`] | `look` |
 //! | the relations of one process | [`detail`] | `look` |
-//! | what a process shows of itself, and its stack | [`Scheduler::inspect`](crate::Scheduler::inspect), `Scheduler::stack` | `look`, `door` |
+//! | what a process shows of itself | [`Scheduler::inspect`] | `look` |
+//! | the stack of a process | `Scheduler::stack` | `door` |
 //! | what led to a moment | the flight recorder: a [`Trace`] | `look` |
-//! | why a process or a child of a supervisor failed | [`CrashReport`], [`ExitReport`], [`SupervisorReport`]; [`Reporting`] has the rules | |
-//! | all this from outside | a [`Door`], which `procession top`, browsers and scrapers of metrics read | `door` |
+//! | why a process failed | [`CrashReport`], [`ExitReport`], by the rules of [`Reporting`] | |
+//! | why a child of a supervisor failed | [`SupervisorReport`] | |
+//! | all this from outside | a [`Door`] | `door` |
 //! | metrics in an exporter of the crate `metrics` | `MetricsPublisher` | `metrics` |
+//!
+//! A query returns a [`View`], which also says where each process waits and for what. The command
+//! `procession top`, browsers and scrapers of metrics read a door.
+//!
+//! [`Scheduler::snapshot`]: crate::Scheduler::snapshot
+//! [`Scheduler::stalls`]: crate::Scheduler::stalls
+//! [`Scheduler::look`]: crate::Scheduler::look
+//! [`Scheduler::inspect`]: crate::Scheduler::inspect
 //!
 //! Nothing needs to be enabled at run time, and workers are not stopped. A look visits every
 //! process once and returns only the rows and groups that were asked for, so it is fit for

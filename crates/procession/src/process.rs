@@ -1,9 +1,9 @@
 //! What a process is to others: its exit, its links, monitors and names, and the sets, groups and
-//! registries in which processes find each other.
+//! registries in which a process finds other processes.
 //!
 //! | to | use |
 //! |---|---|
-//! | learn of the end of a process | [`Context::monitor`](crate::Context::monitor), which sends a [`Down`] |
+//! | learn of the end of a process | [`Context::monitor`], which sends a [`Down`] |
 //! | end with another process, or learn of its end if exits are trapped | [`link`] |
 //! | end a process by its PID | [`cancel`], [`send_exit`], [`kill`] |
 //! | find a process by a name | [`register`], [`whereis`], [`Named`] |
@@ -14,8 +14,10 @@
 //! | have a value that is visible to all code of a future | [`ProcessLocal`] |
 //! | choose what a cancel does | [`OnCancel`] |
 //!
+//! [`Context::monitor`]: crate::Context::monitor
+//!
 //! Links, monitors, exit signals and names have the semantics of Erlang/OTP. A *link* ties two
-//! processes together: when one ends abnormally, the other gets an exit signal and ends, too,
+//! processes together: when one ends abnormally, the other gets an exit signal and also ends,
 //! unless it [traps exits](crate::Context::trap_exits). A *monitor* is one-sided: the process that
 //! monitors receives a [`Down`] when the other ends.
 //!

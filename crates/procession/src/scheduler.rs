@@ -1,7 +1,7 @@
 //! The settings of a scheduler, its health, and the errors of both.
 //!
-//! A [`Scheduler`](crate::Scheduler) itself is in the root of the crate. To build one with other
-//! settings than those of the default scheduler, begin with
+//! A [`Scheduler`](crate::Scheduler) itself is in the root of the crate. To build a scheduler with
+//! different settings than the default scheduler, begin with
 //! [`Scheduler::builder`](crate::Scheduler::builder).
 
 #[doc(inline)]

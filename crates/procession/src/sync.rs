@@ -36,10 +36,10 @@
 //!
 //! # Streams and sinks
 //! With the feature `stream`, types implement the traits of the crates `futures-core` and
-//! `futures-sink`. A type whose receive takes `&mut self` is a `Stream` itself:
+//! `futures-sink`. A type is a `Stream` itself if it receives by `&mut self`:
 //! [`Context`](crate::Context), the mailbox of a process; [`Interval`](crate::time::Interval);
 //! [`broadcast::Receiver`]; and, with their features, `fs::ReadDir`, `signal::Signal`,
-//! `process::JoinSet`, `process::GroupMonitor` and `process::RegistryListener`. The others are
+//! `process::JoinSet`, `process::GroupMonitor` and `process::RegistryListener`. Other types are
 //! turned into streams: [`channel::Receiver`] and [`watch::Receiver`] by `into_stream`, and
 //! listeners by `incoming`. `channel::Sender::into_sink` makes a `Sink`.
 //!
