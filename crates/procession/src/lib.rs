@@ -1,10 +1,25 @@
-//! Processes on a work-stealing scheduler.
+//! A process runtime: millions of small, isolated, addressable processes on a scheduler that keeps
+//! every core busy.
 //!
-//! A *process* is a small, isolated, addressable state machine inside this program. It is not an
-//! operating-system process. It has a [`Pid`], perhaps a mailbox, and ends with a result or an
-//! [`Exit`]. It is written as an async function ([`spawn`], [`start`]), as a state machine
-//! ([`Process`](machine::Process)) or as a [coroutine]. A [`Scheduler`] runs processes on as many
-//! *workers* as there are CPUs.
+//! # Concepts
+//!
+//! A **process** is an async function ([`spawn`], [`start`]), a state machine
+//! ([`Process`](machine::Process)) or a [coroutine] that the runtime executes. It is a part of this
+//! program, not a process of the operating system. Each process has a [`Pid`], and ends with a
+//! result or an [`Exit`]. If one process panics, the others continue, because a process owns its
+//! state.
+//!
+//! A process that is started with [`start`] has a **mailbox**. With its [`Address`], others
+//! [`send`](Address::send) it messages, or [`call`](Address::call) it and await the answer. The
+//! process handles one message at a time, so its state needs no lock.
+//!
+//! A **scheduler** runs processes on as many *workers* as there are CPUs. A process runs in
+//! *steps*: each step lasts until the process awaits something that is not ready. If a step blocks
+//! its thread, a watchdog hands the other processes of the worker to another thread. For code that
+//! is known to block, use [`blocking`] or [`spawn_blocking`].
+//!
+//! **Links, monitors and supervisors** react to the end of a process. For example, a
+//! [supervisor] restarts a child that failed, and gives up if the child fails too often.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,6 +49,27 @@
 //!     })
 //! }
 //! ```
+//!
+//! # Modules by task
+//!
+//! | you want to | use |
+//! |---|---|
+//! | run code concurrently and await its result | [`spawn`], [`JoinHandle`], [`process::JoinSet`] |
+//! | own state and answer messages | [`start`], [`Context`], [`mailbox`], [`machine`] |
+//! | restart what fails, in order | [`supervisor`], [`behaviour`] |
+//! | find processes by name, key or group | [`process`] |
+//! | wait, repeat, or limit the time of something | [`sleep`], [`timeout`], [`time`] |
+//! | share values and signals between processes | [`sync`] |
+//! | serve and connect | [`net`], [`http`], [`io`] |
+//! | use files and programs of the system | [`fs`], [`os_process`] |
+//! | call what blocks or computes for long | [`spawn_blocking`], [`pool`], [`coroutine`] |
+//! | end in order at a signal | [`signal`], [`scheduler`] |
+//! | set threads, clocks and limits | [`scheduler`] |
+//! | look into a running program | [`observe`] |
+//! | test without waiting | [`testing`] |
+//!
+//! The directory `docs` of the repository has a guide, which grows one service from its first
+//! process to a supervised, observed and tested program, and a cookbook.
 //!
 //! # What moves between threads
 //!
