@@ -39,7 +39,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("assembly", "bridge door observe recorder report scheduler watchdog"),
     ("behaviour", "mailbox relations scheduler time"),
     ("bridge", "process scheduler sys util"),
-    ("coroutine", "mailbox process reactor relations scheduler sys time variance"),
+    ("coroutine", "process reactor relations scheduler sys time variance"),
     ("door", "mailbox net observe process recorder relations report scheduler sys time"),
     ("fs", "coroutine pool scheduler"),
     ("group", "mailbox process relations scheduler spawn sync util"),
