@@ -1,7 +1,8 @@
 //! The workers, their steps over time, and the pools, as JSON.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
+
+use procession_protocols::util::sorted_map::SortedMap;
 
 use super::json::Json;
 use super::request::HttpRequest;
@@ -77,7 +78,7 @@ pub(super) fn workers(json: &mut Json, shared: &Shared) {
 
 /// Writes the pools of the scheduler and the pools of threads, added up by name.
 pub(super) fn pools(json: &mut Json, shared: &Shared) {
-    let mut pools = BTreeMap::new();
+    let mut pools = SortedMap::new();
     THREAD_POOLS.add_to(&mut pools);
     PoolRegistry::of(shared).add_to(&mut pools);
     json.name("pools").array(|json| {

@@ -1,8 +1,8 @@
 //! The figures of all pools, by name.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::scheduler::part::Part;
@@ -77,9 +77,9 @@ pub(crate) struct PoolRegistry(Mutex<KnownPools>);
 #[derive(Default)]
 struct KnownPools {
     next: u64,
-    pools: BTreeMap<PoolNumber, KnownPool>,
+    pools: SortedMap<PoolNumber, KnownPool>,
     /// The counts of pools that are gone, for each name that there ever was.
-    gone: BTreeMap<String, PoolFigures>,
+    gone: SortedMap<String, PoolFigures>,
 }
 
 /// The pools of threads. They belong to no scheduler.
@@ -94,7 +94,7 @@ impl PoolRegistry {
     }
 
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(KnownPools { next: 0, pools: BTreeMap::new(), gone: BTreeMap::new() }))
+        Self(Mutex::new(KnownPools { next: 0, pools: SortedMap::new(), gone: SortedMap::new() }))
     }
 
     /// Registers a pool.
@@ -102,7 +102,7 @@ impl PoolRegistry {
         let mut known = self.0.lock();
         let is_apart = known.gone.contains_key(name) || known.gone.len() < NAMES_MAX;
         let name = if is_apart { name } else { OTHERS }.to_owned();
-        known.gone.entry(name.clone()).or_default();
+        known.gone.get_or_default(name.clone());
         let number = PoolNumber(known.next);
         known.next += 1;
         known.pools.insert(number, KnownPool { name, source, last: PoolFigures::default() });
@@ -114,7 +114,7 @@ impl PoolRegistry {
         let mut known = self.0.lock();
         let removed = known.pools.remove(&number);
         if let Some(pool) = &removed {
-            let gone = known.gone.entry(pool.name.clone()).or_default();
+            let gone = known.gone.get_or_default(pool.name.clone());
             *gone = gone.plus_counts(last);
         }
         drop(known);
@@ -122,12 +122,12 @@ impl PoolRegistry {
     }
 
     /// Adds the figures of all pools to the sums of their names.
-    pub(crate) fn add_to(&self, sums: &mut BTreeMap<String, PoolFigures>) {
+    pub(crate) fn add_to(&self, sums: &mut SortedMap<String, PoolFigures>) {
         let mut held: Vec<Arc<dyn PoolSource>> = Vec::new();
         let mut known = self.0.lock();
         let KnownPools { pools, gone, .. } = &mut *known;
-        for (name, gone) in gone {
-            let sum = sums.entry(name.clone()).or_default();
+        for (name, gone) in gone.iter() {
+            let sum = sums.get_or_default(name.clone());
             *sum = sum.plus(*gone);
         }
         for pool in pools.values_mut() {
@@ -136,7 +136,7 @@ impl PoolRegistry {
                 // Dropped after the lock is released: this may be the last reference.
                 held.push(source);
             }
-            let sum = sums.entry(pool.name.clone()).or_default();
+            let sum = sums.get_or_default(pool.name.clone());
             *sum = sum.plus(pool.last);
         }
         drop(known);
@@ -146,10 +146,9 @@ impl PoolRegistry {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::{Arc, Weak};
 
-    use super::{NAMES_MAX, OTHERS, PoolFigures, PoolRegistry, PoolSource};
+    use super::{NAMES_MAX, OTHERS, PoolFigures, PoolRegistry, PoolSource, SortedMap};
 
     struct Fixed(PoolFigures);
 
@@ -163,8 +162,8 @@ mod tests {
         Arc::new(Fixed(PoolFigures { busy, completed, ..PoolFigures::default() }))
     }
 
-    fn figures(registry: &PoolRegistry) -> BTreeMap<String, PoolFigures> {
-        let mut sums = BTreeMap::new();
+    fn figures(registry: &PoolRegistry) -> SortedMap<String, PoolFigures> {
+        let mut sums = SortedMap::new();
         registry.add_to(&mut sums);
         sums
     }

@@ -1,6 +1,5 @@
 //! The figures that metric families read, and the way to a sink.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use procession_protocols::util::histogram::Histogram;
@@ -141,7 +140,7 @@ pub(super) struct Reading<'a> {
     pub(super) ages: Vec<f64>,
     pub(super) global_age: f64,
     pub(super) restarts: SortedMap<String, RestartCounts>,
-    pub(super) pools: BTreeMap<String, PoolFigures>,
+    pub(super) pools: SortedMap<String, PoolFigures>,
     pub(super) floors: &'a Floors,
     pub(super) width: usize,
     pub(super) name: &'a str,
@@ -151,12 +150,12 @@ pub(super) struct Reading<'a> {
 /// The least values that sums may have from now on. Without them, a sum could fall, because it adds
 /// counters of many threads while some counts move from one counter to another.
 #[derive(Debug, Default)]
-pub(super) struct Floors(Mutex<BTreeMap<&'static str, u64>>);
+pub(super) struct Floors(Mutex<SortedMap<&'static str, u64>>);
 
 impl Floors {
     pub(super) fn raise(&self, name: &'static str, value: u64) -> u64 {
         let mut floors = self.0.lock();
-        let floor = floors.entry(name).or_default();
+        let floor = floors.get_or_default(name);
         *floor = value.max(*floor);
         *floor
     }
@@ -187,7 +186,7 @@ impl MetricsReader {
         let now = shared.world.now();
         let busy: Vec<_> = shared.workforce.all_seats().map(|seat| seat.stats.busy.get()).collect();
         let busy = self.busy.lock().times(now, &busy);
-        let mut pools = BTreeMap::new();
+        let mut pools = SortedMap::new();
         THREAD_POOLS.add_to(&mut pools);
         PoolRegistry::of(shared).add_to(&mut pools);
         Reading {
