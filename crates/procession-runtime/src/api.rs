@@ -213,7 +213,7 @@ pub fn run<F: Future>(future: F) -> F::Output {
 ///
 /// The output may have any type. The process ends with [`Exit::Normal`] whatever it returns, even
 /// if that is an `Err`. If links, monitors or supervisors must learn of an error, use
-/// [`spawn_fallible`].
+/// [`SpawnOptions::spawn_fallible`].
 ///
 /// ```
 /// let sum = procession::run(async {

@@ -107,7 +107,7 @@ impl Stream for crate::signal::Signal {
     }
 }
 
-/// Yields the messages, and a [`RecvError::Lagged`](RecvError::Lagged) for messages that
+/// Yields the messages, and a [`RecvError::Lagged`] for messages that
 /// were missed. Ends when all senders are dropped and all messages were received.
 impl<T: Clone> Stream for broadcast::Receiver<T> {
     type Item = Result<T, RecvError>;

@@ -35,13 +35,14 @@ pub use procession_runtime::testing::Test;
 ///
 /// - `seed = n` sets the seed of the scheduler's random choices. The default is 0.
 /// - `repeats = n` runs the test `n` times, with the seeds `seed`, `seed + 1` and so on. If `n` is
-///   above 1, the order of processes is [shuffled](crate::Builder::shuffled) in each run. The
-///   default is 1.
+///   above 1, the order of processes is [shuffled](crate::scheduler::Builder::shuffled) in each
+///   run. The default is 1.
 /// - `time_limit = d` fails the test if it has not ended after the
 ///   [`Duration`](std::time::Duration) `d` by the scheduler's clock, and lists what the processes
 ///   wait for. The default is 30 days, and a minute on the real clock.
 /// - `real_clock` runs the test without a test clock, and with as many workers as `main` has.
-/// - Any method of [`Builder`](crate::Builder) is called for each run, after the settings above.
+/// - Any method of [`Builder`](crate::scheduler::Builder) is called for each run, after the
+///   settings above.
 ///
 /// The first run that fails ends the test. The test prints its seed. To repeat this run alone, set
 /// the environment variable `PROCESSION_SEED` to it:

@@ -53,9 +53,9 @@ impl Wake for EndOf {
 /// A set of processes with outputs of one type. It returns the results in the order in which the
 /// processes end, whatever the order of the starts.
 ///
-/// Dropping the set cancels all its processes. A process of [`spawn`](Self::spawn) is then dropped
-/// at its next suspension; see [`OnCancel`](crate::OnCancel) for other processes. The drop does not
-/// wait for their ends. To wait, use [`shutdown`](Self::shutdown).
+/// Dropping the set cancels all its processes. A process of [`spawn`](crate::spawn()) is then
+/// dropped at its next suspension; see [`OnCancel`](crate::OnCancel) for other processes. The drop
+/// does not wait for their ends. To wait, use [`shutdown`](Self::shutdown).
 ///
 /// ```
 /// use std::time::Duration;
