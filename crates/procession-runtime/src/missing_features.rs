@@ -74,8 +74,6 @@ needs_feature! {
         fn build_function[F](self, _: F) -> !;
         fn build_async_function[F](self, _: F) -> !;
         fn build_coroutine_function[F](self, _: F) -> !;
-        fn build_multi[B](self, _: usize, _: B) -> !;
-        fn build_multi_of[B, F](self, _: usize, _: B, _: F) -> !;
     }
 }
 

@@ -30,7 +30,8 @@
 //! | [`FnPool`] | threads | arguments of one function | [`build_function`] |
 //! | [`AsyncFnPool`] | async processes | arguments of one function | [`build_async_function`] |
 //! | [`AsyncFnPool`] | coroutines | arguments of one function | [`build_coroutine_function`] |
-//! | [`MultiPool`] | those of its members | those of its members | [`build_multi_of`] |
+//!
+//! Several pools of one kind act as one if the builder says so ([`Builder::members`]).
 //!
 //! A pool starts a worker only for a job, unless the builder says otherwise
 //! ([`Builder::prestart`]), and never more than its capacity. The worker that became idle last
@@ -46,7 +47,6 @@
 //! [`build_function`]: Builder::build_function
 //! [`build_async_function`]: Builder::build_async_function
 //! [`build_coroutine_function`]: Builder::build_coroutine_function
-//! [`build_multi_of`]: Builder::build_multi_of
 
 #[cfg(feature = "pool")]
 mod async_pool;
@@ -63,11 +63,8 @@ mod figures;
 mod function;
 mod hooks;
 mod job;
-mod job_builder;
 mod job_handle;
-mod lifecycle;
-#[cfg(feature = "pool")]
-mod multi;
+mod members;
 #[cfg(feature = "pool")]
 mod object;
 mod operations;
@@ -80,7 +77,6 @@ mod reaper;
 #[expect(unsafe_code, reason = "a scope erases the lifetime of jobs that borrow")]
 mod scope;
 mod source;
-mod stats;
 mod submit;
 mod threads;
 
@@ -92,16 +88,16 @@ pub use self::coroutines::CoPool;
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
 #[cfg(feature = "pool")]
 pub use self::function::{AsyncFnPool, FnPool};
-pub use self::job_builder::{AsyncCalls, BlockingCalls, JobBuilder};
 pub use self::job_handle::JobHandle;
-#[cfg(feature = "pool")]
-pub use self::multi::{Balance, MultiPool};
+pub use self::members::Balance;
 #[cfg(feature = "pool")]
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
-pub use self::operations::{Permit, Pool, Reserve};
+pub use self::operations::{Permit, Pool};
 pub use self::program::spawn_blocking;
 #[cfg(feature = "pool")]
-pub use self::scope::{Scope, ScopedHandle};
-pub use self::stats::PoolStats;
+pub use self::scope::Scope;
+pub use self::submit::{AsyncCalls, BlockingCalls, Calls, JobBuilder};
 #[doc(inline)]
 pub use procession_protocols::pool::state::lane::Priority;
+#[doc(inline)]
+pub use procession_protocols::pool::state::picture::PoolStats;

@@ -79,7 +79,6 @@ invariant! {
     RwLock: "sync::RwLock<T>";
     RwLockReadGuard: "sync::RwLockReadGuard<'static, T>";
     RwLockWriteGuard: "sync::RwLockWriteGuard<'static, T>";
-    ScopedHandle: "pool::ScopedHandle<'static, T>";
     ChildSpecMessage: "supervisor::ChildSpec<procession::Address<T>>";
     OnceSpecMessage: "supervisor::OnceSpec<T, ()>";
     TemplateArgument: "supervisor::Template<T, ()>";

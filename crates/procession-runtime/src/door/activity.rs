@@ -86,11 +86,11 @@ pub(super) fn pools(json: &mut Json, shared: &Shared) {
             json.object(|json| {
                 json.name("name").text(name);
                 for (name, value) in [
-                    ("capacity", pool.capacity),
-                    ("busy", pool.busy),
-                    ("idle", pool.idle),
-                    ("queued", pool.queued),
-                    ("waiting", pool.waiting),
+                    ("capacity", pool.capacity as u64),
+                    ("busy", pool.busy as u64),
+                    ("idle", pool.idle as u64),
+                    ("queued", pool.queued as u64),
+                    ("waiting", pool.waiting as u64),
                     ("completed", pool.completed),
                     ("panicked", pool.panicked),
                     ("cancelled", pool.cancelled),

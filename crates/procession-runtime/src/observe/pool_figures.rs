@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use procession_protocols::pool::state::picture::PoolStats;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
@@ -13,50 +14,10 @@ const NAMES_MAX: usize = 50;
 /// Stands for the pools with names that came later.
 const OTHERS: &str = "(others)";
 
-/// The figures of one or several pools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PoolFigures {
-    pub(crate) capacity: u64,
-    pub(crate) busy: u64,
-    pub(crate) idle: u64,
-    pub(crate) queued: u64,
-    pub(crate) waiting: u64,
-    pub(crate) completed: u64,
-    pub(crate) panicked: u64,
-    pub(crate) cancelled: u64,
-    pub(crate) refused: u64,
-    pub(crate) workers_started: u64,
-}
-
-impl PoolFigures {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            capacity: self.capacity.saturating_add(other.capacity),
-            busy: self.busy + other.busy,
-            idle: self.idle + other.idle,
-            queued: self.queued + other.queued,
-            waiting: self.waiting + other.waiting,
-            ..self.plus_counts(other)
-        }
-    }
-
-    /// Adds the figures that never fall.
-    fn plus_counts(self, other: Self) -> Self {
-        Self {
-            completed: self.completed + other.completed,
-            panicked: self.panicked + other.panicked,
-            cancelled: self.cancelled + other.cancelled,
-            refused: self.refused + other.refused,
-            workers_started: self.workers_started + other.workers_started,
-            ..self
-        }
-    }
-}
-
 /// A pool, as a registry knows it.
 pub(crate) trait PoolSource: Send + Sync {
     /// Returns the figures of now.
-    fn figures(&self) -> PoolFigures;
+    fn figures(&self) -> PoolStats;
 }
 
 /// The place of a pool in its registry.
@@ -67,7 +28,7 @@ struct KnownPool {
     name: String,
     source: Weak<dyn PoolSource>,
     /// The figures that were seen last. A pool that is being dropped cannot be asked.
-    last: PoolFigures,
+    last: PoolStats,
 }
 
 /// The pools of a scheduler, or all pools of threads.
@@ -79,7 +40,7 @@ struct KnownPools {
     next: u64,
     pools: SortedMap<PoolNumber, KnownPool>,
     /// The counts of pools that are gone, for each name that there ever was.
-    gone: SortedMap<String, PoolFigures>,
+    gone: SortedMap<String, PoolStats>,
 }
 
 /// The pools of threads. They belong to no scheduler.
@@ -105,24 +66,24 @@ impl PoolRegistry {
         known.gone.get_or_default(name.clone());
         let number = PoolNumber(known.next);
         known.next += 1;
-        known.pools.insert(number, KnownPool { name, source, last: PoolFigures::default() });
+        known.pools.insert(number, KnownPool { name, source, last: PoolStats::default() });
         number
     }
 
     /// Removes a pool with its last figures. Its counts stay in the sums of its name.
-    pub(crate) fn remove(&self, number: PoolNumber, last: PoolFigures) {
+    pub(crate) fn remove(&self, number: PoolNumber, last: PoolStats) {
         let mut known = self.0.lock();
         let removed = known.pools.remove(&number);
         if let Some(pool) = &removed {
             let gone = known.gone.get_or_default(pool.name.clone());
-            *gone = gone.plus_counts(last);
+            *gone = gone.plus_totals(last);
         }
         drop(known);
         drop(removed);
     }
 
     /// Adds the figures of all pools to the sums of their names.
-    pub(crate) fn add_to(&self, sums: &mut SortedMap<String, PoolFigures>) {
+    pub(crate) fn add_to(&self, sums: &mut SortedMap<String, PoolStats>) {
         let mut held: Vec<Arc<dyn PoolSource>> = Vec::new();
         let mut known = self.0.lock();
         let KnownPools { pools, gone, .. } = &mut *known;
@@ -148,21 +109,27 @@ impl PoolRegistry {
 mod tests {
     use std::sync::{Arc, Weak};
 
-    use super::{NAMES_MAX, OTHERS, PoolFigures, PoolRegistry, PoolSource, SortedMap};
+    use super::{NAMES_MAX, OTHERS, PoolRegistry, PoolSource, PoolStats, SortedMap};
 
-    struct Fixed(PoolFigures);
+    struct Fixed(PoolStats);
 
     impl PoolSource for Fixed {
-        fn figures(&self) -> PoolFigures {
+        fn figures(&self) -> PoolStats {
             self.0
         }
     }
 
-    fn fixed(busy: u64, completed: u64) -> Arc<Fixed> {
-        Arc::new(Fixed(PoolFigures { busy, completed, ..PoolFigures::default() }))
+    fn stats(busy: usize, completed: u64) -> PoolStats {
+        let mut stats = PoolStats::default();
+        (stats.busy, stats.completed) = (busy, completed);
+        stats
     }
 
-    fn figures(registry: &PoolRegistry) -> SortedMap<String, PoolFigures> {
+    fn fixed(busy: usize, completed: u64) -> Arc<Fixed> {
+        Arc::new(Fixed(stats(busy, completed)))
+    }
+
+    fn figures(registry: &PoolRegistry) -> SortedMap<String, PoolStats> {
         let mut sums = SortedMap::new();
         registry.add_to(&mut sums);
         sums
@@ -179,12 +146,11 @@ mod tests {
         let (one, other) = (fixed(1, 10), fixed(2, 20));
         let number = registry.add("resize", weak(&one));
         registry.add("resize", weak(&other));
-        let sum = |busy, completed| PoolFigures { busy, completed, ..PoolFigures::default() };
-        assert_eq!(figures(&registry)["resize"], sum(3, 30));
+        assert_eq!(figures(&registry)["resize"], stats(3, 30));
         drop(one);
-        assert_eq!(figures(&registry)["resize"], sum(3, 30), "it is being dropped");
-        registry.remove(number, sum(0, 11));
-        assert_eq!(figures(&registry)["resize"], sum(2, 31));
+        assert_eq!(figures(&registry)["resize"], stats(3, 30), "it is being dropped");
+        registry.remove(number, stats(0, 11));
+        assert_eq!(figures(&registry)["resize"], stats(2, 31));
     }
 
     #[test]

@@ -9,11 +9,10 @@ use super::builder::Builder;
 use super::error::PoolError;
 use super::hooks::Settled;
 use super::job::{JobEnds, Promise};
-use super::job_builder::AsyncCalls;
-use super::job_handle::JobHandle;
 use super::operations::Pool;
 use super::processes::{JobWorker, Processes, Succeed, Work, Working};
 use super::source::{JobSource, Owning, opaque};
+use super::submit::AsyncCalls;
 use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
 use crate::spawn::reservation::Reservation;
 
@@ -83,10 +82,9 @@ where
     type Output = F::Output;
     type Discarded = F::Output;
     type Boxed = PreparedJob<F>;
-    type Handle = JobHandle<F::Output>;
 
-    fn boxed(content: F, ends: JobEnds<F::Output>) -> Self::Boxed {
-        let future = OwnOr::Own(Guarded::new(content, ends.into_promise()));
+    fn boxed(&self, content: F, ends: JobEnds<F::Output>) -> Self::Boxed {
+        let future = OwnOr::Own(Guarded::new(content, ends.promise));
         let state = Working { worker: None, next: Nest };
         PreparedJob(Box::new(AsyncBody::Runs(Work { future, state })))
     }
@@ -97,13 +95,14 @@ where
             _ => unreachable!("a refused job did not run"),
         }
     }
+}
 
-    fn job(&self, boxed: PreparedJob<F>) -> FutureJob {
-        FutureJob(boxed.0)
-    }
-
-    fn handle(handle: JobHandle<F::Output>) -> JobHandle<F::Output> {
-        handle
+impl<F> From<PreparedJob<F>> for FutureJob
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn from(prepared: PreparedJob<F>) -> Self {
+        Self(prepared.0)
     }
 }
 

@@ -9,6 +9,7 @@ use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::error::PoolError;
 use super::hooks::Hooks;
+use super::members::Balance;
 use crate::Scheduler;
 use crate::scheduler::owner::here;
 use crate::scheduler::shared::Shared;
@@ -71,6 +72,8 @@ pub struct Builder {
     pub(super) limits: Limits,
     pub(super) prestart: usize,
     pub(super) on_full: OnFull,
+    pub(super) members: usize,
+    pub(super) balance: Balance,
     pub(super) keep_alive: u64,
     pub(super) stack_size: Option<usize>,
     pub(super) hooks: Hooks,
@@ -91,6 +94,8 @@ impl Default for Builder {
             },
             prestart: 0,
             on_full: OnFull::Wait,
+            members: 1,
+            balance: Balance::default(),
             keep_alive: nanoseconds(KEEP_ALIVE_DEFAULT),
             stack_size: None,
             hooks: Hooks::default(),
@@ -142,6 +147,33 @@ impl Builder {
     /// Sets what a submit call does if the pool is full. Default: [`OnFull::Wait`].
     pub fn on_full(mut self, on_full: OnFull) -> Self {
         self.on_full = on_full;
+        self
+    }
+
+    /// Has the pool consist of this number of members, 1 to 1024, that share the work. Each has its
+    /// own lock, and the capacity, the queue and the other settings of this builder. Default: 1.
+    ///
+    /// A job goes to the member that [`Balance`] chooses. If that member is full, the job is
+    /// offered to the least loaded member. If both are full, the chosen member does what
+    /// [`on_full`](Self::on_full) says. A job with a [key](super::JobBuilder::key) goes to the
+    /// member of the key instead, and to no other.
+    ///
+    /// A job that awaits a job of another member
+    /// [lends it no place](super::AsyncPool#jobs-that-use-their-own-pool), because each member has
+    /// a capacity of its own.
+    ///
+    /// ```
+    /// use procession::pool::{Balance, Pool};
+    ///
+    /// let pool = Pool::builder().capacity(1).members(4, Balance::LeastLoaded).build()?;
+    /// let handles: Vec<_> = (0..4).map(|n| pool.submit(move || n)).collect::<Result<_, _>>()?;
+    /// let sum: i32 = handles.into_iter().map(|handle| handle.join()).sum::<Result<_, _>>()?;
+    /// assert_eq!(sum, 6);
+    /// assert_eq!(pool.members().len(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn members(mut self, count: usize, balance: Balance) -> Self {
+        (self.members, self.balance) = (count, balance);
         self
     }
 

@@ -3,10 +3,10 @@
 use super::builder::Builder;
 use super::error::PoolError;
 use super::hooks::Hooks;
-use super::job_builder::AsyncCalls;
 use super::operations::Pool;
 use super::processes::Processes;
 use super::source::{ClosureJob, JobStack};
+use super::submit::AsyncCalls;
 
 /// A pool of coroutines that run closures, which may [wait](crate::coroutine). At most as many
 /// closures run concurrently as its capacity says.

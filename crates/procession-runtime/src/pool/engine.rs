@@ -8,18 +8,19 @@ use procession_protocols::pool::state::busy::Busy;
 use procession_protocols::pool::state::core::PoolCore;
 use procession_protocols::pool::state::idle::IdleWorker;
 use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
-use procession_protocols::pool::state::picture::Limits;
+use procession_protocols::pool::state::picture::{Limits, PoolStats};
 use procession_protocols::pool::state::seat::PoolSeat;
 use procession_protocols::pool::state::synced::Start;
 use procession_protocols::pool::state::wakes::{Launch, Wakes};
 use procession_protocols::util::small_vec::SmallVec;
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicU64, AtomicUsize};
 
+use super::builder::{Builder, OnFull};
 use super::current::{CoroutineMark, Marked, mark, worker_of};
 use super::hooks::Hooks;
-use super::stats::PoolStats;
+use super::members::Balance;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
@@ -85,12 +86,17 @@ impl<'a> Reservations<'a> {
     }
 }
 
-pub(super) struct Inner<J> {
+/// A pool, apart from its handles.
+pub struct Inner<J> {
     pub(super) me: Weak<Self>,
     id: u64,
     pub(super) core: PoolCore<J>,
-    pub(super) engine: Box<dyn Engine<J>>,
+    pub(super) engine: Arc<dyn Engine<J>>,
     pub(super) name: String,
+    pub(super) on_full: OnFull,
+    pub(super) balance: Balance,
+    /// Counts the choices among the members of which this is the first one.
+    pub(super) turns: AtomicUsize,
     /// The nanoseconds that a worker stays idle, or `NEVER`.
     pub(super) keep_alive: AtomicU64,
     pub(super) hooks: Hooks,
@@ -113,13 +119,7 @@ impl<J> fmt::Debug for Inner<J> {
 }
 
 impl<J> Inner<J> {
-    pub(super) fn new(
-        name: String,
-        limits: Limits,
-        keep_alive: u64,
-        hooks: Hooks,
-        engine: Box<dyn Engine<J>>,
-    ) -> Arc<Self> {
+    pub(super) fn new(builder: &Builder, limits: Limits, engine: Arc<dyn Engine<J>>) -> Arc<Self> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -127,9 +127,12 @@ impl<J> Inner<J> {
             id: LAST_ID.fetch_add(1, Relaxed),
             core: PoolCore::new(limits),
             engine,
-            name,
-            keep_alive: AtomicU64::new(keep_alive),
-            hooks,
+            name: builder.name.clone(),
+            on_full: builder.on_full,
+            balance: builder.balance,
+            turns: AtomicUsize::new(0),
+            keep_alive: AtomicU64::new(builder.keep_alive),
+            hooks: builder.hooks.clone(),
             last_watch: AtomicU64::new(0),
             last_worker: AtomicU64::new(0),
             reaper: Mutex::new(None),
@@ -143,11 +146,17 @@ impl<J> Inner<J> {
     }
 
     pub(super) fn stats(&self) -> PoolStats {
-        PoolStats::of(&self.core.picture())
+        self.core.stats()
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.core.picture().closed
+        self.stats().closed
+    }
+
+    pub(super) fn close(&self) -> bool {
+        // Before the close, because afterwards the timer may belong to a pool that was reopened.
+        self.stop_reaper();
+        self.woken(self.core.close())
     }
 
     /// Runs a step that may start workers, and does what the step leaves to be done outside the

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use procession_protocols::pool::state::outcome::EnterError;
+
 use crate::Exit;
 use crate::util::exclusive::Exclusive;
 use crate::util::out_of_range::OutOfRange;
@@ -15,31 +17,12 @@ use crate::util::out_of_range::OutOfRange;
 /// [`into_inner`](Self::into_inner) returns it.
 pub struct SubmitError<F> {
     content: Exclusive<F>,
-    kind: SubmitErrorKind,
-}
-
-#[derive(Debug)]
-pub(super) enum SubmitErrorKind {
-    Full,
-    TooManyWaiting,
-    Closed,
-    TimedOut,
-    WouldDeadlock,
-    Worker(io::Error),
+    kind: EnterError,
 }
 
 impl<F> SubmitError<F> {
-    pub(super) fn new(content: F, kind: SubmitErrorKind) -> Self {
+    pub(super) fn new(content: F, kind: EnterError) -> Self {
         Self { content: Exclusive::new(content), kind }
-    }
-
-    /// Takes a refused job apart again, into what the caller gave.
-    pub(super) fn of<C>(refused: SubmitError<C>, take_apart: impl FnOnce(C) -> F) -> Self {
-        Self::new(take_apart(refused.content.into_inner()), refused.kind)
-    }
-
-    pub(super) fn into_parts(self) -> (F, SubmitErrorKind) {
-        (self.content.into_inner(), self.kind)
     }
 
     /// Returns what was refused.
@@ -50,30 +33,30 @@ impl<F> SubmitError<F> {
     /// Returns `true` if the pool was full and the call did not wait: by its own choice, or because
     /// the limit of waiting submitters was reached.
     pub fn is_full(&self) -> bool {
-        matches!(self.kind, SubmitErrorKind::Full | SubmitErrorKind::TooManyWaiting)
+        matches!(self.kind, EnterError::Full | EnterError::TooManyWaiting)
     }
 
     /// Returns `true` if the pool is closed.
     pub fn is_closed(&self) -> bool {
-        matches!(self.kind, SubmitErrorKind::Closed)
+        matches!(self.kind, EnterError::Closed)
     }
 
     /// Returns `true` if the pool was full until the timeout of the call.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.kind, SubmitErrorKind::TimedOut)
+        matches!(self.kind, EnterError::TimedOut)
     }
 
     /// Returns `true` if a job waited for a place in its own full pool, and all its other jobs
     /// waited for a place in it or for one another, so that no job could ever end.
     pub fn is_deadlock(&self) -> bool {
-        matches!(self.kind, SubmitErrorKind::WouldDeadlock)
+        matches!(self.kind, EnterError::WouldDeadlock)
     }
 
     /// Returns `true` if no worker could be started for the job, and no busy one would have come to
     /// it. The system refused a thread, or the scheduler refused a process, because it had reached
     /// its limit or had ended.
     pub fn is_no_worker(&self) -> bool {
-        matches!(self.kind, SubmitErrorKind::Worker(_))
+        matches!(self.kind, EnterError::Worker(_))
     }
 }
 
@@ -87,16 +70,14 @@ impl<F> fmt::Display for SubmitError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot submit to the pool: ")?;
         f.write_str(match &self.kind {
-            SubmitErrorKind::Full => "it is full",
-            SubmitErrorKind::TooManyWaiting => {
+            EnterError::Full => "it is full",
+            EnterError::TooManyWaiting => {
                 "it is full, and the limit of waiting submitters is reached"
             }
-            SubmitErrorKind::Closed => "it is closed",
-            SubmitErrorKind::TimedOut => "it was full until the timeout",
-            SubmitErrorKind::WouldDeadlock => {
-                "all its jobs wait for a place in it, or for one another"
-            }
-            SubmitErrorKind::Worker(cause) => {
+            EnterError::Closed => "it is closed",
+            EnterError::TimedOut => "it was full until the timeout",
+            EnterError::WouldDeadlock => "all its jobs wait for a place in it, or for one another",
+            EnterError::Worker(cause) => {
                 return write!(f, "it has no worker, and none could be started: {cause}");
             }
         })
@@ -106,7 +87,7 @@ impl<F> fmt::Display for SubmitError<F> {
 impl<F> Error for SubmitError<F> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.kind {
-            SubmitErrorKind::Worker(error) => Some(error),
+            EnterError::Worker(error) => Some(error),
             _ => None,
         }
     }

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
+use procession_protocols::pool::state::picture::PoolStats;
+
 use super::engine::Inner;
-use crate::observe::pool_figures::{PoolFigures, PoolRegistry, PoolSource, THREAD_POOLS};
+use crate::observe::pool_figures::{PoolRegistry, PoolSource, THREAD_POOLS};
 
 impl<J> Inner<J> {
     /// Returns the registry of pools of this kind.
@@ -13,27 +15,11 @@ impl<J> Inner<J> {
             None => &THREAD_POOLS,
         }
     }
-
-    fn pool_figures(&self) -> PoolFigures {
-        let stats = self.stats();
-        PoolFigures {
-            capacity: stats.capacity as u64,
-            busy: stats.busy as u64,
-            idle: stats.idle as u64,
-            queued: stats.queued as u64,
-            waiting: stats.waiting as u64,
-            completed: stats.completed,
-            panicked: stats.panicked,
-            cancelled: stats.cancelled,
-            refused: stats.refused,
-            workers_started: stats.workers_started,
-        }
-    }
 }
 
 impl<J: Send + 'static> PoolSource for Inner<J> {
-    fn figures(&self) -> PoolFigures {
-        self.pool_figures()
+    fn figures(&self) -> PoolStats {
+        self.stats()
     }
 }
 
@@ -46,7 +32,7 @@ pub(super) fn register<J: Send + 'static>(inner: &Arc<Inner<J>>) {
 impl<J> Drop for Inner<J> {
     fn drop(&mut self) {
         if let Some(&number) = self.registered.get() {
-            self.registry().remove(number, self.pool_figures());
+            self.registry().remove(number, self.stats());
         }
     }
 }

@@ -8,11 +8,10 @@ use super::builder::Builder;
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::job::JobEnds;
-use super::job_builder::{AsyncCalls, BlockingCalls};
-use super::job_handle::JobHandle;
 use super::operations::Pool;
 use super::processes::{Processes, Work, Working};
 use super::source::{Call, JobSource, JobStack, Owning};
+use super::submit::{AsyncCalls, BlockingCalls};
 use super::threads::Threads;
 use crate::process::async_body::{AsyncBody, Guarded};
 use crate::spawn::reservation::Reservation;
@@ -25,22 +24,13 @@ where
     type Output = T;
     type Discarded = ();
     type Boxed = Call<A, T>;
-    type Handle = JobHandle<T>;
 
-    fn boxed(content: A, ends: JobEnds<T>) -> Call<A, T> {
-        Call::new(content, ends)
+    fn boxed(&self, content: A, ends: JobEnds<T>) -> Call<A, T> {
+        Call { content, ends }
     }
 
     fn content(boxed: Call<A, T>) -> A {
-        boxed.into_content()
-    }
-
-    fn job(&self, boxed: Call<A, T>) -> Call<A, T> {
-        boxed
-    }
-
-    fn handle(handle: JobHandle<T>) -> JobHandle<T> {
-        handle
+        boxed.content
     }
 }
 
@@ -117,10 +107,9 @@ impl Builder {
     {
         let function = Arc::new(function);
         let run = move |call: Call<A, F::Output>| {
-            let (argument, promise) = call.into_parts();
             let function = Arc::clone(&function);
             // Called in a poll, because it is user code.
-            Guarded::new(async move { function(argument).await }, promise)
+            Guarded::new(async move { function(call.content).await }, call.ends.promise)
         };
         let launch = move |reservation: Reservation<'_>, worker, call| {
             let future = run(call);

@@ -165,8 +165,9 @@ pub struct JobEnds<T> {
 }
 
 impl<T> JobEnds<T> {
-    pub(super) fn detached(origin: JobOrigin) -> Self {
-        Self { promise: None, outstanding: Outstanding::of(&origin), origin }
+    /// Returns the ends of a job without a handle.
+    pub(super) fn detached(origin: JobOrigin) -> (Self, ()) {
+        (Self { promise: None, outstanding: Outstanding::of(&origin), origin }, ())
     }
 
     /// Returns the ends of a job with a handle, and the cell of its result.
@@ -174,9 +175,5 @@ impl<T> JobEnds<T> {
         let cell = Arc::new(ResultCell::new(Outstanding::of(&origin)));
         let promise = Some(Promise(Some(Arc::clone(&cell))));
         (Self { promise, outstanding: None, origin }, cell)
-    }
-
-    pub(super) fn into_promise(self) -> Option<Promise<T>> {
-        self.promise
     }
 }

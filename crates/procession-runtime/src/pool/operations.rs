@@ -1,25 +1,30 @@
 //! The operations of all kinds of pool, and places reserved in one.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_protocols::pool::state::picture::Limits;
+use procession_protocols::pool::state::outcome::{EnterError, Quiescence, WatchResult};
+use procession_protocols::pool::state::picture::{Limits, PoolStats};
+use procession_sync::atomic::Ordering::Relaxed;
 
-use super::builder::{Builder, OnFull, check_capacity};
+use super::block::block;
+use super::builder::{Builder, check_capacity, keep_alive_nanoseconds};
 use super::engine::{Engine, Inner};
-use super::error::{PoolError, SubmitError, SubmitErrorKind, WaitError};
-use super::job_builder::{AsyncCalls, BlockingCalls, EntryWay, JobBuilder};
+use super::error::{PoolError, SubmitError, WaitError};
 use super::job_handle::JobHandle;
-use super::lifecycle::PoolOwner;
+use super::members::{MEMBERS_MAX, PoolOwner, pick};
 use super::source::{ClosureJob, JobSource, Owning};
-use super::stats::PoolStats;
-use super::submit::{PlaceWait, ReservedPlace};
+use super::submit::{BlockingCalls, Calls, JobBuilder, PlaceWait, ReservedPlace};
+use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::budget::charge_after;
+use crate::scheduler::current;
 use crate::scheduler::placed::placed;
+use crate::util::out_of_range::OutOfRange;
 
 /// A pool of workers. `Pool` alone is a pool of threads that run closures.
 ///
@@ -60,14 +65,15 @@ use crate::scheduler::placed::placed;
 /// ([`SubmitError::is_deadlock`]). Waits with a timeout are not counted, nor is anything else that
 /// a job may wait for, such as a lock.
 pub struct Pool<M = BlockingCalls, J = ClosureJob> {
-    owner: Arc<PoolOwner<J>>,
-    pub(super) on_full: OnFull,
+    all: Arc<[PoolOwner<J>]>,
+    /// The place of the member, if this handle stands for one member only.
+    only: Option<usize>,
     calls: PhantomData<fn() -> M>,
 }
 
 impl<M, J> Clone for Pool<M, J> {
     fn clone(&self) -> Self {
-        Self { owner: Arc::clone(&self.owner), on_full: self.on_full, calls: PhantomData }
+        Self { all: Arc::clone(&self.all), only: self.only, calls: PhantomData }
     }
 }
 
@@ -79,8 +85,12 @@ impl Pool {
 }
 
 impl<M, J> Pool<M, J> {
-    pub(super) fn inner(&self) -> &Arc<Inner<J>> {
-        &self.owner.0
+    pub(super) fn owners(&self) -> &[PoolOwner<J>] {
+        self.only.map_or(&self.all, |place| &self.all[place..=place])
+    }
+
+    pub(super) fn inners(&self) -> impl Iterator<Item = &Arc<Inner<J>>> {
+        self.owners().iter().map(|owner| &owner.0)
     }
 }
 
@@ -90,6 +100,7 @@ impl<M, J: Send + 'static> Pool<M, J> {
         engine: impl Engine<J> + 'static,
     ) -> Result<Self, PoolError> {
         check_capacity(builder.limits.capacity)?;
+        OutOfRange::check("members", builder.members, 1, MEMBERS_MAX)?;
         if builder.name.contains('\0') {
             return Err(PoolError::Name(builder.name.clone()));
         }
@@ -98,21 +109,24 @@ impl<M, J: Send + 'static> Pool<M, J> {
             threads: engine.scheduler().is_none(),
             ..builder.limits
         };
-        let inner = Inner::new(
-            builder.name.clone(),
-            limits,
-            builder.keep_alive,
-            builder.hooks.clone(),
-            Box::new(engine),
-        );
-        if let Err(error) = inner.prestart(builder.prestart) {
-            inner.close();
-            return Err(PoolError::Worker(error));
-        }
-        #[cfg(any(feature = "door", feature = "metrics"))]
-        super::figures::register(&inner);
-        let owner = Arc::new(PoolOwner(inner));
-        Ok(Self { owner, on_full: builder.on_full, calls: PhantomData })
+        let engine: Arc<dyn Engine<J>> = Arc::new(engine);
+        let open = |_| {
+            let owner = PoolOwner(Inner::new(builder, limits, Arc::clone(&engine)));
+            owner.0.prestart(builder.prestart).map_err(PoolError::Worker)?;
+            #[cfg(any(feature = "door", feature = "metrics"))]
+            super::figures::register(&owner.0);
+            Ok(owner)
+        };
+        let all = (0..builder.members).map(open).collect::<Result<_, PoolError>>()?;
+        Ok(Self { all, only: None, calls: PhantomData })
+    }
+
+    /// Returns a handle to each [member](Builder::members), which can be observed, resized and used
+    /// on its own. Each of the handles keeps all members open.
+    pub fn members(&self) -> Vec<Self> {
+        let first = self.only.unwrap_or(0);
+        let handle = |only| Self { only: Some(only), ..self.clone() };
+        (first..first + self.owners().len()).map(handle).collect()
     }
 
     /// Describes a job: a closure, a future, or the argument of a function pool, as the kind of the
@@ -134,114 +148,31 @@ impl<M, J: Send + 'static> Pool<M, J> {
     /// ```
     pub fn job<C: Send>(&self, content: C) -> JobBuilder<'_, M, J, C>
     where
+        M: Calls,
         Owning: JobSource<J, C>,
     {
-        JobBuilder::new(self.inner(), EntryWay::OfThePool, Owning, content, self.on_full)
+        JobBuilder::new(self.owners(), None, Owning, content)
     }
 
-    /// Waits for a place in the pool, behind all earlier waiters, and reserves it. Async code that
-    /// submits through it is slowed down to the pace of the pool. It waits whatever
-    /// [`Builder::on_full`] says.
-    ///
-    /// # Errors
-    /// [`SubmitError`]: the pool is closed, the limit of waiting submitters is reached, or the
-    /// caller is a job of the pool that would wait forever.
-    ///
-    /// # Cancellation
-    /// If it is dropped while it waits, it leaves the wait list. A place that it was granted
-    /// meanwhile goes to the next waiter.
-    pub fn reserve(&self) -> Reserve<'_, M, J> {
-        Reserve { pool: self, place: self.inner().place(false) }
-    }
-
-    /// Reserves a place, if there is one.
-    ///
-    /// # Errors
-    /// [`SubmitError`]: the pool is full or closed.
-    pub fn try_reserve(&self) -> Result<Permit<'_, M, J>, SubmitError<()>> {
-        Permit::of(self, self.inner().try_reserve())
-    }
-
-    /// Returns the numbers of the pool, all taken at the same moment.
-    pub fn stats(&self) -> PoolStats {
-        self.inner().stats()
-    }
-
-    /// Returns `true` if the pool is closed.
-    pub fn is_closed(&self) -> bool {
-        self.inner().is_closed()
-    }
-
-    /// Changes the capacity, and returns the old one.
-    ///
-    /// If it grows, waiters go on at once. If it shrinks, surplus idle workers leave at once, and
-    /// surplus busy ones after their job.
-    ///
-    /// # Errors
-    /// [`PoolError::OutOfRange`]: the capacity is 0.
-    pub fn resize(&self, capacity: usize) -> Result<usize, PoolError> {
-        self.inner().resize(capacity)
-    }
-
-    /// Changes how long an idle worker stays. It applies to workers that become idle later.
-    pub fn set_keep_alive(&self, idle: Duration) {
-        self.inner().set_keep_alive(idle);
-    }
-
-    /// Closes the pool, and returns `true` if it was open.
-    ///
-    /// Once this has returned, no job is taken any more. Submitters that wait for a place get their
-    /// jobs back, and queued jobs still run. The call waits for nothing, and a job may make it.
-    pub fn close(&self) -> bool {
-        self.inner().close()
-    }
-
-    /// Closes the pool, cancels the queued jobs and returns how many there were. Running jobs go
-    /// on. Every handle resolves.
-    pub fn shutdown_now(&self) -> usize {
-        self.inner().shutdown_now()
-    }
-
-    /// Waits until a closed pool has run all its jobs, and its workers have run their hooks. It can
-    /// be repeated.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the pool is open, or the caller is one of its jobs.
-    #[track_caller]
-    pub fn ended(&self) -> impl Future<Output = Result<(), WaitError>> {
-        placed(async move { self.inner().drained().await })
-    }
-
-    /// Waits until no job is queued and none runs, whether the pool is open or closed.
-    ///
-    /// # Errors
-    /// [`WaitError`]: the caller is one of its jobs.
-    #[track_caller]
-    pub fn idle(&self) -> impl Future<Output = Result<(), WaitError>> {
-        placed(async move { self.inner().idle().await })
-    }
-
-    /// Opens a closed pool again, once its last worker has left. Places that were reserved before
-    /// stay void.
-    ///
-    /// # Errors
-    /// [`PoolError::NotDrained`]: the pool is open, or not all of its jobs and workers have ended.
-    pub fn reopen(&self) -> Result<(), PoolError> {
-        self.inner().reopen()
-    }
-}
-
-impl<J: Send + 'static> Pool<BlockingCalls, J> {
     /// Submits a job without a handle: `job(content).execute()`. See [`JobBuilder::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the closure or the argument.
+    /// [`SubmitError`], which holds the closure, the future or the argument.
     ///
     /// # Blocking
-    /// Blocks the thread while it waits for a place. In async code, [`reserve`](Self::reserve) a
-    /// place instead.
-    pub fn execute<C: Send>(&self, content: C) -> Result<(), SubmitError<C>>
+    /// In a pool of threads, blocks the thread while it waits for a place. In async code,
+    /// [`reserve`](Self::reserve) a place instead.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, it leaves the wait list and drops the job,
+    /// which the pool has not taken then.
+    #[track_caller]
+    pub fn execute<C: Send>(
+        &self,
+        content: C,
+    ) -> M::Returned<impl Future<Output = Result<(), SubmitError<C>>> + Send>
     where
+        M: Calls,
         Owning: JobSource<J, C, Discarded = ()>,
     {
         self.job(content).execute()
@@ -251,17 +182,184 @@ impl<J: Send + 'static> Pool<BlockingCalls, J> {
     /// [`JobBuilder::submit`].
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the closure or the argument.
+    /// [`SubmitError`], which holds the closure, the future or the argument.
     ///
     /// # Blocking
     /// Like [`execute`](Self::execute).
-    pub fn submit<C: Send, T>(&self, content: C) -> Result<JobHandle<T>, SubmitError<C>>
+    ///
+    /// # Cancellation
+    /// Like [`execute`](Self::execute).
+    #[track_caller]
+    pub fn submit<C: Send, T>(
+        &self,
+        content: C,
+    ) -> M::Returned<impl Future<Output = Result<JobHandle<T>, SubmitError<C>>> + Send>
     where
-        Owning: JobSource<J, C, Handle = JobHandle<T>>,
+        M: Calls,
+        Owning: JobSource<J, C, Output = T>,
     {
         self.job(content).submit()
     }
 
+    /// Waits for a place in the pool, behind all earlier waiters, and reserves it. Async code that
+    /// submits through it is slowed down to the pace of the pool. It waits whatever
+    /// [`Builder::on_full`] says. Of several members, it waits for the one that would get the next
+    /// job.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: the pool is closed, the limit of waiting submitters is reached, or the
+    /// caller is a job of the pool that would wait forever.
+    ///
+    /// # Cancellation
+    /// If it is dropped while it waits, it leaves the wait list. A place that it was granted
+    /// meanwhile goes to the next waiter.
+    #[track_caller]
+    pub fn reserve(&self) -> impl Future<Output = Result<Permit<'_, M, J>, SubmitError<()>>> {
+        placed(async move {
+            let inner = pick(self.owners());
+            let mut wait = PlaceWait::new(inner, false);
+            // The result, while it is kept over the end of a step.
+            let mut kept = None;
+            poll_fn(|task| {
+                let polled = match kept.take() {
+                    Some(reserved) => Poll::Ready(reserved),
+                    None => wait.poll::<J>(task, None).map(|granted| self.permit(inner, granted)),
+                };
+                if polled.is_pending() {
+                    current::note_waiting(Waiting::JOB);
+                }
+                charge_after(task, polled, |reserved| kept = Some(reserved))
+            })
+            .await
+        })
+    }
+
+    /// Reserves a place, if there is one. Of several members, it asks the one that would get the
+    /// next job.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: the pool is full or closed.
+    pub fn try_reserve(&self) -> Result<Permit<'_, M, J>, SubmitError<()>> {
+        let inner = pick(self.owners());
+        let reserved = self.permit(inner, inner.core.try_reserve());
+        reserved.inspect_err(|_| inner.core.count_refused())
+    }
+
+    fn permit<'a>(
+        &'a self,
+        inner: &'a Arc<Inner<J>>,
+        granted: Result<u64, EnterError>,
+    ) -> Result<Permit<'a, M, J>, SubmitError<()>> {
+        let place = |generation| ReservedPlace { inner, generation };
+        let permit = |generation| Permit { pool: self, place: place(generation) };
+        granted.map(permit).map_err(|error| SubmitError::new((), error))
+    }
+
+    /// Returns the numbers of the pool, all taken at the same moment.
+    ///
+    /// Those of several members are added up, each taken at a moment of its own. Then `closed` is
+    /// true if all members are closed, and `capacity` is at most [`UNLIMITED`](super::UNLIMITED).
+    pub fn stats(&self) -> PoolStats {
+        let all = self.inners().map(|inner| inner.stats());
+        all.reduce(PoolStats::plus).expect("there is at least one member")
+    }
+
+    /// Returns `true` if the pool is closed.
+    pub fn is_closed(&self) -> bool {
+        self.inners().all(|inner| inner.is_closed())
+    }
+
+    /// Changes the capacity of each member, and returns the old one.
+    ///
+    /// If it grows, waiters go on at once. If it shrinks, surplus idle workers leave at once, and
+    /// surplus busy ones after their job.
+    ///
+    /// # Errors
+    /// [`PoolError::OutOfRange`]: the capacity is 0.
+    pub fn resize(&self, capacity: usize) -> Result<usize, PoolError> {
+        check_capacity(capacity)?;
+        let resize = |inner: &Arc<Inner<J>>| inner.step(|core, start| core.resize(capacity, start));
+        Ok(self.inners().map(resize).fold(0, usize::max))
+    }
+
+    /// Changes how long an idle worker stays. It applies to workers that become idle later.
+    pub fn set_keep_alive(&self, idle: Duration) {
+        for inner in self.inners() {
+            inner.keep_alive.store(keep_alive_nanoseconds(idle), Relaxed);
+            inner.core.expect_uneven();
+        }
+    }
+
+    /// Closes the pool, and returns `true` if it was open.
+    ///
+    /// Once this has returned, no job is taken any more. Submitters that wait for a place get their
+    /// jobs back, and queued jobs still run. The call waits for nothing, and a job may make it.
+    pub fn close(&self) -> bool {
+        self.inners().fold(false, |was_open, inner| inner.close() | was_open)
+    }
+
+    /// Closes the pool, cancels the queued jobs and returns how many there were. Running jobs go
+    /// on. Every handle resolves. All members are closed before the first queue is emptied.
+    pub fn shutdown_now(&self) -> usize {
+        self.close();
+        // One by one: a panic of one drop must not keep the other jobs from being resolved.
+        let cancel = |jobs: Vec<J>| jobs.into_iter().map(drop_guarded).count();
+        self.inners().map(|inner| cancel(inner.woken(inner.core.clear()))).sum()
+    }
+
+    /// Waits until a closed pool has run all its jobs, and its workers have run their hooks. It can
+    /// be repeated.
+    ///
+    /// # Errors
+    /// [`WaitError`]: the pool is open, or the caller is one of its jobs.
+    #[track_caller]
+    pub fn ended(&self) -> impl Future<Output = Result<(), WaitError>> {
+        placed(poll_fn(self.quiescence(Quiescence::Drained)))
+    }
+
+    /// Waits until no job is queued and none runs, whether the pool is open or closed.
+    ///
+    /// # Errors
+    /// [`WaitError`]: the caller is one of its jobs.
+    #[track_caller]
+    pub fn idle(&self) -> impl Future<Output = Result<(), WaitError>> {
+        placed(poll_fn(self.quiescence(Quiescence::Idle)))
+    }
+
+    /// Returns the poll of a wait for all members. Each is enlisted by the first poll: a member
+    /// that has ended may be opened again before the next one has ended.
+    fn quiescence(
+        &self,
+        quiescence: Quiescence,
+    ) -> impl FnMut(&mut TaskContext<'_>) -> Poll<Result<(), WaitError>> {
+        let wait = |inner| QuiescenceWait::new(inner, quiescence);
+        let mut waits: Vec<_> = self.inners().map(wait).collect();
+        move |task| {
+            let mut result = Ok(());
+            waits.retain_mut(|wait| match wait.poll(task) {
+                Poll::Ready(ended) => {
+                    result = result.and(ended);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if result.is_err() || waits.is_empty() { Poll::Ready(result) } else { Poll::Pending }
+        }
+    }
+
+    /// Opens a closed pool again, once its last worker has left. Places that were reserved before
+    /// stay void.
+    ///
+    /// # Errors
+    /// [`PoolError::NotDrained`]: the pool is open, or not all of its jobs and workers have ended.
+    /// If a member has not ended, the members before it stay open.
+    pub fn reopen(&self) -> Result<(), PoolError> {
+        let reopens = self.inners().all(|inner| inner.core.reopen());
+        if reopens { Ok(()) } else { Err(PoolError::NotDrained) }
+    }
+}
+
+impl<J: Send + 'static> Pool<BlockingCalls, J> {
     /// Waits until a closed pool has run all its jobs, and its workers have run their hooks. It
     /// waits at most for `timeout`, if there is one, and can be repeated.
     ///
@@ -271,7 +369,8 @@ impl<J: Send + 'static> Pool<BlockingCalls, J> {
     /// # Blocking
     /// Blocks the thread. In async code, await [`ended`](Self::ended).
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.inner().drained().block(timeout)
+        let ended = block(timeout, self.quiescence(Quiescence::Drained));
+        ended.unwrap_or(Err(WaitError::TimedOut))
     }
 
     /// Waits until no job is queued and none runs, whether the pool is open or closed. It waits at
@@ -283,75 +382,59 @@ impl<J: Send + 'static> Pool<BlockingCalls, J> {
     /// # Blocking
     /// Blocks the thread. In async code, await [`idle`](Self::idle).
     pub fn wait_idle(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.inner().idle().block(timeout)
-    }
-}
-
-impl<J: Send + 'static> Pool<AsyncCalls, J> {
-    /// Submits a job without a handle: `job(content).execute()`. See [`JobBuilder::execute`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the closure, the future or the argument.
-    ///
-    /// # Cancellation
-    /// If it is dropped before it completes, it leaves the wait list and drops the job, which the
-    /// pool has not taken then.
-    #[track_caller]
-    pub fn execute<C: Send>(
-        &self,
-        content: C,
-    ) -> impl Future<Output = Result<(), SubmitError<C>>> + Send
-    where
-        Owning: JobSource<J, C, Discarded = ()>,
-    {
-        self.job(content).execute()
-    }
-
-    /// Submits a job, and returns a handle to its result: `job(content).submit()`. See
-    /// [`JobBuilder::submit`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the closure, the future or the argument.
-    ///
-    /// # Cancellation
-    /// Like [`execute`](Self::execute).
-    #[track_caller]
-    pub fn submit<C: Send, T>(
-        &self,
-        content: C,
-    ) -> impl Future<Output = Result<JobHandle<T>, SubmitError<C>>> + Send
-    where
-        Owning: JobSource<J, C, Handle = JobHandle<T>>,
-    {
-        self.job(content).submit()
+        let idle = block(timeout, self.quiescence(Quiescence::Idle));
+        idle.unwrap_or(Err(WaitError::TimedOut))
     }
 }
 
 impl<M, J> fmt::Debug for Pool<M, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self.inner(), f)
+        match self.owners() {
+            [only] => fmt::Debug::fmt(&*only.0, f),
+            members => f.debug_list().entries(members.iter().map(|member| &member.0)).finish(),
+        }
     }
 }
 
-/// The future of a place in a pool, returned by [`Pool::reserve`].
-#[must_use = "futures do nothing unless awaited"]
-pub struct Reserve<'a, M, J: Send + 'static> {
-    pool: &'a Pool<M, J>,
-    place: PlaceWait<'a, J>,
+/// A waiter for a quiescent pool, enlisted by its first poll. Dropping it ends the wait.
+struct QuiescenceWait<'a, J> {
+    inner: &'a Inner<J>,
+    quiescence: Quiescence,
+    number: u64,
+    is_enlisted: bool,
 }
 
-impl<'a, M, J: Send + 'static> Future for Reserve<'a, M, J> {
-    type Output = Result<Permit<'a, M, J>, SubmitError<()>>;
+impl<'a, J> QuiescenceWait<'a, J> {
+    fn new(inner: &'a Arc<Inner<J>>, quiescence: Quiescence) -> Self {
+        // Relaxed: the numbers only have to differ.
+        let number = inner.last_watch.fetch_add(1, Relaxed);
+        Self { inner, quiescence, number, is_enlisted: false }
+    }
 
-    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let pool = self.pool;
-        Pin::new(&mut self.place).poll(task).map(|placed| Permit::of(pool, placed))
+    fn poll(&mut self, task: &TaskContext<'_>) -> Poll<Result<(), WaitError>> {
+        let Self { inner, quiescence, number, is_enlisted } = *self;
+        if inner.is_inside() {
+            let is_open = quiescence == Quiescence::Drained && !inner.is_closed();
+            return Poll::Ready(Err(if is_open { WaitError::Open } else { WaitError::Inside }));
+        }
+        let waker = task.waker().clone();
+        let (watched, waker) = inner.core.watch(number, quiescence, is_enlisted, waker);
+        drop(waker);
+        match watched {
+            WatchResult::Reached => Poll::Ready(Ok(())),
+            WatchResult::Open => Poll::Ready(Err(WaitError::Open)),
+            WatchResult::Waits => {
+                self.is_enlisted = true;
+                current::note_waiting(Waiting::JOB);
+                Poll::Pending
+            }
+        }
     }
 }
 
-impl<M, J: Send + 'static> fmt::Debug for Reserve<'_, M, J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserve").field("waits", &self.place.is_enlisted()).finish_non_exhaustive()
+impl<J> Drop for QuiescenceWait<'_, J> {
+    fn drop(&mut self) {
+        drop(self.inner.core.unwatch(self.number));
     }
 }
 
@@ -379,26 +462,13 @@ pub struct Permit<'a, M, J: Send + 'static> {
     place: ReservedPlace<'a, J>,
 }
 
-impl<'a, M, J: Send + 'static> Permit<'a, M, J> {
-    fn of(
-        pool: &'a Pool<M, J>,
-        placed: Result<u64, SubmitErrorKind>,
-    ) -> Result<Self, SubmitError<()>> {
-        match placed {
-            Ok(generation) => {
-                Ok(Self { pool, place: ReservedPlace::new(pool.inner(), generation) })
-            }
-            Err(kind) => Err(SubmitError::new((), kind)),
-        }
-    }
-
+impl<'a, M: Calls, J: Send + 'static> Permit<'a, M, J> {
     /// Describes a job for the reserved place. No method of the [`JobBuilder`] waits then.
     pub fn job<C: Send>(self, content: C) -> JobBuilder<'a, M, J, C>
     where
         Owning: JobSource<J, C>,
     {
-        let Self { pool, place } = self;
-        JobBuilder::new(pool.inner(), EntryWay::Reserved(place), Owning, content, pool.on_full)
+        JobBuilder::new(self.pool.owners(), Some(self.place), Owning, content)
     }
 
     /// Runs a job in the reserved place, without a handle.
@@ -418,7 +488,7 @@ impl<'a, M, J: Send + 'static> Permit<'a, M, J> {
     /// [`SubmitError`], which holds what was to run: the pool is closed, or could start no worker.
     pub fn submit<C: Send, T>(self, content: C) -> Result<JobHandle<T>, SubmitError<C>>
     where
-        Owning: JobSource<J, C, Handle = JobHandle<T>>,
+        Owning: JobSource<J, C, Output = T>,
     {
         self.job(content).try_submit()
     }

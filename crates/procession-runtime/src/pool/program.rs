@@ -8,6 +8,7 @@ use super::builder::Queue;
 use super::error::JobError;
 use super::job::JobEnds;
 use super::job_handle::{AnyPool, JobHandle};
+use super::members::pick;
 use super::operations::Pool;
 use super::source::{Call, ClosureJob};
 use crate::scheduler::origin::JobOrigin;
@@ -34,7 +35,7 @@ impl ProgramPool {
         T: Send + 'static,
     {
         let (ends, cell) = JobEnds::with_handle(JobOrigin::current());
-        let (pool, ticket) = self.put(ClosureJob(Box::new(Call::new(closure, ends))))?;
+        let (pool, ticket) = self.put(ClosureJob(Box::new(Call { content: closure, ends })))?;
         Ok(JobHandle::new(pool, cell, ticket))
     }
 
@@ -51,9 +52,9 @@ impl ProgramPool {
     }
 
     fn put_into(pool: &Pool, job: ClosureJob) -> Result<(Arc<dyn AnyPool>, u64), JobError> {
-        let inner = pool.inner();
+        let inner = pick(pool.owners());
         // The queue has no bound, so there is nothing to wait for.
-        let ticket = inner.put_now(JobLane::default(), job, |job| job);
+        let ticket = inner.enter(None, JobLane::default(), job);
         ticket.map(|ticket| (Arc::clone(inner) as _, ticket)).map_err(|_| JobError::Refused)
     }
 

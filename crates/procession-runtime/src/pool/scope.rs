@@ -16,20 +16,21 @@ use std::marker::PhantomData;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Poll, Waker};
 
 use procession_protocols::pool::state::outcome::Ended;
 use procession_sync::Mutex;
 
 use super::async_pool::{AsyncPool, FutureJob};
 use super::block::block;
-use super::error::{JobError, SubmitError, WaitError};
+use super::error::{SubmitError, WaitError};
 use super::hooks::{Hooks, Settled};
 use super::job::{Caught, JobEnds, Promise, caught};
-use super::job_builder::{AsyncCalls, BlockingCalls, EntryWay, JobBuilder};
 use super::job_handle::JobHandle;
+use super::members::PoolOwner;
 use super::operations::Pool;
 use super::source::{Call, ClosureJob, JobSource, JobStack, Runs, opaque};
+use super::submit::{AsyncCalls, BlockingCalls, Calls, JobBuilder};
 use crate::process::async_body::{Guarded, Settle};
 use crate::scheduler::block_on::try_block_on;
 use crate::scheduler::current;
@@ -88,19 +89,20 @@ pub struct Scoped<'scope> {
 /// A closure of a scope. Its fields are dropped in their order, the guard last.
 ///
 /// Available with the crate feature `pool`.
-pub struct CountedCall<F, T> {
+pub struct CountedCall<'scope, F, T> {
     call: Call<F, T>,
+    latch: &'scope Arc<Latch>,
     guard: Option<CountedJob>,
 }
 
-impl<F, T> Runs for CountedCall<F, T>
+impl<F, T> Runs for CountedCall<'_, F, T>
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
     fn run(self: Box<Self>, hooks: &Hooks, stack: JobStack) -> Ended {
         // In this order, so that an unwinding of a coroutine drops the guard last.
-        let Self { call, guard } = *self;
+        let Self { call, guard, .. } = *self;
         let _guard = guard;
         call.run(hooks, |closure| stack.catch(closure))
     }
@@ -113,27 +115,28 @@ where
 {
     type Output = T;
     type Discarded = T;
-    type Boxed = Box<CountedCall<F, T>>;
-    type Handle = ScopedHandle<'scope, T>;
+    type Boxed = Box<CountedCall<'scope, F, T>>;
 
-    fn boxed(content: F, ends: JobEnds<T>) -> Self::Boxed {
-        Box::new(CountedCall { call: Call::new(content, ends), guard: None })
+    fn boxed(&self, content: F, ends: JobEnds<T>) -> Self::Boxed {
+        Box::new(CountedCall { call: Call { content, ends }, latch: self.latch, guard: None })
     }
 
     fn content(boxed: Self::Boxed) -> F {
-        boxed.call.into_content()
+        boxed.call.content
     }
+}
 
-    fn job(&self, mut boxed: Self::Boxed) -> ClosureJob {
-        boxed.guard = Some(self.latch.guard());
+impl<'scope, F, T> From<Box<CountedCall<'scope, F, T>>> for ClosureJob
+where
+    F: FnOnce() -> T + Send + 'scope,
+    T: Send + 'scope,
+{
+    fn from(mut boxed: Box<CountedCall<'scope, F, T>>) -> Self {
+        boxed.guard = Some(boxed.latch.guard());
         let boxed: Box<dyn Runs + 'scope> = boxed;
         // SAFETY: [waited] what the job borrows lives until the guard is gone that the job itself
         // holds. The types differ in this lifetime only.
-        ClosureJob(unsafe { std::mem::transmute::<Box<dyn Runs + 'scope>, Box<dyn Runs>>(boxed) })
-    }
-
-    fn handle(handle: JobHandle<T>) -> ScopedHandle<'scope, T> {
-        ScopedHandle { handle, scope: PhantomData }
+        Self(unsafe { std::mem::transmute::<Box<dyn Runs + 'scope>, Box<dyn Runs>>(boxed) })
     }
 }
 
@@ -163,43 +166,55 @@ where
 {
     type Output = F::Output;
     type Discarded = F::Output;
-    type Boxed = (F, JobEnds<F::Output>);
-    type Handle = ScopedHandle<'scope, F::Output>;
+    type Boxed = CountedFuture<'scope, F>;
 
-    fn boxed(content: F, ends: JobEnds<F::Output>) -> Self::Boxed {
-        (content, ends)
+    fn boxed(&self, content: F, ends: JobEnds<F::Output>) -> Self::Boxed {
+        CountedFuture { content, ends, latch: self.latch }
     }
 
-    fn content((content, _): Self::Boxed) -> F {
-        content
+    fn content(boxed: Self::Boxed) -> F {
+        boxed.content
     }
+}
 
-    fn job(&self, (content, ends): Self::Boxed) -> FutureJob {
-        let counted = CountedPromise { promise: ends.into_promise(), guard: self.latch.guard() };
-        let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(content, counted));
+/// A future of a scope that the pool has not taken yet.
+///
+/// Available with the crate feature `pool`.
+pub struct CountedFuture<'scope, F: Future> {
+    content: F,
+    ends: JobEnds<F::Output>,
+    latch: &'scope Arc<Latch>,
+}
+
+impl<'scope, F> From<CountedFuture<'scope, F>> for FutureJob
+where
+    F: Future<Output: Send + 'scope> + Send + 'scope,
+{
+    fn from(job: CountedFuture<'scope, F>) -> Self {
+        let counted = CountedPromise { promise: job.ends.promise, guard: job.latch.guard() };
+        let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(job.content, counted));
         // SAFETY: [waited] what the future borrows lives until the guard is gone, which is dropped
         // after it. The types differ in this lifetime only.
-        FutureJob::of(unsafe {
+        Self::of(unsafe {
             std::mem::transmute::<ScopedFuture<'scope>, ScopedFuture<'static>>(boxed)
         })
-    }
-
-    fn handle(handle: JobHandle<F::Output>) -> Self::Handle {
-        ScopedHandle { handle, scope: PhantomData }
     }
 }
 
 opaque! {
-    [F, T] CountedCall<F, T>;
+    [F, T] CountedCall<'_, F, T>;
+    [F: Future] CountedFuture<'_, F>;
     [] Scoped<'_>;
 }
 
-/// Adds jobs to the scope of a pool, which may borrow from outside of it. `P` is the pool.
+/// Adds jobs to the scope of a pool, which may borrow from outside of it. The last two parameters
+/// are those of a [`Pool`].
 ///
 /// Available with the crate feature `pool`.
-pub struct Scope<'scope, 'env: 'scope, P = Pool> {
-    pool: &'env P,
+pub struct Scope<'scope, 'env: 'scope, M = BlockingCalls, J = ClosureJob> {
+    members: &'env [PoolOwner<J>],
     latch: Arc<Latch>,
+    calls: PhantomData<fn() -> M>,
     /// Makes the scope invariant, so that no caller can shorten or lengthen either lifetime.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -282,15 +297,16 @@ impl<M> Pool<M, ClosureJob> {
     /// forever.
     pub fn scope<'env, R>(
         &'env self,
-        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, Self>) -> R,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     ) -> Result<R, WaitError> {
-        match self.inner().engine.scheduler() {
+        let members = self.owners();
+        match members[0].0.engine.scheduler() {
             Some(shared) => {
                 check_caller(shared)?;
-                run(self, body, |latch| wait_in(shared, latch))
+                run(members, body, |latch| wait_in(shared, latch))
             }
-            None if self.inner().is_inside() => Err(WaitError::Inside),
-            None => run(self, body, wait_for),
+            None if self.inners().any(|inner| inner.is_inside()) => Err(WaitError::Inside),
+            None => run(members, body, wait_for),
         }
     }
 }
@@ -352,13 +368,14 @@ impl AsyncPool {
     /// job that never ends its step cannot be terminated, so the scope waits for it forever.
     pub fn scope<'env, R>(
         &'env self,
-        body: impl for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env, Self>) -> R,
+        body: impl for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env, AsyncCalls, FutureJob>) -> R,
     ) -> Result<R, WaitError> {
-        let shared = self.inner().engine.scheduler().expect("processes have a scheduler");
+        let members = self.owners();
+        let shared = members[0].0.engine.scheduler().expect("processes have a scheduler");
         check_caller(shared)?;
         // Only a worker is refused, and no worker gets here.
         run(
-            self,
+            members,
             |scope| try_block_on(shared, body(scope)).map_err(|_| WaitError::OnWorker),
             |latch| wait_in(shared, latch),
         )
@@ -391,180 +408,84 @@ fn check_caller(shared: &Arc<Shared>) -> Result<(), WaitError> {
 }
 
 /// Runs the body of a scope, and waits for its jobs by `wait`, which must not unwind.
-fn run<'env, P, R>(
-    pool: &'env P,
-    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, P>) -> R,
+fn run<'env, M, J, R>(
+    members: &'env [PoolOwner<J>],
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, M, J>) -> R,
     wait: impl FnOnce(&Latch),
 ) -> Result<R, WaitError> {
     let latch = Arc::new(Latch(Mutex::new((0, None))));
-    let scope = Scope { pool, latch: Arc::clone(&latch), scope: PhantomData, env: PhantomData };
+    let scope = Scope {
+        members,
+        latch: Arc::clone(&latch),
+        calls: PhantomData,
+        scope: PhantomData,
+        env: PhantomData,
+    };
     let result: Result<R, Box<dyn Any + Send>> = caught(|| body(&scope));
     // `[waited]`: nothing between the body and the end of this wait can unwind.
     wait(&latch);
     result.map_err(|payload| resume_unwind(payload))
 }
 
-impl<'scope, M, J: Send + 'static> Scope<'scope, '_, Pool<M, J>> {
-    fn builder<N, C: Send>(&'scope self, content: C) -> JobBuilder<'scope, N, J, C, Scoped<'scope>>
+impl<'scope, M: Calls, J: Send + 'static> Scope<'scope, '_, M, J> {
+    /// Describes a job, like [`Pool::job`]. The methods of the [`JobBuilder`] block, except in the
+    /// scope of an [`AsyncPool`].
+    pub fn job<C: Send>(&'scope self, content: C) -> JobBuilder<'scope, M, J, C, Scoped<'scope>>
     where
         Scoped<'scope>: JobSource<J, C>,
     {
         let source = Scoped { latch: &self.latch, scope: PhantomData };
-        let pool = self.pool;
-        JobBuilder::new(pool.inner(), EntryWay::OfThePool, source, content, pool.on_full)
-    }
-}
-
-impl<'scope, M> Scope<'scope, '_, Pool<M, ClosureJob>> {
-    /// Describes a job, like [`Pool::job`]. The methods of the [`JobBuilder`] block.
-    pub fn job<C: Send>(
-        &'scope self,
-        closure: C,
-    ) -> JobBuilder<'scope, BlockingCalls, ClosureJob, C, Scoped<'scope>>
-    where
-        Scoped<'scope>: JobSource<ClosureJob, C>,
-    {
-        self.builder(closure)
+        JobBuilder::new(self.members, None, source, content)
     }
 
-    /// Runs a closure without a handle, like [`Pool::execute`].
+    /// Submits a job without a handle, like [`Pool::execute`].
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the closure.
+    /// [`SubmitError`], which holds the closure or the future.
     ///
     /// # Blocking
-    /// While it waits for a place, blocks the thread, or suspends the coroutine that calls it.
-    pub fn execute<F: FnOnce() + Send + 'scope>(
+    /// Like [`Pool::execute`].
+    ///
+    /// # Cancellation
+    /// Like [`Pool::execute`].
+    #[track_caller]
+    pub fn execute<C: Send>(
         &'scope self,
-        closure: F,
-    ) -> Result<(), SubmitError<F>> {
-        self.job(closure).execute()
+        content: C,
+    ) -> M::Returned<impl Future<Output = Result<(), SubmitError<C>>> + Send>
+    where
+        Scoped<'scope>: JobSource<J, C, Discarded = ()>,
+    {
+        self.job(content).execute()
     }
 
-    /// Runs a closure, and returns a handle to its result, like [`Pool::submit`].
+    /// Submits a job, and returns a handle to its result, like [`Pool::submit`]. The scope waits
+    /// for the job even if the handle is dropped.
     ///
     /// # Errors
-    /// [`SubmitError`], which holds the closure.
+    /// [`SubmitError`], which holds the closure or the future.
     ///
     /// # Blocking
-    /// Like [`execute`](Self::execute).
-    pub fn submit<F, T>(&'scope self, closure: F) -> Result<ScopedHandle<'scope, T>, SubmitError<F>>
+    /// Like [`Pool::execute`].
+    ///
+    /// # Cancellation
+    /// Like [`Pool::execute`].
+    #[track_caller]
+    pub fn submit<C: Send, T>(
+        &'scope self,
+        content: C,
+    ) -> M::Returned<impl Future<Output = Result<JobHandle<T>, SubmitError<C>>> + Send>
     where
-        F: FnOnce() -> T + Send + 'scope,
-        T: Send + 'scope,
+        Scoped<'scope>: JobSource<J, C, Output = T>,
     {
-        self.job(closure).submit()
+        self.job(content).submit()
     }
 }
 
-impl<'scope> Scope<'scope, '_, AsyncPool> {
-    /// Describes a job, like [`Pool::job`].
-    pub fn job<C: Send>(
-        &'scope self,
-        future: C,
-    ) -> JobBuilder<'scope, AsyncCalls, FutureJob, C, Scoped<'scope>>
-    where
-        Scoped<'scope>: JobSource<FutureJob, C>,
-    {
-        self.builder(future)
-    }
-
-    /// Runs a future without a handle, like [`Pool::execute`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    ///
-    /// # Cancellation
-    /// If it is dropped before it completes, it leaves the wait list and drops the future, which
-    /// the pool has not taken then.
-    #[track_caller]
-    pub fn execute<F>(
-        &'scope self,
-        future: F,
-    ) -> impl Future<Output = Result<(), SubmitError<F>>> + Send
-    where
-        F: Future<Output = ()> + Send + 'scope,
-    {
-        self.job(future).execute()
-    }
-
-    /// Runs a future, and returns a handle to its result, like [`Pool::submit`].
-    ///
-    /// # Errors
-    /// [`SubmitError`], which holds the future.
-    ///
-    /// # Cancellation
-    /// Like [`execute`](Self::execute).
-    #[track_caller]
-    pub fn submit<F>(
-        &'scope self,
-        future: F,
-    ) -> impl Future<Output = Result<ScopedHandle<'scope, F::Output>, SubmitError<F>>> + Send
-    where
-        F: Future<Output: Send + 'scope> + Send + 'scope,
-    {
-        self.job(future).submit()
-    }
-}
-
-impl<P> fmt::Debug for Scope<'_, '_, P> {
+impl<M, J> fmt::Debug for Scope<'_, '_, M, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scope")
             .field("pending", &self.latch.change(|(pending, _)| *pending))
-            .finish_non_exhaustive()
-    }
-}
-
-/// Awaits the result of a job of a [`Scope`].
-///
-/// It is a future of the result; plain threads [`join`](Self::join) it. Dropping the handle
-/// detaches the job, but the scope still waits for it.
-///
-/// Available with the crate feature `pool`.
-#[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
-pub struct ScopedHandle<'scope, T> {
-    handle: JobHandle<T>,
-    scope: PhantomData<&'scope ()>,
-}
-
-impl<T> ScopedHandle<'_, T> {
-    /// Returns `true` if the result is there.
-    pub fn is_finished(&self) -> bool {
-        self.handle.is_finished()
-    }
-
-    /// Cancels the job, if it does not run yet. Returns `true` if it was cancelled.
-    pub fn cancel(&self) -> bool {
-        self.handle.cancel()
-    }
-
-    /// Waits for the result on a thread, like [`JobHandle::join`](super::JobHandle::join).
-    ///
-    /// # Errors
-    /// The [`JobError`] of a job without a result. If the caller is a job of the same pool and all
-    /// others wait for jobs of the pool already, [`JobError::WouldDeadlock`].
-    ///
-    /// # Blocking
-    /// Blocks the thread. A coroutine is suspended instead.
-    pub fn join(self) -> Result<T, JobError> {
-        self.handle.join()
-    }
-}
-
-impl<T> Future for ScopedHandle<'_, T> {
-    type Output = Result<T, JobError>;
-
-    /// # Panics
-    /// Never. After the result was taken, it returns [`JobError::Taken`].
-    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.get_mut().handle).poll(task)
-    }
-}
-
-impl<T> fmt::Debug for ScopedHandle<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScopedHandle")
-            .field("is_finished", &self.is_finished())
             .finish_non_exhaustive()
     }
 }

@@ -6,8 +6,7 @@ use std::panic::resume_unwind;
 use procession_protocols::pool::state::outcome::Ended;
 
 use super::hooks::Hooks;
-use super::job::{Caught, JobEnds, Promise, caught};
-use super::job_handle::JobHandle;
+use super::job::{Caught, JobEnds, caught};
 use crate::coroutine;
 use crate::process::async_body::Settle;
 
@@ -32,23 +31,11 @@ impl JobStack {
 /// A closure or an argument, with the ends of the job. If it is dropped before it runs, the job is
 /// cancelled.
 pub struct Call<C, T> {
-    content: C,
-    ends: JobEnds<T>,
+    pub(super) content: C,
+    pub(super) ends: JobEnds<T>,
 }
 
 impl<C, T> Call<C, T> {
-    pub(super) fn new(content: C, ends: JobEnds<T>) -> Self {
-        Self { content, ends }
-    }
-
-    pub(super) fn into_content(self) -> C {
-        self.content
-    }
-
-    pub(super) fn into_parts(self) -> (C, Option<Promise<T>>) {
-        (self.content, self.ends.promise)
-    }
-
     pub(super) fn run(self, hooks: &Hooks, run: impl FnOnce(C) -> Caught<T>) -> Ended {
         let Self { content, ends: JobEnds { promise, outstanding, origin } } = self;
         let _place = origin.enter();
@@ -82,18 +69,13 @@ pub trait JobSource<J, C: Send>: Send + Sync {
     type Output: Send;
     /// The output that a job without a handle may have.
     type Discarded;
-    /// The job, boxed before the pool is locked. It can still be taken apart.
-    type Boxed: Send;
-    type Handle: Send;
+    /// The job, boxed before the pool is locked. It can still be taken apart. It is converted once
+    /// it is certain to be taken, under the lock of the pool.
+    type Boxed: Into<J> + Send;
 
-    fn boxed(content: C, ends: JobEnds<Self::Output>) -> Self::Boxed;
+    fn boxed(&self, content: C, ends: JobEnds<Self::Output>) -> Self::Boxed;
 
     fn content(boxed: Self::Boxed) -> C;
-
-    /// Called once the job is certain to be taken, under the lock of the pool.
-    fn job(&self, boxed: Self::Boxed) -> J;
-
-    fn handle(handle: JobHandle<Self::Output>) -> Self::Handle;
 }
 
 /// The source of jobs that own what they use.
@@ -108,22 +90,23 @@ where
     type Output = T;
     type Discarded = T;
     type Boxed = Box<Call<F, T>>;
-    type Handle = JobHandle<T>;
 
-    fn boxed(content: F, ends: JobEnds<T>) -> Self::Boxed {
-        Box::new(Call::new(content, ends))
+    fn boxed(&self, content: F, ends: JobEnds<T>) -> Self::Boxed {
+        Box::new(Call { content, ends })
     }
 
     fn content(boxed: Self::Boxed) -> F {
-        boxed.into_content()
+        boxed.content
     }
+}
 
-    fn job(&self, boxed: Self::Boxed) -> ClosureJob {
-        ClosureJob(boxed)
-    }
-
-    fn handle(handle: JobHandle<T>) -> JobHandle<T> {
-        handle
+impl<F, T> From<Box<Call<F, T>>> for ClosureJob
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    fn from(call: Box<Call<F, T>>) -> Self {
+        Self(call)
     }
 }
 
@@ -138,7 +121,6 @@ macro_rules! opaque {
     )*};
 }
 
-#[cfg(feature = "pool")]
 pub(super) use opaque;
 
 opaque! {

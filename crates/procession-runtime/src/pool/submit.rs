@@ -1,341 +1,483 @@
-//! The ways of a job into a pool: at once, after a wait for a place, or in its submitter.
+//! What a job wants, and its way into a pool: immediately, after a wait for a place, or in its
+//! submitter.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::fmt;
+use std::future::{Future, poll_fn, ready};
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use procession_protocols::pool::state::busy::Busy;
-use procession_protocols::pool::state::lane::JobLane;
-use procession_protocols::pool::state::outcome::{Admission, EnterError, Verdict};
+use procession_protocols::pool::state::lane::{JobLane, Priority};
+use procession_protocols::pool::state::outcome::{EnterError, Entered};
 use procession_protocols::sync::wait_list::Place;
 
 use super::block::block;
 use super::builder::OnFull;
 use super::engine::Inner;
-use super::error::{SubmitError, SubmitErrorKind};
+use super::error::SubmitError;
+use super::job::JobEnds;
+use super::job_handle::JobHandle;
+use super::members::{PoolOwner, least_loaded, of_key, pick};
+use super::source::{JobSource, Owning, opaque};
 use crate::process::served::TaskWaker;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::budget::{charge_act, charge_after};
+use crate::scheduler::block_on::block_on;
+use crate::scheduler::budget;
 use crate::scheduler::current;
+use crate::scheduler::origin::JobOrigin;
+use crate::scheduler::placed::{Placed, placed};
 use crate::time;
 
-/// The policy of one submit call for a full pool.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum FullPolicy {
-    Refuse,
-    Wait(Option<Duration>),
-    RunHere,
+/// The way in which the methods of a pool wait: [`BlockingCalls`] or [`AsyncCalls`].
+pub trait Calls: Sized + 'static {
+    /// What a method returns that may wait: the result itself, or a future of the result.
+    type Returned<F: Future>;
+
+    #[doc(hidden)]
+    #[track_caller]
+    fn call<F: Future>(future: F) -> Self::Returned<F>;
+
+    #[doc(hidden)]
+    fn put<'a, J: Send + 'static, B: Into<J> + Send>(
+        entry: Entry<'a, J>,
+        first: &'a Arc<Inner<J>>,
+        job: B,
+    ) -> impl Future<Output = Taken<'a, J, B>> + Send;
 }
 
-impl FullPolicy {
-    fn for_lane(self, lane: JobLane) -> Self {
-        match self {
-            Self::RunHere if lane.key.is_some() => Self::Wait(None),
-            policy => policy,
+/// Marks a pool whose methods block the calling thread, and return the result.
+#[derive(Debug)]
+pub enum BlockingCalls {}
+
+impl Calls for BlockingCalls {
+    type Returned<F: Future> = F::Output;
+
+    fn call<F: Future>(future: F) -> F::Output {
+        match pin!(future).poll(&mut TaskContext::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => unreachable!("a blocking call waits inside of its only poll"),
         }
     }
-}
 
-impl From<OnFull> for FullPolicy {
-    fn from(on_full: OnFull) -> Self {
-        match on_full {
-            OnFull::Wait => Self::Wait(None),
-            OnFull::Refuse => Self::Refuse,
-            OnFull::CallerRuns => Self::RunHere,
-        }
+    fn put<'a, J: Send + 'static, B: Into<J> + Send>(
+        entry: Entry<'a, J>,
+        first: &'a Arc<Inner<J>>,
+        job: B,
+    ) -> impl Future<Output = Taken<'a, J, B>> + Send {
+        ready(entry.put(first, job))
     }
 }
 
-impl From<EnterError> for SubmitErrorKind {
-    fn from(error: EnterError) -> Self {
-        match error {
-            EnterError::Full => Self::Full,
-            EnterError::Closed => Self::Closed,
-            EnterError::WouldDeadlock => Self::WouldDeadlock,
-            EnterError::Worker(error) => Self::Worker(error),
-        }
+/// Marks a pool whose methods return a future, which is awaited.
+#[derive(Debug)]
+pub enum AsyncCalls {}
+
+impl Calls for AsyncCalls {
+    type Returned<F: Future> = Placed<F>;
+
+    #[track_caller]
+    fn call<F: Future>(future: F) -> Placed<F> {
+        placed(future)
+    }
+
+    fn put<'a, J: Send + 'static, B: Into<J> + Send>(
+        entry: Entry<'a, J>,
+        first: &'a Arc<Inner<J>>,
+        job: B,
+    ) -> impl Future<Output = Taken<'a, J, B>> + Send {
+        entry.put_async(first, job)
     }
 }
 
-fn submit_error<C>((content, error): (C, EnterError)) -> SubmitError<C> {
-    SubmitError::new(content, error.into())
+/// Describes a job of a pool, and submits it.
+///
+/// The methods of a pool of threads block, and those of the other pools return a future.
+///
+/// | method | returns a handle | if the pool is full |
+/// |---|---|---|
+/// | [`submit`](JobBuilder::submit) | yes | waits at most for the [`timeout`](JobBuilder::timeout), or does what [`Builder::on_full`](super::Builder::on_full) says |
+/// | [`execute`](JobBuilder::execute) | no | like `submit` |
+/// | [`try_submit`](JobBuilder::try_submit) | yes | returns the job |
+/// | [`try_execute`](JobBuilder::try_execute) | no | returns the job |
+#[must_use = "a job is not submitted until one of the methods says how"]
+pub struct JobBuilder<'a, M, J: Send + 'static, C, S = Owning> {
+    entry: Entry<'a, J>,
+    source: S,
+    content: C,
+    calls: PhantomData<fn() -> M>,
 }
 
-impl<J> Inner<J> {
-    pub(super) fn release(&self, generation: u64) {
-        self.woken(((), self.core.release(generation)));
+impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a, M, J, C, S> {
+    pub(super) fn new(
+        members: &'a [PoolOwner<J>],
+        reserved: Option<ReservedPlace<'a, J>>,
+        source: S,
+        content: C,
+    ) -> Self {
+        let on_full = members[0].0.on_full;
+        let entry = Entry { members, reserved, lane: JobLane::default(), on_full, timeout: None };
+        Self { entry, source, content, calls: PhantomData }
     }
 
-    pub(super) fn try_reserve(&self) -> Result<u64, SubmitErrorKind> {
-        self.core.try_reserve().map_err(|error| {
-            self.core.count_refused();
-            error.into()
+    /// Sets the priority, which orders the jobs that are [queued](super::Builder::queue).
+    /// Submitters that wait for a place are served first come, first served. Default:
+    /// [`Priority::Normal`].
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use procession::pool::{Pool, Priority, Queue};
+    ///
+    /// let pool = Pool::builder().capacity(1).queue(Queue::Unbounded).build()?;
+    /// let (gate, opened) = mpsc::channel::<()>();
+    /// pool.execute(move || opened.recv().unwrap())?;
+    ///
+    /// let (report, reports) = mpsc::channel();
+    /// for priority in [Priority::Low, Priority::Normal, Priority::High] {
+    ///     let report = report.clone();
+    ///     pool.job(move || report.send(priority).unwrap()).priority(priority).execute()?;
+    /// }
+    /// gate.send(())?;
+    /// drop(report);
+    /// let order: Vec<_> = reports.iter().collect();
+    /// assert_eq!(order, [Priority::High, Priority::Normal, Priority::Low]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.entry.lane.priority = priority;
+        self
+    }
+
+    /// Has the job run after all earlier jobs of an equal key, in the order in which the pool takes
+    /// them. A job begins when the one before has returned, has panicked or was cancelled. Jobs of
+    /// different keys run at the same time.
+    ///
+    /// A job that is held behind another one counts as queued and uses a place, so the bounds of
+    /// the pool hold for it. Nothing is kept for a key without jobs. If the pool is full, such a
+    /// job is never run by its submitter ([`OnFull::CallerRuns`]), but waits for a place. Several
+    /// pools that act as one give all jobs of a key to the same member.
+    ///
+    /// The pool knows a key only by a hash of 64 bits. Keys of one hash share an order.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use procession::pool::{Pool, Queue};
+    ///
+    /// let pool = Pool::builder().capacity(4).queue(Queue::Unbounded).build()?;
+    /// let (report, reports) = mpsc::channel();
+    /// for n in 0..100 {
+    ///     let report = report.clone();
+    ///     pool.job(move || report.send(n).unwrap()).key("account 7").execute()?;
+    /// }
+    /// drop(report);
+    /// assert!(reports.iter().eq(0..100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Deadlocks
+    /// A job must not wait for a later job of its own key. If all busy workers wait like that, a
+    /// `join` of a thread pool returns [`JobError::WouldDeadlock`](super::JobError::WouldDeadlock).
+    pub fn key<K: Hash + ?Sized>(mut self, key: &K) -> Self {
+        self.entry.lane = self.entry.lane.with_key(key);
+        self
+    }
+
+    /// If the pool is full, waits for a place, at most for this time, whatever
+    /// [`Builder::on_full`](super::Builder::on_full) says. The time of the job itself is not
+    /// limited.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        (self.entry.on_full, self.entry.timeout) = (OnFull::Wait, Some(timeout));
+        self
+    }
+
+    /// Runs the job without a handle. A panic goes to the handler of the pool
+    /// ([`Builder::on_panic`](super::Builder::on_panic)).
+    ///
+    /// # Errors
+    /// [`SubmitError`], which holds what was to run.
+    ///
+    /// # Blocking
+    /// In a pool of threads, blocks the thread while it waits for a place.
+    ///
+    /// # Cancellation
+    /// If the future is dropped before it completes, it leaves the wait list and drops the job,
+    /// which the pool has not taken then.
+    #[track_caller]
+    pub fn execute(self) -> M::Returned<impl Future<Output = Result<(), SubmitError<C>>> + Send>
+    where
+        S: JobSource<J, C, Discarded = ()>,
+    {
+        M::call(async move { self.enter::<M, ()>(JobEnds::detached).await.map(drop) })
+    }
+
+    /// Runs the job, and returns a handle to its result.
+    ///
+    /// # Errors
+    /// [`SubmitError`], which holds what was to run.
+    ///
+    /// # Blocking
+    /// Like [`execute`](Self::execute).
+    ///
+    /// # Cancellation
+    /// Like [`execute`](Self::execute).
+    #[track_caller]
+    pub fn submit(
+        self,
+    ) -> M::Returned<impl Future<Output = Result<JobHandle<S::Output>, SubmitError<C>>> + Send>
+    {
+        M::call(async move {
+            let taken = self.enter::<M, _>(JobEnds::with_handle).await;
+            taken.map(|(inner, ticket, cell)| JobHandle::new(Arc::clone(inner) as _, cell, ticket))
         })
     }
-    pub(super) fn enter<C>(
-        self: &Arc<Self>,
-        lane: JobLane,
-        content: C,
-        make: impl FnOnce(C) -> J,
-    ) -> Result<u64, SubmitError<C>> {
-        self.step(|core, start| core.enter(lane, content, make, start)).map_err(submit_error)
+
+    /// Runs the job without a handle, if the pool is not full. It waits for nothing.
+    ///
+    /// # Errors
+    /// [`SubmitError`], which holds what was to run.
+    pub fn try_execute(self) -> Result<(), SubmitError<C>>
+    where
+        S: JobSource<J, C, Discarded = ()>,
+    {
+        self.now().execute()
     }
 
-    /// Enters a job into a reserved place.
-    pub(super) fn enter_reserved<C>(
-        self: &Arc<Self>,
-        generation: u64,
-        lane: JobLane,
-        content: C,
-        make: impl FnOnce(C) -> J,
-    ) -> Result<u64, SubmitError<C>> {
-        self.step(|core, start| core.enter_reserved(generation, lane, content, make, start))
-            .map_err(submit_error)
+    /// Runs the job, and returns a handle to its result, if the pool is not full. It waits for
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`SubmitError`], which holds what was to run.
+    pub fn try_submit(self) -> Result<JobHandle<S::Output>, SubmitError<C>> {
+        self.now().submit()
     }
 
-    /// Counts a refusal that the protocol has not counted.
-    pub(super) fn count_if_refused<C>(&self, entered: &Result<u64, SubmitError<C>>) {
-        if entered.as_ref().is_err_and(|error| !error.is_no_worker()) {
-            self.core.count_refused();
+    /// Has the job wait for nothing, so the call blocks in no kind of pool. Charges the process
+    /// that runs here, if the workers are processes.
+    fn now(mut self) -> JobBuilder<'a, BlockingCalls, J, C, S> {
+        if self.entry.members[0].0.engine.scheduler().is_some() {
+            budget::spend();
+        }
+        self.entry.on_full = OnFull::Refuse;
+        let Self { entry, source, content, .. } = self;
+        JobBuilder { entry, source, content, calls: PhantomData }
+    }
+
+    /// Enters the job. Returns the pool that has taken it, its ticket, and the other end of its
+    /// result.
+    async fn enter<W: Calls, R>(
+        self,
+        ends: impl FnOnce(JobOrigin) -> (JobEnds<S::Output>, R),
+    ) -> Result<(&'a Arc<Inner<J>>, u64, R), SubmitError<C>> {
+        let Self { entry, source, content, .. } = self;
+        let first = entry.first();
+        // Processes have a scheduler. Only a job on a thread must be told where it comes from.
+        let origin = match first.engine.scheduler() {
+            Some(_) => JobOrigin::default(),
+            None => JobOrigin::current(),
+        };
+        let (ends, rest) = ends(origin);
+        match W::put(entry, first, source.boxed(content, ends)).await {
+            Ok((inner, ticket)) => Ok((inner, ticket, rest)),
+            Err((job, error)) => {
+                // The protocol has counted the refusal of a worker.
+                if !matches!(error, EnterError::Worker(_)) {
+                    first.core.count_refused();
+                }
+                Err(SubmitError::new(S::content(job), error))
+            }
         }
     }
 }
 
-impl<J: Send + 'static> Inner<J> {
-    pub(super) fn place(self: &Arc<Self>, timed: bool) -> PlaceWait<'_, J> {
-        PlaceWait { inner: self, place: None, kept: None, timed }
+impl<M, J: Send + 'static, C, S> fmt::Debug for JobBuilder<'_, M, J, C, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Entry { lane, on_full, timeout, .. } = &self.entry;
+        f.debug_struct("JobBuilder")
+            .field("lane", lane)
+            .field("on_full", on_full)
+            .field("timeout", timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The pool that has taken a job, and its ticket, or the job that was refused.
+type Taken<'a, J, B> = Result<(&'a Arc<Inner<J>>, u64), (B, EnterError)>;
+
+/// The way of a job into a pool.
+pub struct Entry<'a, J: Send + 'static> {
+    members: &'a [PoolOwner<J>],
+    reserved: Option<ReservedPlace<'a, J>>,
+    lane: JobLane,
+    on_full: OnFull,
+    /// The most time to wait for a place.
+    timeout: Option<Duration>,
+}
+
+impl<'a, J: Send + 'static> Entry<'a, J> {
+    /// Returns the member to which the job goes first, and for which it waits.
+    fn first(&self) -> &'a Arc<Inner<J>> {
+        match (&self.reserved, self.lane.key) {
+            (Some(place), _) => place.inner,
+            (None, Some(key)) => of_key(self.members, key),
+            (None, None) => pick(self.members),
+        }
+    }
+
+    /// Enters a job if there is a place in the first member, or else in the least loaded one.
+    fn offer<B: Into<J>>(&mut self, first: &'a Arc<Inner<J>>, job: B) -> Taken<'a, J, B> {
+        let reserved = self.reserved.take().map(ReservedPlace::into_generation);
+        match first.enter(reserved, self.lane, job) {
+            // Jobs of one key have an order only within a pool.
+            Err((job, EnterError::Full)) if self.members.len() > 1 && self.lane.key.is_none() => {
+                let least = least_loaded(self.members);
+                least.enter(None, self.lane, job).map(|ticket| (least, ticket))
+            }
+            entered => entered.map(|ticket| (first, ticket)),
+        }
     }
 
     /// Enters a job. If the pool is full, waits on this thread, refuses, or runs the job here. A
     /// job with a key is not run here, because an earlier one of its key may not have ended.
-    pub(super) fn put<C>(
-        self: &Arc<Self>,
-        lane: JobLane,
-        content: C,
-        policy: FullPolicy,
-        mut make: impl FnMut(C) -> J,
-    ) -> Result<u64, SubmitError<C>> {
-        let entered = match self.enter(lane, content, &mut make).map_err(SubmitError::into_parts) {
-            Err((content, SubmitErrorKind::Full)) => match policy.for_lane(lane) {
-                FullPolicy::Refuse => Err(SubmitError::new(content, SubmitErrorKind::Full)),
-                FullPolicy::Wait(timeout) => {
-                    let mut place = self.place(timeout.is_some());
-                    match block(timeout, |task| place.poll_place(task))
-                        .unwrap_or(Err(SubmitErrorKind::TimedOut))
-                    {
-                        Ok(generation) => self.enter_reserved(generation, lane, content, make),
-                        Err(kind) => Err(SubmitError::new(content, kind)),
-                    }
-                }
-                FullPolicy::RunHere => match self.core.begin_inline() {
-                    Some(ticket) => {
-                        let job = make(content);
-                        self.run_inline(ticket, job);
-                        Ok(ticket)
-                    }
-                    None => Err(SubmitError::new(content, SubmitErrorKind::Closed)),
-                },
-            },
-            entered => entered.map_err(|(content, kind)| SubmitError::new(content, kind)),
+    fn put<B: Into<J> + Send>(mut self, first: &'a Arc<Inner<J>>, job: B) -> Taken<'a, J, B> {
+        let job = match self.offer(first, job) {
+            Err((job, EnterError::Full)) if self.on_full != OnFull::Refuse => job,
+            entered => return entered,
         };
-        self.count_if_refused(&entered);
-        entered
+        if let Some(shared) = first.engine.scheduler() {
+            return block_on(shared, self.put_async(first, job));
+        }
+        if self.on_full == OnFull::CallerRuns && self.lane.key.is_none() {
+            let Some(ticket) = first.core.begin_inline() else {
+                return Err((job, EnterError::Closed));
+            };
+            first.run_inline(ticket, job.into());
+            return Ok((first, ticket));
+        }
+        let mut place = PlaceWait::new(first, self.timeout.is_some());
+        let mut job = Some(job);
+        let entered = block(self.timeout, |task| place.poll(task, Some((self.lane, &mut job))));
+        ended(first, entered.unwrap_or(Err(EnterError::TimedOut)), job)
     }
 
-    /// Enters a job. If the pool is full, waits as async code does, or refuses.
-    pub(super) async fn put_async<C>(
-        self: &Arc<Self>,
-        lane: JobLane,
-        content: C,
-        policy: FullPolicy,
-        mut make: impl FnMut(C) -> J,
-    ) -> Result<u64, SubmitError<C>> {
-        let timeout = match policy {
-            FullPolicy::Refuse => {
-                poll_fn(|task| if charge_act(task) { Poll::Ready(()) } else { Poll::Pending })
-                    .await;
-                return self.put_now(lane, content, make);
+    /// Enters a job. If the pool is full, waits as async code does, or refuses. An async submitter
+    /// never runs the job: only a worker of the pool polls it.
+    async fn put_async<B: Into<J> + Send>(
+        mut self,
+        first: &'a Arc<Inner<J>>,
+        job: B,
+    ) -> Taken<'a, J, B> {
+        let mut job = Some(job);
+        if self.reserved.is_some() || self.members.len() > 1 || self.on_full == OnFull::Refuse {
+            poll_fn(|task| if budget::charge_act(task) { Poll::Ready(()) } else { Poll::Pending })
+                .await;
+            match self.offer(first, job.take().expect("it is offered first")) {
+                Err((refused, EnterError::Full)) if self.on_full != OnFull::Refuse => {
+                    job = Some(refused);
+                }
+                entered => return entered,
             }
-            FullPolicy::Wait(timeout) => timeout,
-            // An async submitter cannot run the job: only a worker of the pool polls it.
-            FullPolicy::RunHere => None,
-        };
-        let mut place = self.place(timeout.is_some());
-        let mut content = Some(content);
+        }
+        let mut place = PlaceWait::new(first, self.timeout.is_some());
         let entering = poll_fn(|task| {
-            let may_act = charge_act(task) || place.is_enlisted();
-            if !may_act && !self.core.must_wait() {
+            let may_act = budget::charge_act(task) || place.is_enlisted();
+            if !may_act && !first.core.must_wait() {
                 return Poll::Pending;
             }
-            let entered = place.poll_enter(task, lane, &mut content, &mut make);
+            let entered = place.poll(task, Some((self.lane, &mut job)));
+            if entered.is_pending() {
+                current::note_waiting(Waiting::JOB);
+            }
             // An answer without a job is the same in the next step.
-            if may_act || content.is_none() { entered } else { Poll::Pending }
+            if may_act || job.is_none() { entered } else { Poll::Pending }
         });
-        let entered = match timeout {
-            Some(timeout) => time::timeout(timeout, entering).await,
-            None => Ok(entering.await),
+        let entered = match self.timeout {
+            Some(timeout) => time::timeout(timeout, entering).await.ok(),
+            None => Some(entering.await),
         };
-        let entered = entered.unwrap_or(Err(SubmitErrorKind::TimedOut));
         drop(place);
-        let entered = entered.map_err(|kind| {
-            let content = content.take().expect("a job that was not taken is still here");
-            SubmitError::new(content, kind)
-        });
-        self.count_if_refused(&entered);
-        entered
+        ended(first, entered.unwrap_or(Err(EnterError::TimedOut)), job)
     }
+}
 
-    /// Enters a job if there is a place.
-    pub(super) fn put_now<C>(
+opaque! {
+    [J: Send + 'static] Entry<'_, J>;
+}
+
+/// Returns the result of a wait that has ended, with the job if it was not taken.
+fn ended<'a, J, B>(
+    first: &'a Arc<Inner<J>>,
+    entered: Result<u64, EnterError>,
+    job: Option<B>,
+) -> Taken<'a, J, B> {
+    match entered {
+        Ok(ticket) => Ok((first, ticket)),
+        Err(error) => Err((job.expect("a job that was not taken is still here"), error)),
+    }
+}
+
+impl<J> Inner<J> {
+    pub(super) fn enter<B: Into<J>>(
         self: &Arc<Self>,
+        reserved: Option<u64>,
         lane: JobLane,
-        content: C,
-        make: impl FnOnce(C) -> J,
-    ) -> Result<u64, SubmitError<C>> {
-        let entered = self.enter(lane, content, make);
-        self.count_if_refused(&entered);
-        entered
+        job: B,
+    ) -> Entered<B> {
+        self.step(|core, start| core.enter(reserved, lane, job, start))
     }
 }
 
 /// A reserved place in a pool. Dropping it gives the place back.
 pub(super) struct ReservedPlace<'a, J> {
-    inner: &'a Arc<Inner<J>>,
-    generation: Option<u64>,
+    pub(super) inner: &'a Arc<Inner<J>>,
+    pub(super) generation: u64,
 }
 
-impl<'a, J> ReservedPlace<'a, J> {
-    pub(super) fn new(inner: &'a Arc<Inner<J>>, generation: u64) -> Self {
-        Self { inner, generation: Some(generation) }
-    }
-
-    /// Enters a job into the place.
-    pub(super) fn enter<B>(
-        mut self,
-        lane: JobLane,
-        boxed: B,
-        make: impl FnOnce(B) -> J,
-    ) -> Result<u64, SubmitError<B>> {
-        let generation = self.generation.take().expect("a place is used once");
-        let entered = self.inner.enter_reserved(generation, lane, boxed, make);
-        self.inner.count_if_refused(&entered);
-        entered
+impl<J> ReservedPlace<'_, J> {
+    /// Returns the generation of the place, which is used now.
+    fn into_generation(self) -> u64 {
+        let generation = self.generation;
+        std::mem::forget(self);
+        generation
     }
 }
 
 impl<J> Drop for ReservedPlace<'_, J> {
     fn drop(&mut self) {
-        if let Some(generation) = self.generation.take() {
-            self.inner.release(generation);
-        }
+        self.inner.woken(((), self.inner.core.release(self.generation)));
     }
 }
 
-/// Waits for a place in a pool, which is then reserved. Dropping it gives the place back.
+/// Waits for a place in a pool. Dropping it ends the wait.
 pub(super) struct PlaceWait<'a, J: Send + 'static> {
     inner: &'a Arc<Inner<J>>,
     place: Option<Place>,
-    /// The result, while it is kept over the end of a step.
-    kept: Option<Result<u64, SubmitErrorKind>>,
     /// `true` if the wait has a timeout.
     timed: bool,
 }
 
-impl<J: Send + 'static> PlaceWait<'_, J> {
-    fn poll_place(&mut self, task: &mut TaskContext<'_>) -> Poll<Result<u64, SubmitErrorKind>> {
-        let mut another = TaskWaker::of(task.waker());
-        another.prepare();
-        if self.place.is_some() {
-            return match self.inner.core.poll_wait(&mut self.place, &mut another) {
-                Some(Verdict::Granted(generation)) => Poll::Ready(Ok(generation)),
-                Some(Verdict::Closed) => Poll::Ready(Err(SubmitErrorKind::Closed)),
-                Some(Verdict::WouldDeadlock) => Poll::Ready(Err(SubmitErrorKind::WouldDeadlock)),
-                None => Poll::Pending,
-            };
-        }
-        match self.inner.core.wait(&mut another, self.own_worker()) {
-            Admission::Granted(generation) => Poll::Ready(Ok(generation)),
-            entry => self.note(entry).map(Err),
-        }
+impl<'a, J: Send + 'static> PlaceWait<'a, J> {
+    pub(super) fn new(inner: &'a Arc<Inner<J>>, timed: bool) -> Self {
+        Self { inner, place: None, timed }
     }
 
-    /// Returns the worker of the waiting job, if the wait has no timeout.
-    fn own_worker(&self) -> Option<Busy> {
-        if self.timed { None } else { self.inner.own_worker() }
-    }
-
-    /// Stores the place in the list of a waiter, or returns why it does not wait.
-    fn note(&mut self, entry: Admission) -> Poll<SubmitErrorKind> {
-        Poll::Ready(match entry {
-            Admission::Waits(place) => {
-                self.place = Some(place);
-                return Poll::Pending;
-            }
-            Admission::Closed => SubmitErrorKind::Closed,
-            Admission::TooManyWaiting => SubmitErrorKind::TooManyWaiting,
-            Admission::WouldDeadlock => SubmitErrorKind::WouldDeadlock,
-            Admission::Granted(_) | Admission::Taken(_) => {
-                unreachable!("the caller has matched it")
-            }
-        })
-    }
-
-    /// Enters a job as soon as there is a place, and returns its ticket. Takes the content only if
-    /// it takes the job.
-    fn poll_enter<C>(
+    /// Enters a job as soon as there is a place, and returns its ticket. Without a job, returns the
+    /// generation of a reserved place.
+    pub(super) fn poll<B: Into<J>>(
         &mut self,
-        task: &mut TaskContext<'_>,
-        lane: JobLane,
-        content: &mut Option<C>,
-        make: &mut impl FnMut(C) -> J,
-    ) -> Poll<Result<u64, SubmitErrorKind>> {
-        let inner = self.inner;
+        task: &TaskContext<'_>,
+        job: Option<(JobLane, &mut Option<B>)>,
+    ) -> Poll<Result<u64, EnterError>> {
+        let Self { inner, place, timed } = self;
+        let own = if *timed || place.is_some() { None } else { inner.own_worker() };
         let mut another = TaskWaker::of(task.waker());
         another.prepare();
-        let polled = if self.place.is_some() {
-            let place = &mut self.place;
-            match inner.step(|core, start| {
-                core.enter_served(place, lane, content, make, start, &mut another)
-            }) {
-                Some(entered) => Poll::Ready(entered.map_err(Into::into)),
-                None => Poll::Pending,
-            }
-        } else {
-            let own = self.own_worker();
-            match inner.step(|core, start| {
-                core.enter_or_wait(lane, content, make, start, &mut another, own)
-            }) {
-                Ok(Admission::Taken(ticket)) => Poll::Ready(Ok(ticket)),
-                Ok(entry) => self.note(entry).map(Err),
-                Err(error) => Poll::Ready(Err(error.into())),
-            }
-        };
-        if polled.is_pending() {
-            current::note_waiting(Waiting::JOB);
-        }
-        polled
+        inner.step(|core, start| core.admit(place, job, start, &mut another, own))
     }
 
-    pub(super) fn is_enlisted(&self) -> bool {
+    fn is_enlisted(&self) -> bool {
         self.place.is_some()
-    }
-}
-
-impl<J: Send + 'static> Future for PlaceWait<'_, J> {
-    type Output = Result<u64, SubmitErrorKind>;
-
-    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let wait = self.get_mut();
-        let polled = match wait.kept.take() {
-            Some(reserved) => Poll::Ready(reserved),
-            None => wait.poll_place(task),
-        };
-        if polled.is_pending() {
-            current::note_waiting(Waiting::JOB);
-        }
-        charge_after(task, polled, |reserved| wait.kept = Some(reserved))
     }
 }
 
@@ -343,9 +485,6 @@ impl<J: Send + 'static> Drop for PlaceWait<'_, J> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.inner.woken(((), self.inner.core.leave_wait(place)));
-        }
-        if let Some(Ok(generation)) = self.kept.take() {
-            self.inner.release(generation);
         }
     }
 }

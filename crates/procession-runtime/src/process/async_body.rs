@@ -143,7 +143,8 @@ where
 }
 
 /// A future and its state. The state is not pinned, and is dropped after the future.
-pub(crate) struct Beside<S, F> {
+#[derive(Debug)]
+pub struct Beside<S, F> {
     pub(crate) future: F,
     pub(crate) state: S,
 }

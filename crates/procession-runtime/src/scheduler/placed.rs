@@ -14,7 +14,11 @@ use crate::process::async_body::Beside;
 use crate::scheduler::current;
 
 /// The place of a call.
-pub(crate) struct CallPlace(&'static Location<'static>);
+#[derive(Debug)]
+pub struct CallPlace(&'static Location<'static>);
+
+/// A future with the place of a call.
+pub(crate) type Placed<F> = Beside<CallPlace, F>;
 
 /// Returns the future with the place of the call.
 #[inline]

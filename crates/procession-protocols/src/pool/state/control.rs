@@ -7,7 +7,7 @@ use super::core::PoolCore;
 use super::idle::IdleWorker;
 use super::mutation;
 use super::outcome::{Ended, Quiescence, WatchResult};
-use super::picture::Picture;
+use super::picture::PoolStats;
 use super::synced::Start;
 use super::wakes::Wakes;
 
@@ -116,18 +116,25 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         self.look(|state| state.watchers.remove(&number).map(|watcher| watcher.1))
     }
 
-    /// Returns the state of the pool at this moment.
-    pub fn picture(&self) -> Picture {
-        self.look(|state| Picture {
-            capacity: state.limits.capacity,
-            live: state.live,
-            idle: state.idle.workers.len(),
-            inline: state.inline,
-            queued: state.queue.jobs,
-            reserved: state.places.reserved,
-            waiting: state.places.waiting,
-            closed: !state.places.open,
-            totals: state.totals,
+    /// Returns the numbers of the pool at this moment.
+    pub fn stats(&self) -> PoolStats {
+        self.look(|state| {
+            let (capacity, busy) = (state.limits.capacity, state.busy());
+            let (queued, reserved) = (state.queue.jobs, state.places.reserved);
+            let open = state.places.open;
+            PoolStats {
+                capacity,
+                live: state.live,
+                busy,
+                idle: state.live - busy,
+                free: if open { capacity.saturating_sub(busy + queued + reserved) } else { 0 },
+                queued,
+                reserved,
+                waiting: state.places.waiting,
+                inline: state.inline,
+                closed: !open,
+                ..state.totals
+            }
         })
     }
 }

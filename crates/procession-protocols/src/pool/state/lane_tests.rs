@@ -102,7 +102,7 @@ impl Rules {
         self.entered += 1;
         let job = self.entered;
         let mut fresh = None;
-        let entered = self.core.enter(lane, job, |job| job, &mut || {
+        let entered = self.core.enter(None, lane, job, &mut || {
             Ok(IdleWorker::Parked(Arc::clone(fresh.insert(PoolSeat::new()))))
         });
         entered.1.wake();
@@ -174,9 +174,9 @@ impl Rules {
             LaneOperation::Withdraw(nth) => self.withdraw(nth),
             LaneOperation::Clear => self.clear(),
         }
-        let picture = self.core.picture();
+        let stats = self.core.stats();
         assert_eq!(
-            (picture.queued, picture.live - picture.idle),
+            (stats.queued, stats.live - stats.idle),
             (self.queued.len(), self.running.len())
         );
         let ready = self.ready().len();

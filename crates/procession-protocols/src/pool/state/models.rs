@@ -1,15 +1,15 @@
 mod loans;
 
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
-use crate::sync::wait_list::Another;
+use crate::sync::wait_list::{Another, Place};
 use procession_sync::{Arc, explore, thread};
 
 use super::core::PoolCore;
 use super::idle::IdleWorker;
 use super::lane::JobLane;
 use super::mutation;
-use super::outcome::{Admission, Ended, Expired, Next, Quiescence, Verdict, WatchResult};
+use super::outcome::{Ended, EnterError, Expired, Next, Quiescence, WatchResult};
 use super::picture::Limits;
 use super::seat::{Order, PoolSeat};
 
@@ -27,7 +27,7 @@ fn with_a_busy_worker<const MUTATION: u8>(
     });
     let seat = PoolSeat::new();
     let (entered, wakes) = core
-        .enter(JobLane::default(), 1, |job| job, &mut || Ok(IdleWorker::Parked(Arc::clone(&seat))));
+        .enter(None, JobLane::default(), 1_u32, &mut || Ok(IdleWorker::Parked(Arc::clone(&seat))));
     assert_eq!(entered.expect("there is a place"), 1);
     wakes.wake();
     assert!(matches!(seat.take_order(Waker::noop()), Some(Order::Run(1, 1))));
@@ -45,7 +45,7 @@ fn with_a_launched_worker<const MUTATION: u8>() -> Arc<PoolCore<u32, MUTATION>> 
         threads: false,
     });
     let (entered, mut wakes) =
-        core.enter(JobLane::default(), 1, |job| job, &mut || Ok(IdleWorker::new_resting()));
+        core.enter(None, JobLane::default(), 1_u32, &mut || Ok(IdleWorker::new_resting()));
     assert_eq!(entered.expect("there is a place"), 1);
     let launched: Vec<_> =
         wakes.launches.drain().map(|launch| (launch.ticket, launch.job)).collect();
@@ -63,7 +63,7 @@ fn parked(seat: &Arc<PoolSeat<u32>>) -> impl FnOnce() -> IdleWorker<u32> {
 fn submit<const MUTATION: u8>(core: &PoolCore<u32, MUTATION>) -> (bool, u32) {
     let rests = core.look(|state| state.limits.rests);
     let mut started = 0;
-    let (entered, mut wakes) = core.enter(JobLane::default(), 2, |job| job, &mut || {
+    let (entered, mut wakes) = core.enter(None, JobLane::default(), 2_u32, &mut || {
         started += 1;
         Ok(if rests { IdleWorker::new_resting() } else { IdleWorker::Parked(PoolSeat::new()) })
     });
@@ -71,6 +71,17 @@ fn submit<const MUTATION: u8>(core: &PoolCore<u32, MUTATION>) -> (bool, u32) {
     assert_eq!(launches, if rests { started } else { 0 });
     wakes.wake();
     (entered.is_ok(), started)
+}
+
+/// Waits for a place, to be reserved.
+fn wait<const MUTATION: u8>(
+    core: &PoolCore<u32, MUTATION>,
+    place: &mut Option<Place>,
+) -> Poll<Result<u64, EnterError>> {
+    let start = &mut || panic!("nothing is started for a place");
+    let (admitted, wakes) = core.admit::<u32>(place, None, start, &mut Another::none(), None);
+    wakes.wake();
+    admitted
 }
 
 fn has_order(seat: &PoolSeat<u32>) -> bool {
@@ -121,7 +132,7 @@ fn claim_against_expire<const MUTATION: u8>() {
         let (claimed, another) = (has_order(&seat), started == 1);
         assert!(claimed != another, "a job has one worker");
         assert!(claimed == (expired == Expired::Claimed), "a job goes with a worker that leaves");
-        assert_eq!(core.picture().live, 1);
+        assert_eq!(core.stats().live, 1);
     });
 }
 
@@ -155,9 +166,9 @@ fn claim_against_reap<const MUTATION: u8>() {
             (true, 1),
             "the worker is started again, or another"
         );
-        let picture = core.picture();
-        assert_eq!((picture.live, picture.idle), (1, 0), "a worker with a job has left");
-        assert_eq!(picture.totals.started, 1 + picture.totals.retired);
+        let stats = core.stats();
+        assert_eq!((stats.live, stats.idle), (1, 0), "a worker with a job has left");
+        assert_eq!(stats.workers_started, 1 + stats.workers_retired);
     });
 }
 
@@ -180,13 +191,9 @@ fn submit_against_close<const MUTATION: u8>() {
             thread::spawn(move || submit(&core).0)
         };
         core.close().1.wake();
-        let then = core.picture().totals.submitted;
+        let then = core.stats().submitted;
         let taken = submitter.join().expect("it does not panic");
-        assert_eq!(
-            core.picture().totals.submitted,
-            then,
-            "a job was taken after the pool was closed"
-        );
+        assert_eq!(core.stats().submitted, then, "a job was taken after the pool was closed");
         // A job that was taken before the close runs.
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
@@ -235,11 +242,11 @@ fn claim_park_expire_and_close() {
         core.close().1.wake();
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(worker.join().expect("it does not panic"), "a worker is told what to do");
-        let picture = core.picture();
+        let stats = core.stats();
         assert!(taken || started == 0);
-        assert_eq!(picture.live, usize::from(taken), "a live worker has the second job");
-        assert_eq!((picture.idle, picture.queued), (0, 0));
-        assert_eq!(picture.totals.submitted, 1 + u64::from(taken));
+        assert_eq!(stats.live, usize::from(taken), "a live worker has the second job");
+        assert_eq!((stats.idle, stats.queued), (0, 0));
+        assert_eq!(stats.submitted, 1 + u64::from(taken));
     });
 }
 
@@ -252,17 +259,13 @@ fn wait_against_resize<const MUTATION: u8>() {
                 core.resize(2, &mut || Ok(IdleWorker::Parked(PoolSeat::new()))).1.wake()
             })
         };
-        let entry = core.wait(&mut Another::none(), None);
+        let mut place = None;
+        let first = wait(&core, &mut place);
         resizer.join().expect("it does not panic");
-        let granted = match entry {
-            Admission::Granted(0) => true,
-            Admission::Waits(place) => {
-                core.poll_wait(&mut Some(place), &mut Another::none()) == Some(Verdict::Granted(0))
-            }
-            _ => false,
-        };
+        let last = if first.is_pending() { wait(&core, &mut place) } else { first };
+        let granted = matches!(last, Poll::Ready(Ok(0)));
         assert!(granted, "a waiter waits for a place that is free");
-        assert_eq!((core.picture().reserved, core.picture().waiting), (1, 0));
+        assert_eq!((core.stats().reserved, core.stats().waiting), (1, 0));
     });
 }
 
@@ -286,11 +289,11 @@ fn submit_against_resize<const MUTATION: u8>() {
             thread::spawn(move || submit(&core))
         };
         core.resize(1, &mut || Ok(IdleWorker::Parked(PoolSeat::new()))).1.wake();
-        let then = core.picture().live;
+        let then = core.stats().live;
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken, "there is a worker for it, or room in the queue");
-        assert_eq!(core.picture().live, then, "a worker was started beyond the capacity");
-        // Either more workers are live than may be, or the job is queued for this one.
+        assert_eq!(core.stats().live, then, "a worker was started beyond the capacity");
+        // Either too many workers are live, or the job is queued for this one.
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert_eq!(matches!(next, Next::Leave), started == 1);
@@ -341,13 +344,9 @@ fn help_against_withdraw_against_run<const MUTATION: u8>() {
             1,
             "one of them has the job"
         );
-        let picture = core.picture();
-        assert_eq!(
-            picture.totals.cancelled,
-            u64::from(cancelled),
-            "a job that ran is counted as cancelled"
-        );
-        assert_eq!((picture.inline, picture.queued), (usize::from(helped), 0));
+        let stats = core.stats();
+        assert_eq!(stats.cancelled, u64::from(cancelled), "a job that ran is counted as cancelled");
+        assert_eq!((stats.inline, stats.queued), (usize::from(helped), 0));
     });
 }
 
@@ -379,7 +378,7 @@ fn withdraw_against_run<const MUTATION: u8>() {
         let (job, wakes) = core.withdraw(2);
         wakes.wake();
         worker.join().expect("it does not panic");
-        let totals = core.picture().totals;
+        let totals = core.stats();
         assert_eq!(totals.completed + totals.cancelled, 2, "a job ends once");
         assert_eq!(totals.cancelled == 1, job.is_some());
     });
@@ -401,17 +400,16 @@ fn canary_withdraw_in_two() {
 fn leave_against_finish() {
     explore(|| {
         let (core, seat) = with_a_busy_worker::<{ mutation::SOUND }>(0);
-        let Admission::Waits(place) = core.wait(&mut Another::none(), None) else {
-            panic!("the pool is full");
-        };
+        let mut place = None;
+        assert!(wait(&core, &mut place).is_pending(), "the pool is full");
         let worker = {
             let core = Arc::clone(&core);
             thread::spawn(move || core.finish(parked(&seat), 1, Ended::Completed).1.wake())
         };
-        core.leave_wait(place).wake();
+        core.leave_wait(place.expect("it waits")).wake();
         worker.join().expect("it does not panic");
-        let picture = core.picture();
-        assert_eq!((picture.reserved, picture.waiting, picture.idle), (0, 0, 1));
+        let stats = core.stats();
+        assert_eq!((stats.reserved, stats.waiting, stats.idle), (0, 0, 1));
         assert!(submit(&core).0, "the place is free again");
     });
 }
@@ -421,7 +419,7 @@ fn hold_against_finish<const MUTATION: u8>() {
     explore(|| {
         let (core, seat) = with_a_busy_worker::<MUTATION>(2);
         let lane = JobLane::default().with_key("key");
-        core.enter(lane, 2, |job| job, &mut || panic!("the capacity is reached")).1.wake();
+        core.enter(None, lane, 2_u32, &mut || panic!("the capacity is reached")).1.wake();
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert!(matches!(next, Next::Run(2, 2)));
@@ -429,7 +427,7 @@ fn hold_against_finish<const MUTATION: u8>() {
             let core = Arc::clone(&core);
             thread::spawn(move || {
                 let start = &mut || panic!("the capacity is reached");
-                let (entered, wakes) = core.enter(lane, 3, |job| job, start);
+                let (entered, wakes) = core.enter(None, lane, 3_u32, start);
                 wakes.wake();
                 entered.is_ok()
             })
@@ -465,13 +463,13 @@ fn die_against_finish<const MUTATION: u8>() {
             threads: false,
         });
         let seats = [PoolSeat::new(), PoolSeat::new()];
-        for (job, seat) in (1..).zip(&seats) {
+        for (job, seat) in (1_u32..).zip(&seats) {
             let start = &mut || Ok(IdleWorker::Parked(Arc::clone(seat)));
-            core.enter(JobLane::default(), job, |job| job, start).1.wake();
+            core.enter(None, JobLane::default(), job, start).1.wake();
             assert!(has_order(seat));
         }
-        for job in [3, 4] {
-            core.enter(JobLane::default(), job, |job| job, &mut || panic!("it is full")).1.wake();
+        for job in [3_u32, 4] {
+            core.enter(None, JobLane::default(), job, &mut || panic!("it is full")).1.wake();
         }
         let core = Arc::new(core);
         let killer = {
@@ -493,7 +491,7 @@ fn die_against_finish<const MUTATION: u8>() {
         let succeeded = killer.join().expect("it does not panic");
         assert!(matches!(next, Next::Run(..)), "a job is queued");
         assert_eq!(succeeded, 1, "the place of a killed worker is lost");
-        assert_eq!((core.picture().live, core.picture().queued), (2, 0));
+        assert_eq!((core.stats().live, core.stats().queued), (2, 0));
     });
 }
 

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use crate::sync::wait_list::Place;
-
 /// The end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -42,18 +40,25 @@ pub enum Expired {
     Claimed,
 }
 
-/// Why a job was not taken.
+/// Why a job was not taken, or no place was reserved.
 #[derive(Debug)]
 pub enum EnterError {
     /// No place is free, and the queue is full.
     Full,
+    /// No place is free, and as many submitters wait as may.
+    TooManyWaiting,
     /// The pool is closed.
     Closed,
+    /// The submitter has given up after its timeout.
+    TimedOut,
     /// All jobs would wait for one another.
     WouldDeadlock,
     /// The system refused to start a worker, and no other worker will take the job from the queue.
     Worker(io::Error),
 }
+
+/// The ticket of a job that was taken, or the job with the reason of its refusal.
+pub type Entered<B> = Result<u64, (B, EnterError)>;
 
 /// A state of the pool that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,32 +79,4 @@ pub enum WatchResult {
     Waits,
     /// The pool is open, so it does not drain.
     Open,
-}
-
-/// How an attempt to get a place began.
-#[derive(Debug)]
-pub enum Admission {
-    /// A place was free. It is reserved now, in this generation.
-    Granted(u64),
-    /// A place was free. The job was taken, with this ticket.
-    Taken(u64),
-    /// The submitter waits at this place.
-    Waits(Place),
-    /// The pool is closed.
-    Closed,
-    /// As many submitters wait as may.
-    TooManyWaiting,
-    /// All jobs would wait for one another.
-    WouldDeadlock,
-}
-
-/// The result of a wait for a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// A place is reserved, in this generation.
-    Granted(u64),
-    /// The pool is closed.
-    Closed,
-    /// All jobs wait for one another, including the job of this waiter.
-    WouldDeadlock,
 }

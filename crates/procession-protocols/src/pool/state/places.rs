@@ -5,12 +5,13 @@ use std::task::Waker;
 use crate::sync::wait_list::{Another, Place, WaitList, Waiter};
 
 use super::busy::Busy;
-use super::outcome::Verdict;
+use super::outcome::EnterError;
 
 /// The state of a submitter that waits for a place.
 #[derive(Debug)]
 pub(super) struct Wish {
-    pub(super) verdict: Option<Verdict>,
+    /// Once the waiter was served: the generation of its place, or why it gets none.
+    pub(super) verdict: Option<Result<u64, EnterError>>,
     /// The worker of the waiting job, if it waits without a timeout.
     pub(super) own: Option<Busy>,
 }
@@ -63,7 +64,7 @@ impl Places {
         &mut self,
         place: &mut Option<Place>,
         another: &mut Another<'_>,
-    ) -> Option<Verdict> {
+    ) -> Option<Result<u64, EnterError>> {
         let waiting = place.take()?;
         if self.waiters.is_served(&waiting) {
             return self.waiters.remove(waiting).0.verdict;
@@ -73,25 +74,15 @@ impl Places {
         None
     }
 
-    /// Serves the first waiter. Returns it, and the worker of the job that waited.
+    /// Serves the first waiter that is `meant`, by the worker of its job. Returns it, and the worker.
     #[inline]
-    pub(super) fn serve(&mut self, verdict: Verdict) -> Option<(Waiter, Option<Busy>)> {
-        let served = self.waiters.serve(|wish| {
-            wish.verdict = Some(verdict);
-            wish.own.take()
-        })?;
-        self.waiting -= 1;
-        Some(served)
-    }
-
-    /// Serves the first waiter with a blocked worker. Returns the waiter, and its worker.
-    pub(super) fn serve_job(
+    pub(super) fn serve(
         &mut self,
-        verdict: Verdict,
-        is_blocked: impl Fn(Busy) -> bool,
+        verdict: Result<u64, EnterError>,
+        meant: impl Fn(Option<Busy>) -> bool,
     ) -> Option<(Waiter, Option<Busy>)> {
         let served = self.waiters.serve_where(
-            |wish| wish.own.is_some_and(&is_blocked),
+            |wish| meant(wish.own),
             |wish| {
                 wish.verdict = Some(verdict);
                 wish.own.take()

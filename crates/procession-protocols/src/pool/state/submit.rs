@@ -1,32 +1,34 @@
 //! The steps of submitters: `Enter` and `Wait`.
 
+use std::task::Poll;
+
 use crate::sync::wait_list::{Another, Place};
 
 use super::busy::Busy;
 use super::core::PoolCore;
 use super::lane::JobLane;
 use super::mutation;
-use super::outcome::{Admission, EnterError, Verdict};
+use super::outcome::{EnterError, Entered};
 use super::synced::{Start, Synced};
 use super::wakes::Wakes;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
-    /// `Enter`. Returns the ticket of the job if it is taken. `start` starts a worker, and may
-    /// refuse.
-    pub fn enter<C>(
+    /// `Enter`, in a place `reserved` in this generation, or in one that is free. `start` starts a
+    /// worker, and may refuse.
+    pub fn enter<B: Into<J>>(
         &self,
+        reserved: Option<u64>,
         lane: JobLane,
-        content: C,
-        make: impl FnOnce(C) -> J,
+        job: B,
         start: Start<'_, J>,
-    ) -> (Result<u64, (C, EnterError)>, Wakes<J>) {
+    ) -> (Entered<B>, Wakes<J>) {
         if mutation::is(MUTATION, mutation::START_IN_TWO)
             && self.look(|state| state.live < state.limits.capacity)
         {
             return self.change(|state, wakes| {
                 let worker = state.start(start).expect("the models refuse no worker");
                 let ticket = state.next_ticket();
-                Synced::set_to_work(worker, ticket, make(content), wakes);
+                Synced::set_to_work(worker, ticket, job.into(), wakes);
                 Ok(ticket)
             });
         }
@@ -35,37 +37,23 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         let in_two =
             mutation::is(MUTATION, mutation::ENTER_IN_TWO) && self.look(|state| state.places.open);
         self.change(|state, wakes| {
-            if !state.places.open && !in_two {
-                return Err((content, EnterError::Closed));
-            }
-            if !state.has_free_place() {
-                return Err((content, EnterError::Full));
+            let place = match reserved {
+                Some(generation) => state.use_place(generation),
+                None => state.find_place(),
+            };
+            match place {
+                Err(EnterError::Closed) if in_two => {}
+                Err(error) => return Err((job, error)),
+                Ok(()) => {}
             }
             if holds {
-                let ticket = state.next_ticket();
-                state.queue.hold(lane, ticket, make(content));
-                return Ok(ticket);
+                return Ok(state.hold(lane, job));
             }
-            state.dispatch(lane, content, make, start, wakes)
-        })
-    }
-
-    /// `Enter`, with a reserved place.
-    pub fn enter_reserved<C>(
-        &self,
-        generation: u64,
-        lane: JobLane,
-        content: C,
-        make: impl FnOnce(C) -> J,
-        start: Start<'_, J>,
-    ) -> (Result<u64, (C, EnterError)>, Wakes<J>) {
-        self.change(|state, wakes| {
-            if !state.places.unreserve(generation) {
-                return Err((content, EnterError::Closed));
+            let entered = state.dispatch(lane, job, start, wakes);
+            if reserved.is_some() {
+                // If no worker could be started, the place is free again.
+                state.settle(wakes);
             }
-            let entered = state.dispatch(lane, content, make, start, wakes);
-            // If no worker could be started, the place is free again.
-            state.settle(wakes);
             entered
         })
     }
@@ -77,94 +65,71 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
 
     /// Returns `true` if a submitter would have to wait for a place.
     pub fn must_wait(&self) -> bool {
-        self.look(|state| state.places.open && !state.has_free_place())
+        self.look(|state| matches!(state.find_place(), Err(EnterError::Full)))
     }
 
-    /// Reserves a place without waiting.
+    /// Reserves a place without waiting, and returns its generation.
     pub fn try_reserve(&self) -> Result<u64, EnterError> {
-        self.look(|state| {
-            if !state.places.open {
-                return Err(EnterError::Closed);
-            }
-            if !state.has_free_place() {
-                return Err(EnterError::Full);
-            }
-            Ok(state.places.reserve())
-        })
+        self.look(|state| state.find_place().map(|()| state.places.reserve()))
     }
 
-    /// `Wait`, with a prepared waker. `own` is the worker of the calling job, if the caller is a
-    /// job of this pool and waits without a timeout.
-    pub fn wait(&self, another: &mut Another<'_>, own: Option<Busy>) -> Admission {
-        self.look(|state| {
-            if state.places.open && state.has_free_place() {
-                return Admission::Granted(state.places.reserve());
-            }
-            state.wait(another, own)
-        })
-    }
-
-    /// `Enter` or `Wait`, in one step. Takes the content only if it takes the job.
-    pub fn enter_or_wait<C>(
+    /// `Enter` or `Wait`, in one step. If no place is free, enlists the caller, and stores where in
+    /// `place`. The next call with this place looks whether the waiter was served.
+    ///
+    /// With a place, enters `job` and returns its ticket. Without a job, keeps the place reserved,
+    /// and returns its generation. `own` is the worker of the calling job, if the caller is a job
+    /// of this pool and waits without a timeout.
+    pub fn admit<B: Into<J>>(
         &self,
-        lane: JobLane,
-        content: &mut Option<C>,
-        make: impl FnOnce(C) -> J,
+        place: &mut Option<Place>,
+        job: Option<(JobLane, &mut Option<B>)>,
         start: Start<'_, J>,
         another: &mut Another<'_>,
         own: Option<Busy>,
-    ) -> (Result<Admission, EnterError>, Wakes<J>) {
-        self.change(|state, wakes| {
-            if state.places.open && state.has_free_place() {
-                state.dispatch_out_of(lane, content, make, start, wakes).map(Admission::Taken)
-            } else {
-                Ok(state.wait(another, own))
-            }
-        })
-    }
-
-    /// If the waiter was served, frees its place in the list and enters the job, in one step. Takes
-    /// the content only if it takes the job.
-    pub fn enter_served<C>(
-        &self,
-        place: &mut Option<Place>,
-        lane: JobLane,
-        content: &mut Option<C>,
-        make: impl FnOnce(C) -> J,
-        start: Start<'_, J>,
-        another: &mut Another<'_>,
-    ) -> (Option<Result<u64, EnterError>>, Wakes<J>) {
-        self.change(|state, wakes| {
-            Some(match state.places.served(place, another)? {
-                Verdict::Granted(generation) if state.places.unreserve(generation) => {
-                    let entered = state.dispatch_out_of(lane, content, make, start, wakes);
-                    state.settle(wakes);
-                    entered
+    ) -> (Poll<Result<u64, EnterError>>, Wakes<J>) {
+        self.change(|state, wakes| -> Poll<Result<u64, EnterError>> {
+            let has_waited = place.is_some();
+            let admitted = if has_waited {
+                match state.places.served(place, another) {
+                    Some(verdict) => verdict,
+                    None => return Poll::Pending,
                 }
-                Verdict::WouldDeadlock => Err(EnterError::WouldDeadlock),
-                Verdict::Granted(_) | Verdict::Closed => Err(EnterError::Closed),
-            })
+            } else if state.find_place().is_ok() {
+                Ok(state.places.reserve())
+            } else {
+                match state.wait(another, own) {
+                    Ok(waits) => {
+                        *place = Some(waits);
+                        return Poll::Pending;
+                    }
+                    Err(error) => Err(error),
+                }
+            };
+            let (Ok(generation), Some((lane, content))) = (&admitted, job) else {
+                return Poll::Ready(admitted);
+            };
+            state.use_place(*generation)?;
+            let job = content.take().expect("a job enters the pool once");
+            let entered = state.dispatch(lane, job, start, wakes);
+            if has_waited {
+                state.settle(wakes);
+            }
+            Poll::Ready(entered.map_err(|(refused, error)| {
+                *content = Some(refused);
+                error
+            }))
         })
     }
 
-    /// Returns the verdict on a waiter that was served, and frees its place in the list.
-    pub fn poll_wait(
-        &self,
-        place: &mut Option<Place>,
-        another: &mut Another<'_>,
-    ) -> Option<Verdict> {
-        self.look(|state| state.places.served(place, another))
-    }
-
-    /// Removes a waiter that no longer waits.
+    /// Removes a waiter that gives up.
     pub fn leave_wait(&self, place: Place) -> Wakes<J> {
         let (own_waker, wakes) = self.change(|state, wakes| {
             let (wish, waiter) = state.places.remove(place);
             match wish.verdict {
-                Some(Verdict::Granted(generation)) => {
+                Some(Ok(generation)) => {
                     state.places.unreserve(generation);
                 }
-                Some(Verdict::Closed | Verdict::WouldDeadlock) => {}
+                Some(Err(_)) => {}
                 None => {
                     if let Some(busy) = wish.own {
                         state.blocked.unblock(busy);

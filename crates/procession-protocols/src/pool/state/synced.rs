@@ -5,7 +5,7 @@ use std::io;
 use std::task::Waker;
 
 use crate::scheduler::seat_id::NEVER;
-use crate::sync::wait_list::{Another, Waiter};
+use crate::sync::wait_list::{Another, Place, Waiter};
 use crate::util::sorted_map::SortedMap;
 use procession_sync::Arc;
 
@@ -14,8 +14,8 @@ use super::idle::{IdleStack, IdleWorker};
 use super::lane::JobLane;
 use super::loans::Loans;
 use super::mutation;
-use super::outcome::{Admission, Ended, EnterError, Quiescence, Verdict};
-use super::picture::{Limits, Totals};
+use super::outcome::{Ended, EnterError, Entered, Quiescence};
+use super::picture::{Limits, PoolStats};
 use super::places::Places;
 use super::queue::JobQueue;
 use super::seat::{Order, PoolSeat};
@@ -42,7 +42,8 @@ pub(super) struct Synced<J> {
     pub(super) loans: Loans,
     /// The waiters for a quiescent pool, by number.
     pub(super) watchers: SortedMap<u64, (Quiescence, Waker)>,
-    pub(super) totals: Totals,
+    /// What the pool has counted since it was built. The other numbers are 0.
+    pub(super) totals: PoolStats,
 }
 
 /// The job that a worker takes next.
@@ -73,7 +74,7 @@ impl<J> Synced<J> {
             blocked: Blocked::new(),
             loans: Loans::new(),
             watchers: SortedMap::new(),
-            totals: Totals::default(),
+            totals: PoolStats::default(),
         }
     }
 
@@ -111,7 +112,7 @@ impl<J> Synced<J> {
 
     pub(super) fn count_start(&mut self) {
         self.live += 1;
-        self.totals.started += 1;
+        self.totals.workers_started += 1;
         self.totals.peak = self.totals.peak.max(self.live);
     }
 
@@ -160,20 +161,16 @@ impl<J> Synced<J> {
     }
 
     /// Finds a worker for a job that has a place, unless an earlier job of its key has not ended.
-    /// The job is made of its content once it is certain to be taken; otherwise the content is
-    /// returned.
-    pub(super) fn dispatch<C>(
+    /// The job is converted once it is certain to be taken; otherwise it is returned.
+    pub(super) fn dispatch<B: Into<J>>(
         &mut self,
         lane: JobLane,
-        content: C,
-        make: impl FnOnce(C) -> J,
+        job: B,
         start: Start<'_, J>,
         wakes: &mut Wakes<J>,
-    ) -> Result<u64, (C, EnterError)> {
+    ) -> Entered<B> {
         if self.queue.holds(lane) {
-            let ticket = self.next_ticket();
-            self.queue.hold(lane, ticket, make(content));
-            return Ok(ticket);
+            return Ok(self.hold(lane, job));
         }
         let idle = self.pop_parked();
         let fresh = if idle.is_none() && self.can_start() { Some(self.start(start)) } else { None };
@@ -183,11 +180,11 @@ impl<J> Synced<J> {
         {
             let error = fresh.and_then(Result::err).expect("the start was refused");
             self.totals.refused += 1;
-            return Err((content, EnterError::Worker(error)));
+            return Err((job, EnterError::Worker(error)));
         }
         let ticket = self.next_ticket();
         self.queue.begin(lane, ticket);
-        let job = make(content);
+        let job = job.into();
         match (idle, fresh) {
             (Some(seat), _) => Self::hand(&seat, Order::Run(ticket, job), wakes),
             (None, Some(Ok(worker))) => {
@@ -205,6 +202,13 @@ impl<J> Synced<J> {
             }
         }
         Ok(ticket)
+    }
+
+    /// Takes a job, and holds it behind an earlier one of its key. Returns its ticket.
+    pub(super) fn hold<B: Into<J>>(&mut self, lane: JobLane, job: B) -> u64 {
+        let ticket = self.next_ticket();
+        self.queue.hold(lane, ticket, job.into());
+        ticket
     }
 
     /// Returns the ticket of a job that is taken now.
@@ -292,41 +296,39 @@ impl<J> Synced<J> {
         }
     }
 
-    pub(super) fn dispatch_out_of<C>(
-        &mut self,
-        lane: JobLane,
-        content: &mut Option<C>,
-        make: impl FnOnce(C) -> J,
-        start: Start<'_, J>,
-        wakes: &mut Wakes<J>,
-    ) -> Result<u64, EnterError> {
-        let taken = content.take().expect("a job is put into the pool once");
-        self.dispatch(lane, taken, make, start, wakes).map_err(|(refused, why)| {
-            *content = Some(refused);
-            why
-        })
-    }
-
-    /// Returns `true` if there is a place for a newcomer.
-    pub(super) fn has_free_place(&self) -> bool {
-        !self.places.are_awaited() && self.has_place()
-    }
-
-    pub(super) fn wait(&mut self, another: &mut Another<'_>, own: Option<Busy>) -> Admission {
+    /// Returns an error if there is no place for a newcomer.
+    pub(super) fn find_place(&self) -> Result<(), EnterError> {
         if !self.places.open {
-            return Admission::Closed;
+            return Err(EnterError::Closed);
+        }
+        let is_free = !self.places.are_awaited() && self.has_place();
+        if is_free { Ok(()) } else { Err(EnterError::Full) }
+    }
+
+    /// Uses a reserved place, unless the reservation is void.
+    pub(super) fn use_place(&mut self, generation: u64) -> Result<(), EnterError> {
+        if self.places.unreserve(generation) { Ok(()) } else { Err(EnterError::Closed) }
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        another: &mut Another<'_>,
+        own: Option<Busy>,
+    ) -> Result<Place, EnterError> {
+        if !self.places.open {
+            return Err(EnterError::Closed);
         }
         if self.places.waiting >= self.limits.waiting {
-            return Admission::TooManyWaiting;
+            return Err(EnterError::TooManyWaiting);
         }
         if own.is_some_and(|busy| self.would_deadlock(busy)) {
-            return Admission::WouldDeadlock;
+            return Err(EnterError::WouldDeadlock);
         }
         if let Some(busy) = own {
             self.blocked.block(busy);
         }
         let waker = another.take().expect("the waker is prepared");
-        Admission::Waits(self.places.enlist(waker, own))
+        Ok(self.places.enlist(waker, own))
     }
 
     /// Returns `true` if no job could free a place any more, once the job of this worker waits as
@@ -339,8 +341,8 @@ impl<J> Synced<J> {
     pub(super) fn refuse_deadlock(&mut self, wakes: &mut Wakes<J>) {
         if self.is_stuck_with(self.blocked.count()) {
             let blocked = &self.blocked;
-            let served =
-                self.places.serve_job(Verdict::WouldDeadlock, |busy| blocked.contains(busy));
+            let is_blocked = |own: Option<Busy>| own.is_some_and(|busy| blocked.contains(busy));
+            let served = self.places.serve(Err(EnterError::WouldDeadlock), is_blocked);
             self.wake_served(served, wakes);
         }
     }
@@ -363,12 +365,12 @@ impl<J> Synced<J> {
         if was_open {
             self.reap_at = NEVER;
         }
-        while self.serve(Verdict::Closed, wakes) {}
+        while self.serve(Err(EnterError::Closed), wakes) {}
         was_open
     }
 
-    pub(super) fn serve(&mut self, verdict: Verdict, wakes: &mut Wakes<J>) -> bool {
-        let served = self.places.serve(verdict);
+    fn serve(&mut self, verdict: Result<u64, EnterError>, wakes: &mut Wakes<J>) -> bool {
+        let served = self.places.serve(verdict, |_| true);
         self.wake_served(served, wakes)
     }
 
@@ -391,9 +393,7 @@ impl<J> Synced<J> {
     /// `Settle`.
     pub(super) fn settle(&mut self, wakes: &mut Wakes<J>) {
         self.hand_to_parked(wakes);
-        while self.places.open
-            && self.has_place()
-            && self.serve(Verdict::Granted(self.places.generation), wakes)
+        while self.places.open && self.has_place() && self.serve(Ok(self.places.generation), wakes)
         {
             self.places.reserved += 1;
         }
@@ -426,7 +426,7 @@ impl<J> Synced<J> {
     pub(super) fn count_leave(&mut self) {
         self.live -= 1;
         self.leaving += 1;
-        self.totals.retired += 1;
+        self.totals.workers_retired += 1;
     }
 
     pub(super) fn is(&self, quiescence: Quiescence) -> bool {

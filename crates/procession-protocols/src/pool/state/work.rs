@@ -64,7 +64,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             return self.change(|state, _| {
                 state.idle.workers.truncate(state.idle.workers.len().saturating_sub(due));
                 state.live -= due;
-                state.totals.retired += due as u64;
+                state.totals.workers_retired += due as u64;
                 None
             });
         }
@@ -183,7 +183,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                     state.idle.remove(seat);
                 }
                 state.live -= 1;
-                state.totals.retired += 1;
+                state.totals.workers_retired += 1;
             }
             if mutation::is(MUTATION, mutation::DIE_SILENTLY) {
                 state.settle(wakes);

@@ -148,7 +148,7 @@ pub(crate) const FAMILIES: &[Family] = families! {
         }
     };
     "procession_pool_capacity" Gauge "The most workers of a pool." |r, s| {
-        s.each_pool(r, |pool| pool.capacity);
+        s.each_pool(r, |pool| pool.capacity as u64);
     };
     "procession_pool_workers" Gauge "Workers of a pool, with and without a job." |r, s| {
         for (name, pool) in &r.pools {
@@ -157,10 +157,10 @@ pub(crate) const FAMILIES: &[Family] = families! {
         }
     };
     "procession_pool_queue_length" Gauge "Jobs that wait for a worker of a pool." |r, s| {
-        s.each_pool(r, |pool| pool.queued);
+        s.each_pool(r, |pool| pool.queued as u64);
     };
     "procession_pool_submitters_waiting" Gauge "Submitters that wait for a place in a pool."
-        |r, s| s.each_pool(r, |pool| pool.waiting);
+        |r, s| s.each_pool(r, |pool| pool.waiting as u64);
     "procession_pool_jobs" Counter "Jobs of a pool that are over, by their outcome." |r, s| {
         for (name, pool) in &r.pools {
             for (outcome, count) in [

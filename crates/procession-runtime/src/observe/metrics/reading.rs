@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use procession_protocols::pool::state::picture::PoolStats;
 use procession_protocols::util::histogram::Histogram;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
@@ -9,7 +10,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::busy::{BusyTime, BusyWindow};
 use crate::observe::census::{self, Census};
-use crate::observe::pool_figures::{PoolFigures, PoolRegistry, THREAD_POOLS};
+use crate::observe::pool_figures::{PoolRegistry, THREAD_POOLS};
 use crate::observe::snapshot::{self, Snapshot, WorkerSnapshot};
 use crate::report::kept::Reports;
 use crate::report::supervision::RestartCounts;
@@ -99,7 +100,7 @@ impl Series<'_> {
     }
 
     /// Adds a series for each pool.
-    pub(super) fn each_pool(&mut self, reading: &Reading<'_>, of: impl Fn(&PoolFigures) -> u64) {
+    pub(super) fn each_pool(&mut self, reading: &Reading<'_>, of: impl Fn(&PoolStats) -> u64) {
         for (name, pool) in &reading.pools {
             self.add(&[("pool", name)], of(pool) as f64);
         }
@@ -140,7 +141,7 @@ pub(super) struct Reading<'a> {
     pub(super) ages: Vec<f64>,
     pub(super) global_age: f64,
     pub(super) restarts: SortedMap<String, RestartCounts>,
-    pub(super) pools: SortedMap<String, PoolFigures>,
+    pub(super) pools: SortedMap<String, PoolStats>,
     pub(super) floors: &'a Floors,
     pub(super) width: usize,
     pub(super) name: &'a str,

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use procession::Scheduler;
-use procession::pool::{
-    AsyncFnPool, Balance, Builder, JobError, MultiPool, OnFull, Pool, PoolError, Queue,
-};
+use procession::pool::{AsyncFnPool, Balance, Builder, JobError, OnFull, Pool, PoolError, Queue};
 use procession::{coroutine, sleep};
 
 use super::assert_sums;
@@ -121,9 +119,9 @@ fn a_function_that_panics_before_its_future_is_there_harms_only_its_handle() {
 fn several_function_pools_share_the_work_and_give_arguments_back() {
     let builder = || Pool::builder().capacity(1).on_full(OnFull::Refuse);
     for balance in [Balance::RoundRobin, Balance::LeastLoaded] {
-        let threads = builder().build_multi_of(3, balance, |one| {
-            one.build_function(|gate: crate::home::mpsc::Receiver<u32>| gate.recv().unwrap_or(0))
-        });
+        let threads = builder()
+            .members(3, balance)
+            .build_function(|gate: crate::home::mpsc::Receiver<u32>| gate.recv().unwrap_or(0));
         let threads = threads.expect("valid");
         let (gates, handles): (Vec<_>, Vec<_>) = (0..3)
             .map(|_| {
@@ -143,8 +141,7 @@ fn several_function_pools_share_the_work_and_give_arguments_back() {
         threads.wait(None).expect("they end");
 
         for (scheduler, build) in both() {
-            let pools: MultiPool<AsyncFnPool<u32, u32>> =
-                builder().build_multi_of(3, balance, |one| build(one, &scheduler)).expect("valid");
+            let pools = build(builder().members(3, balance), &scheduler).expect("valid");
             scheduler.block_on(async {
                 let mut handles = Vec::new();
                 for n in 0..3 {
@@ -161,7 +158,7 @@ fn several_function_pools_share_the_work_and_give_arguments_back() {
                 pools.close();
                 pools.ended().await.expect("they end");
                 pools.reopen().expect("they have ended");
-                pools.resize_each(2).expect("in range");
+                assert_eq!(pools.resize(2).expect("in range"), 1);
                 assert_eq!(pools.stats().capacity, 6);
             });
         }
@@ -173,7 +170,9 @@ fn several_pools_of_coroutines_wait_for_the_chosen_one() {
     let scheduler = with_coroutines();
     let pools = Pool::builder()
         .capacity(1)
-        .build_multi_of(2, Balance::LeastLoaded, |one| one.on(&scheduler).build_coroutines())
+        .members(2, Balance::LeastLoaded)
+        .on(&scheduler)
+        .build_coroutines()
         .expect("valid");
     let sum = scheduler.block_on(async {
         let mut handles = Vec::new();
@@ -199,7 +198,8 @@ fn several_pools_of_coroutines_wait_for_the_chosen_one() {
     );
     // A result is available a moment before its worker is free.
     scheduler.run_until_idle();
-    let permit = pools.members()[0].try_reserve().expect("nothing runs");
+    let members = pools.members();
+    let permit = members[0].try_reserve().expect("nothing runs");
     assert_eq!(
         scheduler.block_on(permit.submit(|| doubled(4)).expect("the place is there")),
         Ok(8)

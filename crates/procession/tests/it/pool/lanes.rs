@@ -171,7 +171,7 @@ fn a_join_of_a_later_job_of_ones_own_key_is_an_error() {
 fn several_pools_give_all_jobs_of_a_key_to_one_of_them() {
     for balance in [Balance::RoundRobin, Balance::LeastLoaded] {
         let builder = Pool::builder().capacity(1).queue(Queue::Bounded(3)).on_full(OnFull::Refuse);
-        let pools = builder.build_multi(3, balance).expect("valid");
+        let pools = builder.members(3, balance).build().expect("valid");
         let (gate, job) = gated();
         pools.job(job).key("key").execute().expect("it is open");
         gate.wait_for_job();

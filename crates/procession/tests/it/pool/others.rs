@@ -17,7 +17,8 @@ fn round_robin_goes_round_and_offers_what_a_full_pool_refuses_to_another() {
     let pools = Pool::builder()
         .capacity(1)
         .on_full(OnFull::Refuse)
-        .build_multi(3, Balance::RoundRobin)
+        .members(3, Balance::RoundRobin)
+        .build()
         .expect("valid");
     let (gates, jobs): (Vec<_>, Vec<_>) = (0..3).map(|_| gated()).unzip();
     for job in jobs {
@@ -31,17 +32,18 @@ fn round_robin_goes_round_and_offers_what_a_full_pool_refuses_to_another() {
     gates.into_iter().for_each(|gate| gate.open());
     pools.wait(None).expect("they end");
     pools.reopen().expect("they have ended");
-    pools.resize_each(2).expect("in range");
+    pools.resize(2).expect("in range");
     assert_eq!((pools.stats().capacity, pools.stats().completed), (6, 3));
     assert!(matches!(
-        Pool::builder().build_multi(0, Balance::RoundRobin),
+        Pool::builder().members(0, Balance::RoundRobin).build(),
         Err(PoolError::OutOfRange(_))
     ));
 }
 
 #[test]
 fn least_loaded_does_not_count_idle_workers() {
-    let pools = Pool::builder().capacity(4).build_multi(2, Balance::LeastLoaded).expect("valid");
+    let builder = Pool::builder().capacity(4).members(2, Balance::LeastLoaded);
+    let pools = builder.build().expect("valid");
     let warm = &pools.members()[0];
     warm.resize(8).expect("in range");
     for _ in 0..3 {
@@ -53,11 +55,9 @@ fn least_loaded_does_not_count_idle_workers() {
     pools.members()[1].execute(job).expect("open");
     gate.wait_for_job();
     for _ in 0..4 {
-        assert_eq!(
-            pools.pick().stats().capacity,
-            8,
-            "its workers are warm, but it has nothing to do"
-        );
+        let place = pools.try_reserve().expect("there is room");
+        assert_eq!(warm.stats().reserved, 1, "its workers are warm, but it has nothing to do");
+        drop(place);
     }
     gate.open();
 }
@@ -67,7 +67,9 @@ fn several_pools_of_processes_share_the_work() {
     let scheduler = driven();
     let pools = Pool::builder()
         .capacity(2)
-        .build_multi_of(3, Balance::LeastLoaded, |one| one.on(&scheduler).build_async())
+        .members(3, Balance::LeastLoaded)
+        .on(&scheduler)
+        .build_async()
         .expect("valid");
     let sum = scheduler.block_on(async {
         let mut handles = Vec::new();
@@ -97,7 +99,9 @@ fn the_numbers_of_several_pools_are_the_sums_of_theirs() {
         .capacity(2)
         .queue(Queue::Bounded(1))
         .on_full(OnFull::Refuse)
-        .build_multi_of(3, Balance::RoundRobin, |one| one.on(&scheduler).build_async())
+        .members(3, Balance::RoundRobin)
+        .on(&scheduler)
+        .build_async()
         .expect("valid");
     scheduler.block_on(async {
         for member in &pools.members()[1..] {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procession::pool::{Balance, Builder, Pool};
+use procession::pool::{Balance, Pool};
 use procession::{sleep, spawn, timeout};
 
 use crate::scene::driven;
@@ -56,9 +56,8 @@ fn a_waiter_learns_of_an_idle_pool_that_another_one_uses_again() {
 #[test]
 fn a_waiter_for_several_pools_learns_of_one_that_is_reopened_before_the_last_ends() {
     let scheduler = driven();
-    let build = |one: Builder| one.on(&scheduler).build_async();
-    let pools = Pool::builder().capacity(1).build_multi_of(2, Balance::RoundRobin, build);
-    let pools = pools.expect("valid");
+    let builder = Pool::builder().capacity(1).members(2, Balance::RoundRobin);
+    let pools = builder.on(&scheduler).build_async().expect("valid");
     scheduler.block_on(async {
         for (member, seconds) in pools.members().iter().zip([2, 1]) {
             member.execute(sleep(Duration::from_secs(seconds))).await.expect("it is open");

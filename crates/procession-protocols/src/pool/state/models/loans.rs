@@ -44,7 +44,7 @@ fn enter<const MUTATION: u8>(
     seat: Option<&Arc<PoolSeat<u32>>>,
 ) {
     let start = &mut || Ok(IdleWorker::Parked(Arc::clone(seat.expect("the capacity is reached"))));
-    let (entered, wakes) = core.enter(JobLane::default(), job, |job| job, start);
+    let (entered, wakes) = core.enter(None, JobLane::default(), job, start);
     assert_eq!(entered.expect("there is a place"), u64::from(job));
     wakes.wake();
     assert!(seat.is_none_or(|seat| has_order(seat)));
@@ -83,7 +83,7 @@ fn lend_against_finish<const MUTATION: u8>() {
         assert!(lend(&core, 1, 3, Some(&seats[2])), "the job has not ended");
         let is_taken = worker.join().expect("it does not panic");
         assert_eq!(has_order(&seats[2]), !is_taken, "an awaited job has one worker");
-        let live = core.picture().live;
+        let live = core.stats().live;
         assert_eq!(live, 2 + usize::from(!is_taken), "a worker has started without a job");
         let blocked = core.look(|state| state.blocked.count());
         assert_eq!(blocked, 1, "job 1 waits");
@@ -123,8 +123,8 @@ fn lend_against_take_back<const MUTATION: u8>() {
         dropper.join().expect("it does not panic");
         let is_taken = worker.join().expect("it does not panic");
         assert!(is_taken || has_order(&seat), "an awaited job does not begin");
-        let picture = core.picture();
-        assert_eq!((picture.queued, picture.live, picture.totals.peak), (0, 2, 2));
+        let stats = core.stats();
+        assert_eq!((stats.queued, stats.live, stats.peak), (0, 2, 2));
     });
 }
 
@@ -155,8 +155,8 @@ fn the_end_of_a_loan_is_counted_once() {
         };
         core.take_back(Busy::with_job(1), 2);
         assert!(borrower.join().expect("it does not panic"), "too many workers are live");
-        let picture = core.picture();
-        assert_eq!((picture.queued, picture.live), (1, 1));
+        let stats = core.stats();
+        assert_eq!((stats.queued, stats.live), (1, 1));
         let blocked = core.look(|state| state.blocked.count_with(Busy::with_job(9)));
         assert_eq!(blocked, 1, "only the other one would wait");
     });
