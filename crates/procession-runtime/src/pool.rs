@@ -78,7 +78,6 @@ mod reaper;
 mod scope;
 mod source;
 mod submit;
-mod threads;
 
 #[cfg(feature = "pool")]
 pub use self::async_pool::AsyncPool;

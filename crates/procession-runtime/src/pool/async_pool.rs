@@ -6,11 +6,12 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use super::builder::Builder;
+use super::engine::Workers;
 use super::error::PoolError;
 use super::hooks::Settled;
 use super::job::{JobEnds, Promise};
 use super::operations::Pool;
-use super::processes::{JobWorker, Processes, Succeed, Work, Working};
+use super::processes::{JobWorker, Succeed, Work, Working};
 use super::source::{JobSource, Owning, opaque};
 use super::submit::AsyncCalls;
 use crate::process::async_body::{AsyncBody, Guarded, OwnOr};
@@ -204,6 +205,6 @@ impl Builder {
         let launch = |reservation: Reservation<'_>, worker, job: FutureJob| {
             job.0.launch(reservation, worker);
         };
-        Pool::open(&self, Processes::resting(self.shared(), launch))
+        Pool::open(&self, Some(&self.shared()), Workers::resting(launch))
     }
 }

@@ -1,12 +1,28 @@
 //! Pools of coroutines.
 
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::outcome::{Ended, Expired};
+use procession_protocols::pool::state::seat::Order;
+use procession_protocols::scheduler::seat_id::NEVER;
+
 use super::builder::Builder;
+use super::engine::Workers;
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::operations::Pool;
-use super::processes::Processes;
-use super::source::{ClosureJob, JobStack};
+use super::parking::ParkingWorker;
+use super::source::ClosureJob;
 use super::submit::AsyncCalls;
+use crate::SpawnOptions;
+use crate::coroutine;
+use crate::scheduler::shared::Shared;
+use crate::time::{Instant, Sleep, sleep_on};
 
 /// A pool of coroutines that run closures, which may [wait](crate::coroutine). At most as many
 /// closures run concurrently as its capacity says.
@@ -46,8 +62,84 @@ use super::submit::AsyncCalls;
 /// unwound.
 pub type CoPool = Pool<AsyncCalls, ClosureJob>;
 
+impl<J: Send + 'static> ParkingWorker<J> {
+    /// Runs the worker in a coroutine.
+    fn run_as_coroutine(self, shared: &Arc<Shared>) {
+        // A cancel of the worker leaves its jobs alone, as for async processes. The pool ends only
+        // when it is closed.
+        coroutine::shield(|| {
+            let mark = self.inner.coroutine_mark();
+            let mut idle = None;
+            let begin = |ticket| mark.set(Busy::with_job(ticket));
+            self.work((), begin, |worker| coroutine::wait(worker.await_order(shared, &mut idle)));
+        });
+    }
+
+    async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<J> {
+        let mut deadline = None;
+        poll_fn(|task| {
+            loop {
+                if let Some(order) = self.seat.take_order(task.waker()) {
+                    return Poll::Ready(order);
+                }
+                // Set only if the worker has to wait. A sleep that is moved to a later time does
+                // not set a new timer.
+                let until = *deadline.get_or_insert_with(|| {
+                    let until = shared.world.now().saturating_add(self.inner.keep_alive());
+                    match idle {
+                        Some(sleep) => Pin::new(sleep).reset(Instant::from_nanoseconds(until)),
+                        None => *idle = Some(sleep_on(Arc::clone(shared), until)),
+                    }
+                    until
+                });
+                let Some(sleep) = idle.as_mut().filter(|_| until != NEVER) else {
+                    return Poll::Pending;
+                };
+                if Pin::new(sleep).poll(task).is_pending() {
+                    return Poll::Pending;
+                }
+                match self.inner.expire(&self.seat) {
+                    Expired::Leave => return Poll::Ready(Order::Leave),
+                    Expired::Kept => {
+                        deadline = Some(NEVER);
+                        *idle = None;
+                    }
+                    // The order has been written.
+                    Expired::Claimed => {}
+                }
+            }
+        })
+        .await
+    }
+}
+
 /// Available with the crate feature `pool`.
 impl Builder {
+    /// Builds a pool of coroutines that run jobs by `run`.
+    pub(super) fn open_coroutines<J: Send + 'static>(
+        &self,
+        run: impl Fn(&Hooks, J) -> Ended + Send + Sync + 'static,
+    ) -> Result<Pool<AsyncCalls, J>, PoolError> {
+        let shared = self.shared();
+        if shared.coroutines.stacks.is_none() {
+            return Err(PoolError::NoCoroutines { scheduler: shared.name().to_owned() });
+        }
+        let (stack_size, on) = (self.stack_size, Arc::clone(&shared));
+        let start = move |worker: ParkingWorker<J>| {
+            let options = SpawnOptions::new().on_shared(Arc::clone(&on));
+            let options = match stack_size {
+                Some(bytes) => options.stack_size(bytes),
+                None => options,
+            };
+            let shared = Arc::clone(&on);
+            let runs = move |_: coroutine::Context<()>| worker.run_as_coroutine(&shared);
+            let refused = options.try_start_coroutine(runs).err();
+            refused.map_or(Ok(()), |refused| Err(io::Error::other(refused.to_string())))
+        };
+        let workers = Workers::Parking { start: Box::new(start), run: Box::new(run) };
+        Pool::open(self, Some(&shared), workers)
+    }
+
     /// Builds a pool of coroutines. The pool does not keep their scheduler from being dropped.
     ///
     /// # Errors
@@ -55,7 +147,6 @@ impl Builder {
     /// [`enable_coroutines`](crate::Builder::enable_coroutines), or it refused one of the workers
     /// that [start with the pool](Self::prestart).
     pub fn build_coroutines(self) -> Result<CoPool, PoolError> {
-        let run = |hooks: &Hooks, job: ClosureJob| job.0.run(hooks, JobStack::Coroutine);
-        Pool::open(&self, Processes::coroutines(&self, run)?)
+        self.open_coroutines(ClosureJob::run)
     }
 }

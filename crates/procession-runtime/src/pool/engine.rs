@@ -21,6 +21,7 @@ use super::builder::{Builder, OnFull};
 use super::current::{CoroutineMark, Marked, mark, worker_of};
 use super::hooks::Hooks;
 use super::members::Balance;
+use super::parking::ParkingWorker;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
@@ -30,40 +31,22 @@ use crate::time::armed::Armed;
 /// The function by which workers run a job.
 pub(super) type RunJob<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;
 
+/// Starts a worker, which takes its first order from its seat.
+pub(super) type StartWorker<J> = Box<dyn Fn(ParkingWorker<J>) -> io::Result<()> + Send + Sync>;
+
+/// Starts a resting worker with a job, as the process of the reservation.
+pub(super) type LaunchWorker<J> =
+    Box<dyn Fn(&Arc<Inner<J>>, Launch<J>, Reservation<'_>) + Send + Sync>;
+
 /// A step that may start workers.
 type EngineStep<'a, J> = &'a mut dyn FnMut(&PoolCore<J>, Start<'_, J>) -> Wakes<J>;
 
-/// The interface of a kind of workers.
-pub(super) trait Engine<J>: Send + Sync {
-    /// Starts a worker, which takes its first order from its seat.
-    fn start(&self, inner: &Arc<Inner<J>>, seat: &Arc<PoolSeat<J>>) -> io::Result<()>;
-
-    /// Starts a resting worker with a job, as the process of the reservation.
-    fn launch(&self, _: &Arc<Inner<J>>, _: Launch<J>, _: Reservation<'_>) {
-        unreachable!("only a resting worker is launched")
-    }
-
-    /// Runs a job on the calling thread or coroutine. Not called if workers rest.
-    fn run(&self, inner: &Inner<J>, job: J) -> Ended;
-
-    /// Returns the scheduler of the workers, if they are processes.
-    fn scheduler(&self) -> Option<&Arc<Shared>>;
-
-    /// Returns `true` if idle workers rest, and have no process then.
-    fn rests(&self) -> bool {
-        false
-    }
-
-    /// Runs the stop hooks of this number of resting workers that leave, and counts the workers as
-    /// gone.
-    fn dismiss(&self, _: &Arc<Inner<J>>, _: usize) {
-        unreachable!("only resting workers are dismissed")
-    }
-
-    /// Arranges a [retry](Inner::retry) of the pool.
-    fn retry(&self, _: &Arc<Inner<J>>) {
-        unreachable!("only pools of processes retry")
-    }
+/// What the workers of a pool are.
+pub(super) enum Workers<J: Send + 'static> {
+    /// Threads or coroutines, which park while they are idle.
+    Parking { start: StartWorker<J>, run: RunJob<J> },
+    /// Async processes, which rest while they are idle, and have no process then.
+    Resting(LaunchWorker<J>),
 }
 
 /// The processes that a step may start. Most often this is one.
@@ -87,11 +70,13 @@ impl<'a> Reservations<'a> {
 }
 
 /// A pool, apart from its handles.
-pub struct Inner<J> {
+pub struct Inner<J: Send + 'static> {
     pub(super) me: Weak<Self>,
     id: u64,
     pub(super) core: PoolCore<J>,
-    pub(super) engine: Arc<dyn Engine<J>>,
+    workers: Arc<Workers<J>>,
+    /// The scheduler of the workers, if they are processes.
+    pub(super) scheduler: Option<Arc<Shared>>,
     pub(super) name: String,
     pub(super) on_full: OnFull,
     pub(super) balance: Balance,
@@ -109,7 +94,7 @@ pub struct Inner<J> {
     pub(super) registered: std::sync::OnceLock<crate::observe::pool_figures::PoolNumber>,
 }
 
-impl<J> fmt::Debug for Inner<J> {
+impl<J: Send + 'static> fmt::Debug for Inner<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("name", &self.name)
@@ -118,15 +103,22 @@ impl<J> fmt::Debug for Inner<J> {
     }
 }
 
-impl<J> Inner<J> {
-    pub(super) fn new(builder: &Builder, limits: Limits, engine: Arc<dyn Engine<J>>) -> Arc<Self> {
+impl<J: Send + 'static> Inner<J> {
+    pub(super) fn new(
+        builder: &Builder,
+        scheduler: Option<&Arc<Shared>>,
+        workers: &Arc<Workers<J>>,
+    ) -> Arc<Self> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
+        let rests = matches!(**workers, Workers::Resting(_));
+        let limits = Limits { rests, threads: scheduler.is_none(), ..builder.limits };
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             // Relaxed: the ids only have to differ.
             id: LAST_ID.fetch_add(1, Relaxed),
             core: PoolCore::new(limits),
-            engine,
+            workers: Arc::clone(workers),
+            scheduler: scheduler.cloned(),
             name: builder.name.clone(),
             on_full: builder.on_full,
             balance: builder.balance,
@@ -176,7 +168,7 @@ impl<J> Inner<J> {
 
     // Apart from `step`, which is compiled once for each closure.
     fn run_step(self: &Arc<Self>, step: EngineStep<'_, J>) {
-        let Some(shared) = self.engine.scheduler().filter(|_| self.engine.rests()) else {
+        let (Workers::Resting(launcher), Some(shared)) = (&*self.workers, &self.scheduler) else {
             return self.wake(step(&self.core, &mut || self.start()));
         };
         let held = current::hold(shared);
@@ -187,7 +179,7 @@ impl<J> Inner<J> {
         let mut wakes =
             step(&self.core, &mut || reservations.add(&held).map(|()| IdleWorker::new_resting()));
         for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
-            self.engine.launch(self, launch, reservation);
+            launcher(self, launch, reservation);
         }
         // Before the wake-ups, which run user code: that may wait, or leave this thread.
         drop(reservations);
@@ -196,11 +188,17 @@ impl<J> Inner<J> {
         self.wake(wakes);
     }
 
+    /// Returns `true` if idle workers rest, and have no process then.
+    pub(super) fn rests(&self) -> bool {
+        matches!(*self.workers, Workers::Resting(_))
+    }
+
     /// Starts a worker that parks.
     pub(super) fn start(self: &Arc<Self>) -> io::Result<IdleWorker<J>> {
-        let seat = PoolSeat::new();
-        self.engine.start(self, &seat)?;
-        Ok(IdleWorker::Parked(seat))
+        let Workers::Parking { start, .. } = &*self.workers else {
+            unreachable!("a resting worker is launched")
+        };
+        ParkingWorker::start(self, start).map(IdleWorker::Parked)
     }
 
     pub(super) fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
@@ -216,10 +214,10 @@ impl<J> Inner<J> {
         }
         wakes.wakers().for_each(|waker| drop(guarded(|| waker.wake())));
         if leavers > 0 {
-            self.engine.dismiss(&self.arc(), leavers);
+            self.dismiss(leavers);
         }
         if starved {
-            self.engine.retry(&self.arc());
+            self.retry_later();
         }
     }
 
@@ -275,9 +273,17 @@ impl<J> Inner<J> {
         self.own_worker().is_some()
     }
 
-    /// Runs a job on the calling thread.
+    /// Runs a job on the calling thread or coroutine. Not called if workers rest.
+    pub(super) fn run(&self, job: J) -> Ended {
+        match &*self.workers {
+            Workers::Parking { run, .. } => run(&self.hooks, job),
+            Workers::Resting(_) => unreachable!("a process polls its own job"),
+        }
+    }
+
+    /// Runs a job on the calling thread, and counts its end.
     pub(super) fn run_inline(self: &Arc<Self>, ticket: u64, job: J) {
-        let ended = self.engine.run(self, job);
+        let ended = self.run(job);
         self.step(|core, start| core.finish_inline(ticket, ended, start));
     }
 }

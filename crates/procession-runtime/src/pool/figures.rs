@@ -7,10 +7,10 @@ use procession_protocols::pool::state::picture::PoolStats;
 use super::engine::Inner;
 use crate::observe::pool_figures::{PoolRegistry, PoolSource, THREAD_POOLS};
 
-impl<J> Inner<J> {
+impl<J: Send + 'static> Inner<J> {
     /// Returns the registry of pools of this kind.
     fn registry(&self) -> &PoolRegistry {
-        match self.engine.scheduler() {
+        match &self.scheduler {
             Some(shared) => PoolRegistry::of(shared),
             None => &THREAD_POOLS,
         }
@@ -29,7 +29,7 @@ pub(super) fn register<J: Send + 'static>(inner: &Arc<Inner<J>>) {
     inner.registered.get_or_init(|| inner.registry().add(&inner.name, me));
 }
 
-impl<J> Drop for Inner<J> {
+impl<J: Send + 'static> Drop for Inner<J> {
     fn drop(&mut self) {
         if let Some(&number) = self.registered.get() {
             self.registry().remove(number, self.stats());

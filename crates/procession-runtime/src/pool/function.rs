@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::builder::Builder;
+use super::engine::Workers;
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::job::JobEnds;
 use super::operations::Pool;
-use super::processes::{Processes, Work, Working};
-use super::source::{Call, JobSource, JobStack, Owning};
+use super::processes::{Work, Working};
+use super::source::{Call, JobSource, Owning, catch};
 use super::submit::{AsyncCalls, BlockingCalls};
-use super::threads::Threads;
 use crate::process::async_body::{AsyncBody, Guarded};
 use crate::spawn::reservation::Reservation;
 
@@ -88,9 +88,9 @@ impl Builder {
         T: Send + 'static,
     {
         let run = move |hooks: &Hooks, call: Call<A, T>| {
-            call.run(hooks, |argument| JobStack::Thread.catch(|| function(argument)))
+            call.run(hooks, |argument| catch(|| function(argument)))
         };
-        Pool::open(&self, Threads { run: Box::new(run), stack_size: self.stack_size })
+        Pool::open(&self, None, Workers::threads(&self, run))
     }
 
     /// Builds a pool of async processes that run `function`.
@@ -118,7 +118,7 @@ impl Builder {
             let state = Working { worker: Some(worker), next };
             reservation.start(Box::new(AsyncBody::Runs(Work { future, state })));
         };
-        Pool::open(&self, Processes::resting(self.shared(), launch))
+        Pool::open(&self, Some(&self.shared()), Workers::resting(launch))
     }
 
     /// Builds a pool of coroutines that run `function`, which may [wait](crate::coroutine).
@@ -133,10 +133,8 @@ impl Builder {
         A: Send + 'static,
         T: Send + 'static,
     {
-        let function = Arc::new(function);
-        let run = move |hooks: &Hooks, call: Call<A, T>| {
-            call.run(hooks, |argument| JobStack::Coroutine.catch(|| function(argument)))
-        };
-        Pool::open(&self, Processes::coroutines(&self, run)?)
+        self.open_coroutines(move |hooks: &Hooks, call: Call<A, T>| {
+            call.run(hooks, |argument| catch(|| function(argument)))
+        })
     }
 }

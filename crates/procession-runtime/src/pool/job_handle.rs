@@ -68,7 +68,7 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
     }
 
     fn lender(&self) -> Option<Busy> {
-        self.engine.scheduler().and_then(|_| self.own_worker())
+        self.scheduler.as_ref().and_then(|_| self.own_worker())
     }
 
     fn lend(&self, lender: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
@@ -80,7 +80,7 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
     }
 
     fn scheduler(&self) -> Option<Arc<Shared>> {
-        self.engine.scheduler().cloned()
+        self.scheduler.clone()
     }
 }
 

@@ -23,9 +23,9 @@ pub enum Balance {
 }
 
 /// Shared by the handles of a pool. When the last handle is dropped, the pool is closed.
-pub(super) struct PoolOwner<J>(pub(super) Arc<Inner<J>>);
+pub(super) struct PoolOwner<J: Send + 'static>(pub(super) Arc<Inner<J>>);
 
-impl<J> Drop for PoolOwner<J> {
+impl<J: Send + 'static> Drop for PoolOwner<J> {
     fn drop(&mut self) {
         drop(guarded(|| self.0.close()));
     }
@@ -35,13 +35,13 @@ fn load(stats: &PoolStats) -> usize {
     stats.busy + stats.queued + stats.reserved + stats.waiting
 }
 
-fn turn<J>(members: &[PoolOwner<J>]) -> usize {
+fn turn<J: Send + 'static>(members: &[PoolOwner<J>]) -> usize {
     // Relaxed: the numbers only have to differ.
     members[0].0.turns.fetch_add(1, Relaxed) % members.len()
 }
 
 /// Returns the member that gets the next job.
-pub(super) fn pick<J>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
+pub(super) fn pick<J: Send + 'static>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
     match (members, members[0].0.balance) {
         ([only], _) => &only.0,
         (_, Balance::RoundRobin) => &members[turn(members)].0,
@@ -49,7 +49,7 @@ pub(super) fn pick<J>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
     }
 }
 
-pub(super) fn least_loaded<J>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
+pub(super) fn least_loaded<J: Send + 'static>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
     // Among equals, the choice rotates. Otherwise all threads that look at the same time would
     // choose the same member.
     let (before, after) = members.split_at(turn(members));
@@ -58,7 +58,7 @@ pub(super) fn least_loaded<J>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
 }
 
 /// Returns the member that gets all jobs of this key.
-pub(super) fn of_key<J>(members: &[PoolOwner<J>], key: u64) -> &Arc<Inner<J>> {
+pub(super) fn of_key<J: Send + 'static>(members: &[PoolOwner<J>], key: u64) -> &Arc<Inner<J>> {
     let place = key % members.len() as u64;
     &members[usize::try_from(place).expect("there are at most 1024")].0
 }

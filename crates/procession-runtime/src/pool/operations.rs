@@ -8,12 +8,12 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use procession_protocols::pool::state::outcome::{EnterError, Quiescence, WatchResult};
-use procession_protocols::pool::state::picture::{Limits, PoolStats};
+use procession_protocols::pool::state::picture::PoolStats;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::block::block;
 use super::builder::{Builder, check_capacity, keep_alive_nanoseconds};
-use super::engine::{Engine, Inner};
+use super::engine::{Inner, Workers};
 use super::error::{PoolError, SubmitError, WaitError};
 use super::job_handle::JobHandle;
 use super::members::{MEMBERS_MAX, PoolOwner, pick};
@@ -24,6 +24,7 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::scheduler::placed::placed;
+use crate::scheduler::shared::Shared;
 use crate::util::out_of_range::OutOfRange;
 
 /// A pool of workers. `Pool` alone is a pool of threads that run closures.
@@ -64,14 +65,14 @@ use crate::util::out_of_range::OutOfRange;
 /// wait for the same already, none of them could ever go on. It then gets an error
 /// ([`SubmitError::is_deadlock`]). Waits with a timeout are not counted, nor is anything else that
 /// a job may wait for, such as a lock.
-pub struct Pool<M = BlockingCalls, J = ClosureJob> {
+pub struct Pool<M = BlockingCalls, J: Send + 'static = ClosureJob> {
     all: Arc<[PoolOwner<J>]>,
     /// The place of the member, if this handle stands for one member only.
     only: Option<usize>,
     calls: PhantomData<fn() -> M>,
 }
 
-impl<M, J> Clone for Pool<M, J> {
+impl<M, J: Send + 'static> Clone for Pool<M, J> {
     fn clone(&self) -> Self {
         Self { all: Arc::clone(&self.all), only: self.only, calls: PhantomData }
     }
@@ -84,7 +85,7 @@ impl Pool {
     }
 }
 
-impl<M, J> Pool<M, J> {
+impl<M, J: Send + 'static> Pool<M, J> {
     pub(super) fn owners(&self) -> &[PoolOwner<J>] {
         self.only.map_or(&self.all, |place| &self.all[place..=place])
     }
@@ -95,23 +96,20 @@ impl<M, J> Pool<M, J> {
 }
 
 impl<M, J: Send + 'static> Pool<M, J> {
+    /// Builds a pool. Its workers are threads, unless they are processes of a scheduler.
     pub(super) fn open(
         builder: &Builder,
-        engine: impl Engine<J> + 'static,
+        scheduler: Option<&Arc<Shared>>,
+        workers: Workers<J>,
     ) -> Result<Self, PoolError> {
         check_capacity(builder.limits.capacity)?;
         OutOfRange::check("members", builder.members, 1, MEMBERS_MAX)?;
         if builder.name.contains('\0') {
             return Err(PoolError::Name(builder.name.clone()));
         }
-        let limits = Limits {
-            rests: engine.rests(),
-            threads: engine.scheduler().is_none(),
-            ..builder.limits
-        };
-        let engine: Arc<dyn Engine<J>> = Arc::new(engine);
+        let workers = Arc::new(workers);
         let open = |_| {
-            let owner = PoolOwner(Inner::new(builder, limits, Arc::clone(&engine)));
+            let owner = PoolOwner(Inner::new(builder, scheduler, &workers));
             owner.0.prestart(builder.prestart).map_err(PoolError::Worker)?;
             #[cfg(any(feature = "door", feature = "metrics"))]
             super::figures::register(&owner.0);
@@ -387,7 +385,7 @@ impl<J: Send + 'static> Pool<BlockingCalls, J> {
     }
 }
 
-impl<M, J> fmt::Debug for Pool<M, J> {
+impl<M, J: Send + 'static> fmt::Debug for Pool<M, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.owners() {
             [only] => fmt::Debug::fmt(&*only.0, f),
@@ -397,14 +395,14 @@ impl<M, J> fmt::Debug for Pool<M, J> {
 }
 
 /// A waiter for a quiescent pool, enlisted by its first poll. Dropping it ends the wait.
-struct QuiescenceWait<'a, J> {
+struct QuiescenceWait<'a, J: Send + 'static> {
     inner: &'a Inner<J>,
     quiescence: Quiescence,
     number: u64,
     is_enlisted: bool,
 }
 
-impl<'a, J> QuiescenceWait<'a, J> {
+impl<'a, J: Send + 'static> QuiescenceWait<'a, J> {
     fn new(inner: &'a Arc<Inner<J>>, quiescence: Quiescence) -> Self {
         // Relaxed: the numbers only have to differ.
         let number = inner.last_watch.fetch_add(1, Relaxed);
@@ -432,7 +430,7 @@ impl<'a, J> QuiescenceWait<'a, J> {
     }
 }
 
-impl<J> Drop for QuiescenceWait<'_, J> {
+impl<J: Send + 'static> Drop for QuiescenceWait<'_, J> {
     fn drop(&mut self) {
         drop(self.inner.core.unwatch(self.number));
     }

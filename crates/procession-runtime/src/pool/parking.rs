@@ -1,23 +1,24 @@
 //! Workers that park while they are idle: threads and coroutines.
 
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::Waker;
 
 use procession_protocols::pool::state::busy::Busy;
 use procession_protocols::pool::state::idle::IdleWorker;
-use procession_protocols::pool::state::outcome::{Expired, Next};
+use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
 use procession_protocols::pool::state::seat::{Order, PoolSeat};
 use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 
-use super::engine::Inner;
-use crate::SpawnOptions;
-use crate::coroutine;
-use crate::scheduler::shared::Shared;
-use crate::time::{Instant, Sleep, sleep_on};
+use super::block::{ThreadWaker, world};
+use super::builder::Builder;
+use super::engine::{Inner, StartWorker, Workers};
+use super::error::PoolError;
+use super::hooks::Hooks;
+use super::operations::Pool;
+use super::source::ClosureJob;
+use crate::sys;
 
 /// The stages of the start of a worker.
 mod launch {
@@ -58,13 +59,13 @@ impl<J: Send + 'static> Drop for ParkingWorker<J> {
 }
 
 impl<J: Send + 'static> ParkingWorker<J> {
-    /// Starts a worker by `start`, which drops it if it is refused.
+    /// Starts a worker by `start`, which drops it if it is refused. Returns its seat.
     pub(super) fn start(
         inner: &Arc<Inner<J>>,
-        seat: &Arc<PoolSeat<J>>,
-        start: impl FnOnce(Self) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let (inner, own) = (Arc::clone(inner), Arc::clone(seat));
+        start: &StartWorker<J>,
+    ) -> io::Result<Arc<PoolSeat<J>>> {
+        let (inner, seat) = (Arc::clone(inner), PoolSeat::new());
+        let own = Arc::clone(&seat);
         let refused = start(Self { inner, seat: own, runs: None, is_done: false }).err();
         // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two exchanges
         // is first.
@@ -72,7 +73,7 @@ impl<J: Send + 'static> ParkingWorker<J> {
             launch::ENDED => {
                 Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down")))
             }
-            _ => Ok(()),
+            _ => Ok(seat),
         }
     }
 
@@ -90,7 +91,7 @@ impl<J: Send + 'static> ParkingWorker<J> {
         while let Order::Run(ticket, job) = order {
             self.runs = Some(ticket);
             begin(ticket);
-            let ended = inner.engine.run(&inner, job);
+            let ended = inner.run(job);
             self.runs = None;
             let idle = || IdleWorker::Parked(Arc::clone(&self.seat));
             order = match inner.finish(idle, ticket, ended) {
@@ -106,63 +107,58 @@ impl<J: Send + 'static> ParkingWorker<J> {
         self.is_done = true;
     }
 
-    /// Runs the worker in a coroutine.
-    pub(super) fn start_coroutine(
-        self,
-        options: SpawnOptions,
-        shared: &Arc<Shared>,
-    ) -> io::Result<()> {
-        let shared = Arc::clone(shared);
-        let runs = move |_: coroutine::Context<()>| {
-            // A cancel of the worker leaves its jobs alone, as for async processes. The pool ends
-            // only when it is closed.
-            coroutine::shield(|| {
-                let mark = self.inner.coroutine_mark();
-                let mut idle = None;
-                let begin = |ticket| mark.set(Busy::with_job(ticket));
-                self.work((), begin, |worker| {
-                    coroutine::wait(worker.await_order(&shared, &mut idle))
-                });
-            });
-        };
-        let started = options.try_start_coroutine(runs).map(drop);
-        started.map_err(|refused| io::Error::other(refused.to_string()))
+    /// Runs the worker on a thread.
+    fn run_on_thread(self) {
+        let marked = self.inner.mark(Busy::in_seat(&self.seat));
+        let thread = Arc::new(ThreadWaker::default());
+        let waker = Waker::from(Arc::clone(&thread));
+        self.work(marked, |_| {}, |worker| worker.take_order(&thread, &waker));
     }
 
-    async fn await_order(&self, shared: &Arc<Shared>, idle: &mut Option<Sleep>) -> Order<J> {
+    fn take_order(&self, thread: &ThreadWaker, waker: &Waker) -> Order<J> {
         let mut deadline = None;
-        poll_fn(|task| {
-            loop {
-                if let Some(order) = self.seat.take_order(task.waker()) {
-                    return Poll::Ready(order);
-                }
-                // Set only if the worker has to wait. A sleep that is moved to a later time does
-                // not set a new timer.
-                let until = *deadline.get_or_insert_with(|| {
-                    let until = shared.world.now().saturating_add(self.inner.keep_alive());
-                    match idle {
-                        Some(sleep) => Pin::new(sleep).reset(Instant::from_nanoseconds(until)),
-                        None => *idle = Some(sleep_on(Arc::clone(shared), until)),
-                    }
-                    until
-                });
-                let Some(sleep) = idle.as_mut().filter(|_| until != NEVER) else {
-                    return Poll::Pending;
-                };
-                if Pin::new(sleep).poll(task).is_pending() {
-                    return Poll::Pending;
-                }
+        loop {
+            if let Some(order) = self.seat.take_order(waker) {
+                return order;
+            }
+            // Read only if the worker has to wait.
+            let until = *deadline
+                .get_or_insert_with(|| world().now_here().saturating_add(self.inner.keep_alive()));
+            if until != NEVER && world().now_here() >= until {
+                sys::point();
                 match self.inner.expire(&self.seat) {
-                    Expired::Leave => return Poll::Ready(Order::Leave),
-                    Expired::Kept => {
-                        deadline = Some(NEVER);
-                        *idle = None;
-                    }
-                    // The order has been written.
+                    Expired::Leave => return Order::Leave,
+                    Expired::Kept => deadline = Some(NEVER),
                     Expired::Claimed => {}
                 }
             }
-        })
-        .await
+            thread.park_until(deadline.unwrap_or(until));
+        }
+    }
+}
+
+impl<J: Send + 'static> Workers<J> {
+    /// Threads that run jobs by `run`.
+    pub(super) fn threads(
+        builder: &Builder,
+        run: impl Fn(&Hooks, J) -> Ended + Send + Sync + 'static,
+    ) -> Self {
+        let stack_size = builder.stack_size;
+        let start = move |worker: ParkingWorker<J>| {
+            let name = worker.inner.next_worker_name();
+            world().start_thread_of(name, stack_size, move || worker.run_on_thread())
+        };
+        Self::Parking { start: Box::new(start), run: Box::new(run) }
+    }
+}
+
+impl Builder {
+    /// Builds a pool of threads.
+    ///
+    /// # Errors
+    /// [`PoolError`]: a value is out of its range, or the system refused one of the threads that
+    /// [start with the pool](Self::prestart).
+    pub fn build(self) -> Result<Pool, PoolError> {
+        Pool::open(&self, None, Workers::threads(&self, ClosureJob::run))
     }
 }

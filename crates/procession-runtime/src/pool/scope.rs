@@ -29,7 +29,7 @@ use super::job::{Caught, JobEnds, Promise, caught};
 use super::job_handle::JobHandle;
 use super::members::PoolOwner;
 use super::operations::Pool;
-use super::source::{Call, ClosureJob, JobSource, JobStack, Runs, opaque};
+use super::source::{Call, ClosureJob, JobSource, Runs, catch, opaque};
 use super::submit::{AsyncCalls, BlockingCalls, Calls, JobBuilder};
 use crate::process::async_body::{Guarded, Settle};
 use crate::scheduler::block_on::try_block_on;
@@ -100,11 +100,11 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    fn run(self: Box<Self>, hooks: &Hooks, stack: JobStack) -> Ended {
+    fn run(self: Box<Self>, hooks: &Hooks) -> Ended {
         // In this order, so that an unwinding of a coroutine drops the guard last.
         let Self { call, guard, .. } = *self;
         let _guard = guard;
-        call.run(hooks, |closure| stack.catch(closure))
+        call.run(hooks, catch)
     }
 }
 
@@ -211,7 +211,7 @@ opaque! {
 /// are those of a [`Pool`].
 ///
 /// Available with the crate feature `pool`.
-pub struct Scope<'scope, 'env: 'scope, M = BlockingCalls, J = ClosureJob> {
+pub struct Scope<'scope, 'env: 'scope, M = BlockingCalls, J: Send + 'static = ClosureJob> {
     members: &'env [PoolOwner<J>],
     latch: Arc<Latch>,
     calls: PhantomData<fn() -> M>,
@@ -300,7 +300,7 @@ impl<M> Pool<M, ClosureJob> {
         body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     ) -> Result<R, WaitError> {
         let members = self.owners();
-        match members[0].0.engine.scheduler() {
+        match &members[0].0.scheduler {
             Some(shared) => {
                 check_caller(shared)?;
                 run(members, body, |latch| wait_in(shared, latch))
@@ -371,7 +371,7 @@ impl AsyncPool {
         body: impl for<'scope> AsyncFnOnce(&'scope Scope<'scope, 'env, AsyncCalls, FutureJob>) -> R,
     ) -> Result<R, WaitError> {
         let members = self.owners();
-        let shared = members[0].0.engine.scheduler().expect("processes have a scheduler");
+        let shared = members[0].0.scheduler.as_ref().expect("processes have a scheduler");
         check_caller(shared)?;
         // Only a worker is refused, and no worker gets here.
         run(
@@ -408,7 +408,7 @@ fn check_caller(shared: &Arc<Shared>) -> Result<(), WaitError> {
 }
 
 /// Runs the body of a scope, and waits for its jobs by `wait`, which must not unwind.
-fn run<'env, M, J, R>(
+fn run<'env, M, J: Send + 'static, R>(
     members: &'env [PoolOwner<J>],
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, M, J>) -> R,
     wait: impl FnOnce(&Latch),
@@ -482,7 +482,7 @@ impl<'scope, M: Calls, J: Send + 'static> Scope<'scope, '_, M, J> {
     }
 }
 
-impl<M, J> fmt::Debug for Scope<'_, '_, M, J> {
+impl<M, J: Send + 'static> fmt::Debug for Scope<'_, '_, M, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scope")
             .field("pending", &self.latch.change(|(pending, _)| *pending))

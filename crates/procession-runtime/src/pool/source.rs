@@ -10,22 +10,15 @@ use super::job::{Caught, JobEnds, caught};
 use crate::coroutine;
 use crate::process::async_body::Settle;
 
-/// What a job runs on. It decides which panics are those of the job.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum JobStack {
-    Thread,
-    Coroutine,
-}
-
-impl JobStack {
-    /// Runs user code like [`caught`], but lets the unwinding of a coroutine itself continue. If
-    /// the code ends itself by [`exit`](crate::exit()), only the job ends.
-    pub(super) fn catch<T>(self, user_code: impl FnOnce() -> T) -> Caught<T> {
-        caught(user_code).or_else(|payload| match self {
-            Self::Coroutine if coroutine::is_unwound(&*payload) => resume_unwind(payload),
-            _ => Err(payload),
-        })
-    }
+/// Runs user code like [`caught`], but lets the unwinding of a coroutine itself continue. If the
+/// code ends itself by [`exit`](crate::exit()), only the job ends.
+pub(super) fn catch<T>(user_code: impl FnOnce() -> T) -> Caught<T> {
+    caught(user_code).map_err(|payload| {
+        if coroutine::is_coroutine() && coroutine::is_unwound(&*payload) {
+            resume_unwind(payload)
+        }
+        payload
+    })
 }
 
 /// A closure or an argument, with the ends of the job. If it is dropped before it runs, the job is
@@ -47,7 +40,7 @@ impl<C, T> Call<C, T> {
 
 /// A job, as its worker sees it.
 pub(super) trait Runs: Send {
-    fn run(self: Box<Self>, hooks: &Hooks, stack: JobStack) -> Ended;
+    fn run(self: Box<Self>, hooks: &Hooks) -> Ended;
 }
 
 impl<F, T> Runs for Call<F, T>
@@ -55,13 +48,19 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    fn run(self: Box<Self>, hooks: &Hooks, stack: JobStack) -> Ended {
-        (*self).run(hooks, |closure| stack.catch(closure))
+    fn run(self: Box<Self>, hooks: &Hooks) -> Ended {
+        (*self).run(hooks, catch)
     }
 }
 
 /// A job of a pool that runs closures.
 pub struct ClosureJob(pub(super) Box<dyn Runs>);
+
+impl ClosureJob {
+    pub(super) fn run(hooks: &Hooks, job: Self) -> Ended {
+        job.0.run(hooks)
+    }
+}
 
 /// Says which pool runs what: how a job of type `J` is made of the `C` that a user gives to a pool.
 #[diagnostic::on_unimplemented(message = "this pool cannot run `{C}`")]

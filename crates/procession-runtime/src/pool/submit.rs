@@ -256,7 +256,7 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
     /// Has the job wait for nothing, so the call blocks in no kind of pool. Charges the process
     /// that runs here, if the workers are processes.
     fn now(mut self) -> JobBuilder<'a, BlockingCalls, J, C, S> {
-        if self.entry.members[0].0.engine.scheduler().is_some() {
+        if self.entry.members[0].0.scheduler.is_some() {
             budget::spend();
         }
         self.entry.on_full = OnFull::Refuse;
@@ -273,7 +273,7 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
         let Self { entry, source, content, .. } = self;
         let first = entry.first();
         // Processes have a scheduler. Only a job on a thread must be told where it comes from.
-        let origin = match first.engine.scheduler() {
+        let origin = match first.scheduler {
             Some(_) => JobOrigin::default(),
             None => JobOrigin::current(),
         };
@@ -345,7 +345,7 @@ impl<'a, J: Send + 'static> Entry<'a, J> {
             Err((job, EnterError::Full)) if self.on_full != OnFull::Refuse => job,
             entered => return entered,
         };
-        if let Some(shared) = first.engine.scheduler() {
+        if let Some(shared) = &first.scheduler {
             return block_on(shared, self.put_async(first, job));
         }
         if self.on_full == OnFull::CallerRuns && self.lane.key.is_none() {
@@ -406,7 +406,7 @@ opaque! {
 }
 
 /// Returns the result of a wait that has ended, with the job if it was not taken.
-fn ended<'a, J, B>(
+fn ended<'a, J: Send + 'static, B>(
     first: &'a Arc<Inner<J>>,
     entered: Result<u64, EnterError>,
     job: Option<B>,
@@ -417,7 +417,7 @@ fn ended<'a, J, B>(
     }
 }
 
-impl<J> Inner<J> {
+impl<J: Send + 'static> Inner<J> {
     pub(super) fn enter<B: Into<J>>(
         self: &Arc<Self>,
         reserved: Option<u64>,
@@ -429,12 +429,12 @@ impl<J> Inner<J> {
 }
 
 /// A reserved place in a pool. Dropping it gives the place back.
-pub(super) struct ReservedPlace<'a, J> {
+pub(super) struct ReservedPlace<'a, J: Send + 'static> {
     pub(super) inner: &'a Arc<Inner<J>>,
     pub(super) generation: u64,
 }
 
-impl<J> ReservedPlace<'_, J> {
+impl<J: Send + 'static> ReservedPlace<'_, J> {
     /// Returns the generation of the place, which is used now.
     fn into_generation(self) -> u64 {
         let generation = self.generation;
@@ -443,7 +443,7 @@ impl<J> ReservedPlace<'_, J> {
     }
 }
 
-impl<J> Drop for ReservedPlace<'_, J> {
+impl<J: Send + 'static> Drop for ReservedPlace<'_, J> {
     fn drop(&mut self) {
         self.inner.woken(((), self.inner.core.release(self.generation)));
     }
