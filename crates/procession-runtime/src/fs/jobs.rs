@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::pool::JobHandle;
 use crate::pool::program::ProgramPool;
+use crate::pool::{JobError, JobHandle};
 use crate::scheduler::writes::AcceptedWrite;
 
 static FILES: ProgramPool = ProgramPool::new("files");
@@ -15,7 +15,7 @@ static FILES: ProgramPool = ProgramPool::new("files");
 pub(crate) fn submit<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JobHandle<T>> {
-    FILES.submit(call).map_err(io::Error::other)
+    FILES.submit(call).map_err(|_| io::Error::other(JobError::Refused))
 }
 
 /// Starts a call that changes a file. The end of the scheduler and of the program waits until the

@@ -10,8 +10,8 @@ use rustix::process::{
 };
 
 use crate::net::io::{Io, IoResult, Side};
-use crate::pool::JobHandle;
 use crate::pool::program::ProgramPool;
+use crate::pool::{JobError, JobHandle};
 
 /// Threads that wait for processes without a pidfd. They are apart from other helpers, since a
 /// process may run for long.
@@ -149,7 +149,7 @@ fn wait_on_helper(child: &StdChild) -> io::Result<JobHandle<io::Result<()>>> {
             }
         }
     };
-    WAITERS.submit(waits).map_err(io::Error::other)
+    WAITERS.submit(waits).map_err(|_| io::Error::other(JobError::Refused))
 }
 
 #[cfg(test)]

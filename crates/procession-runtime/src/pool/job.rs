@@ -72,7 +72,7 @@ impl<T> ResultCell<T> {
     }
 
     /// Stores a result and wakes the handle. Only the first result counts.
-    fn resolve(&self, result: Result<T, JobError>) {
+    pub(super) fn resolve(&self, result: Result<T, JobError>) {
         let before = self.change(|stage| match stage {
             JobStage::Pending { .. } => Ok(std::mem::replace(stage, JobStage::Ended(result))),
             _ => Err(result),

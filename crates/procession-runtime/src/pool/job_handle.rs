@@ -84,15 +84,6 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
     }
 }
 
-/// The wait of a job for another one of its pool, to which it lends its place if that one is
-/// queued.
-#[derive(Default)]
-pub(super) struct Lending {
-    /// The job that has awaited the handle last.
-    lender: Option<Busy>,
-    wait: Option<JobWait>,
-}
-
 /// A wait that the pool knows. Dropping it ends the wait.
 struct JobWait {
     pool: Arc<dyn AnyPool>,
@@ -106,66 +97,30 @@ impl Drop for JobWait {
     }
 }
 
-impl Lending {
-    /// Notes that the caller awaits a job without a result.
-    fn begin(&mut self, pool: &Arc<dyn AnyPool>, ticket: u64, has_ended: &dyn Fn() -> bool) {
-        let own = pool.lender();
-        // A job that is not queued will not be, so each lender asks once.
-        if let Some(lender) = own.filter(|_| own != self.lender) {
-            self.lender = own;
-            let waits = pool.lend(lender, ticket, has_ended);
-            self.wait = waits.then(|| JobWait { pool: Arc::clone(pool), lender, ticket });
-        }
-    }
-}
-
-impl<T> ResultCell<T> {
-    /// Polls the result for a handle, which lends the place of its job while there is none.
-    pub(super) fn poll_in(
-        &self,
-        waker: &Waker,
-        lending: &mut Lending,
-        pool: &Arc<dyn AnyPool>,
-        ticket: u64,
-    ) -> Poll<Result<T, JobError>> {
-        let result = self.poll_result(waker);
-        if result.is_pending() {
-            lending.begin(pool, ticket, &|| self.has_ended());
-        } else {
-            lending.wait = None;
-        }
-        result
-    }
-}
-
 /// Awaits the result of a job.
 ///
 /// It is a future of the result; plain threads [`join`](Self::join) it. It always resolves, either
 /// to the result or to a [`JobError`]. Dropping the handle detaches the job, which still runs.
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
-pub struct JobHandle<T>(Option<TakenJob<T>>);
-
-/// A job that a pool has taken.
-struct TakenJob<T> {
+pub struct JobHandle<T> {
     cell: Arc<ResultCell<T>>,
     pool: Arc<dyn AnyPool>,
     ticket: u64,
-    lending: Lending,
+    /// The job of the same pool that has awaited the handle last.
+    lender: Option<Busy>,
+    /// Its wait, in which it lends its place if the job of the handle is queued.
+    wait: Option<JobWait>,
 }
 
 impl<T> JobHandle<T> {
     /// Returns the handle of a job that a pool has taken.
     pub(super) fn new(pool: Arc<dyn AnyPool>, cell: Arc<ResultCell<T>>, ticket: u64) -> Self {
-        Self(Some(TakenJob { cell, pool, ticket, lending: Lending::default() }))
-    }
-
-    pub(super) fn refused() -> Self {
-        Self(None)
+        Self { cell, pool, ticket, lender: None, wait: None }
     }
 
     /// Returns `true` if the result is there.
     pub fn is_finished(&self) -> bool {
-        self.0.as_ref().is_none_or(TakenJob::has_ended)
+        self.cell.has_ended()
     }
 
     /// Cancels the job, if it does not run yet.
@@ -173,7 +128,7 @@ impl<T> JobHandle<T> {
     /// Returns `true` if it was cancelled. It never runs then, and the handle resolves to
     /// [`JobError::Cancelled`].
     pub fn cancel(&self) -> bool {
-        self.0.as_ref().is_some_and(|taken| taken.pool.cancel(taken.ticket))
+        self.pool.cancel(self.ticket)
     }
 
     /// Waits for the result on a thread. If the caller is a job of the same thread pool and the job
@@ -186,14 +141,11 @@ impl<T> JobHandle<T> {
     /// # Blocking
     /// Blocks the thread. In a process, await the handle instead.
     pub fn join(mut self) -> Result<T, JobError> {
-        let Some(taken) = &self.0 else {
-            return Err(JobError::Refused);
-        };
-        if let Some(shared) = taken.pool.scheduler() {
+        if let Some(shared) = self.pool.scheduler() {
             return block_on::block_on(&shared, self);
         }
-        taken.pool.help(taken.ticket);
-        if !taken.pool.begin_join(taken.ticket, &|| taken.has_ended()) {
+        self.pool.help(self.ticket);
+        if !self.pool.begin_join(self.ticket, &|| self.cell.has_ended()) {
             return Err(JobError::WouldDeadlock);
         }
         block(None, |task| self.poll_result(task.waker())).unwrap_or(Err(JobError::Cancelled))
@@ -205,10 +157,7 @@ impl<T> JobHandle<T> {
     /// # Errors
     /// After the timeout, the handle itself.
     pub fn join_timeout(mut self, timeout: Duration) -> Result<Result<T, JobError>, Self> {
-        let Some(taken) = &self.0 else {
-            return Ok(Err(JobError::Refused));
-        };
-        let result = match taken.pool.scheduler() {
+        let result = match self.pool.scheduler() {
             Some(shared) => {
                 block_on::block_on(&shared, async { time::timeout(timeout, &mut self).await.ok() })
             }
@@ -218,16 +167,20 @@ impl<T> JobHandle<T> {
     }
 
     fn poll_result(&mut self, waker: &Waker) -> Poll<Result<T, JobError>> {
-        let Some(taken) = &mut self.0 else {
-            return Poll::Ready(Err(JobError::Refused));
-        };
-        taken.cell.poll_in(waker, &mut taken.lending, &taken.pool, taken.ticket)
-    }
-}
-
-impl<T> TakenJob<T> {
-    fn has_ended(&self) -> bool {
-        self.cell.has_ended()
+        let Self { cell, pool, ticket, lender, wait } = self;
+        let result = cell.poll_result(waker);
+        if result.is_ready() {
+            *wait = None;
+            return result;
+        }
+        let own = pool.lender();
+        // A job that is not queued will not be, so each lender asks once.
+        if let Some(new) = own.filter(|_| own != *lender) {
+            *lender = own;
+            let waits = pool.lend(new, *ticket, &|| cell.has_ended());
+            *wait = waits.then(|| JobWait { pool: Arc::clone(pool), lender: new, ticket: *ticket });
+        }
+        result
     }
 }
 

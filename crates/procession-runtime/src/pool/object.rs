@@ -61,43 +61,44 @@ struct ObjectTiers<T> {
     local: usize,
     shared_most: usize,
     expiry: u64,
+    /// One for each CPU.
     shards: Box<[Shard<T>]>,
     shared: Shard<T>,
     /// The time of the next rotation.
     next_rotation: AtomicU64,
 }
 
+impl<T> ObjectTiers<T> {
+    fn all(&self) -> impl Iterator<Item = &Shard<T>> {
+        self.shards.iter().chain([&self.shared])
+    }
+}
+
 /// Describes an [`ObjectPool`], and builds it.
 ///
 /// Available with the crate feature `pool`.
 #[must_use]
-pub struct ObjectPoolBuilder<T> {
-    make: Box<dyn Fn() -> T + Send + Sync>,
-    reset: Reset<T>,
-    local: usize,
-    shared: usize,
-    expiry: Duration,
-}
+pub struct ObjectPoolBuilder<T>(ObjectTiers<T>);
 
 impl<T: Send + 'static> ObjectPoolBuilder<T> {
     /// Sets a function that is called with each returned object. It returns `true` if the object is
     /// worth keeping. For example, a buffer that has grown to many megabytes is not. If the
     /// function panics, the object is dropped. Default: every object is kept as it is.
     pub fn reset(mut self, reset: impl Fn(&mut T) -> bool + Send + Sync + 'static) -> Self {
-        self.reset = Box::new(reset);
+        self.0.reset = Box::new(reset);
         self
     }
 
     /// Sets how many objects each shard keeps. There is one shard for each CPU. Default: 16.
     pub fn local(mut self, objects: usize) -> Self {
-        self.local = objects;
+        self.0.local = objects;
         self
     }
 
     /// Sets how many objects are kept for all threads, in addition to the objects of the shards.
     /// Default: 1024.
     pub fn shared(mut self, objects: usize) -> Self {
-        self.shared = objects;
+        self.0.shared_most = objects;
         self
     }
 
@@ -105,34 +106,21 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
     /// while other objects come and go. If none do, call [`ObjectPool::expire`]. Default: one
     /// minute.
     pub fn expiry(mut self, unused: Duration) -> Self {
-        self.expiry = unused;
+        self.0.expiry = nanoseconds(unused);
         self
     }
 
     /// Builds the pool, which is empty.
-    pub fn build(self) -> ObjectPool<T> {
-        let shards = Cpus::available();
-        let expiry = nanoseconds(self.expiry);
-        ObjectPool(Arc::new(ObjectTiers {
-            make: self.make,
-            reset: self.reset,
-            local: self.local,
-            shared_most: self.shared,
-            expiry,
-            shards: (0..shards).map(|_| Shard::new()).collect(),
-            shared: Shard::new(),
-            next_rotation: AtomicU64::new(world().now_here().saturating_add(expiry)),
-        }))
+    pub fn build(mut self) -> ObjectPool<T> {
+        self.0.shards = (0..Cpus::available()).map(|_| Shard::new()).collect();
+        self.0.next_rotation = AtomicU64::new(world().now_here().saturating_add(self.0.expiry));
+        ObjectPool(Arc::new(self.0))
     }
 }
 
 impl<T> fmt::Debug for ObjectPoolBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectPoolBuilder")
-            .field("local", &self.local)
-            .field("shared", &self.shared)
-            .field("expiry", &self.expiry)
-            .finish_non_exhaustive()
+        f.write_str("ObjectPoolBuilder(..)")
     }
 }
 
@@ -189,13 +177,16 @@ impl<T: Send + 'static> Clone for ObjectPool<T> {
 impl<T: Send + 'static> ObjectPool<T> {
     /// Returns the builder of a pool with objects made by `make`.
     pub fn builder(make: impl Fn() -> T + Send + Sync + 'static) -> ObjectPoolBuilder<T> {
-        ObjectPoolBuilder {
+        ObjectPoolBuilder(ObjectTiers {
             make: Box::new(make),
             reset: Box::new(|_| true),
             local: LOCAL_DEFAULT,
-            shared: SHARED_DEFAULT,
-            expiry: EXPIRY_DEFAULT,
-        }
+            shared_most: SHARED_DEFAULT,
+            expiry: nanoseconds(EXPIRY_DEFAULT),
+            shards: Box::default(),
+            shared: Shard::new(),
+            next_rotation: AtomicU64::new(0),
+        })
     }
 
     fn own(&self) -> usize {
@@ -286,7 +277,7 @@ impl<T: Send + 'static> ObjectPool<T> {
 
     fn rotate(&self) -> usize {
         let mut dropped = 0;
-        for shard in self.0.shards.iter().chain([&self.0.shared]) {
+        for shard in self.0.all() {
             let mut tier = shard.lock();
             let objects = std::mem::take(&mut tier.objects);
             let old = std::mem::replace(&mut tier.victims, objects);
@@ -301,8 +292,7 @@ impl<T: Send + 'static> ObjectPool<T> {
     /// Returns the number of kept objects, as two numbers: objects that are not victims, and
     /// victims.
     pub fn kept_objects(&self) -> (usize, usize) {
-        let tiers = self.0.shards.iter().chain([&self.0.shared]);
-        tiers.fold((0, 0), |(objects, victims), shard| {
+        self.0.all().fold((0, 0), |(objects, victims), shard| {
             let tier = shard.lock();
             (objects + tier.objects.len(), victims + tier.victims.len())
         })

@@ -1,8 +1,10 @@
 //! Pools of the whole program, each for one purpose. A pool is built when it is first used.
 
+use std::convert::identity;
 use std::sync::{Arc, OnceLock};
 
 use procession_protocols::pool::state::lane::JobLane;
+use procession_protocols::pool::state::outcome::Entered;
 
 use super::builder::Queue;
 use super::error::JobError;
@@ -28,22 +30,32 @@ impl ProgramPool {
     /// Runs a closure on a thread of the pool.
     ///
     /// # Errors
-    /// [`JobError::Refused`] if the system gives no thread at all. The closure is dropped then.
-    pub(crate) fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, JobError>
+    /// If the system gives no thread at all, a handle that resolves to [`JobError::Refused`]. The
+    /// closure is dropped then.
+    pub(crate) fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, JobHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
         let (ends, cell) = JobEnds::with_handle(JobOrigin::current());
-        let (pool, ticket) = self.put(ClosureJob(Box::new(Call { content: closure, ends })))?;
-        Ok(JobHandle::new(pool, cell, ticket))
+        let (pool, entered) = self.put(ClosureJob(Box::new(Call { content: closure, ends })));
+        match entered {
+            Ok(ticket) => Ok(JobHandle::new(pool, cell, ticket)),
+            Err(refused) => {
+                // Before the drop of the job, which cancels it.
+                cell.resolve(Err(JobError::Refused));
+                drop(refused);
+                // No job has the ticket 0.
+                Err(JobHandle::new(pool, cell, 0))
+            }
+        }
     }
 
-    /// Puts a job into the pool. Returns the pool and the ticket of the job.
+    /// Puts a job into the pool. Returns the pool, and the ticket of the job or the job itself.
     // Neither generic nor inlined, because a program that only opens a file or looks a name up
     // would otherwise compile the pools once more.
     #[inline(never)]
-    fn put(&self, job: ClosureJob) -> Result<(Arc<dyn AnyPool>, u64), JobError> {
+    fn put(&self, job: ClosureJob) -> (Arc<dyn AnyPool>, Entered<ClosureJob>) {
         #[cfg(feature = "sim")]
         if let Some(pool) = self.simulated() {
             return Self::put_into(&pool, job);
@@ -51,11 +63,10 @@ impl ProgramPool {
         Self::put_into(self.pool.get_or_init(|| self.build()), job)
     }
 
-    fn put_into(pool: &Pool, job: ClosureJob) -> Result<(Arc<dyn AnyPool>, u64), JobError> {
+    fn put_into(pool: &Pool, job: ClosureJob) -> (Arc<dyn AnyPool>, Entered<ClosureJob>) {
         let inner = pick(pool.owners());
         // The queue has no bound, so there is nothing to wait for.
-        let ticket = inner.enter(None, JobLane::default(), job);
-        ticket.map(|ticket| (Arc::clone(inner) as _, ticket)).map_err(|_| JobError::Refused)
+        (Arc::clone(inner) as _, inner.enter(None, JobLane::default(), job))
     }
 
     fn build(&self) -> Pool {
@@ -96,5 +107,5 @@ where
     static POOL: ProgramPool = ProgramPool::new("blocking");
     #[cfg(feature = "tracing")]
     let closure = crate::process::span::in_current_span(closure);
-    POOL.submit(closure).unwrap_or_else(|_| JobHandle::refused())
+    POOL.submit(closure).unwrap_or_else(identity)
 }
