@@ -69,8 +69,6 @@ mod members;
 mod object;
 mod operations;
 mod parking;
-#[cfg(feature = "pool")]
-mod processes;
 pub(crate) mod program;
 mod reaper;
 #[cfg(feature = "pool")]
@@ -99,4 +97,4 @@ pub use self::submit::{AsyncCalls, BlockingCalls, Calls, JobBuilder};
 #[doc(inline)]
 pub use procession_protocols::pool::state::lane::Priority;
 #[doc(inline)]
-pub use procession_protocols::pool::state::picture::PoolStats;
+pub use procession_protocols::pool::state::outcome::PoolStats;

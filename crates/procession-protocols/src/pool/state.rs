@@ -184,21 +184,16 @@
 //! a sequential model, and `nested.rs` there has the loans.
 
 pub mod busy;
-mod control;
 pub mod core;
 pub mod idle;
 pub mod lane;
 mod loans;
 pub mod mutation;
 pub mod outcome;
-pub mod picture;
 mod places;
 mod queue;
-pub mod seat;
 mod submit;
 pub mod synced;
-pub mod wakes;
-mod withdraw;
 mod work;
 
 #[cfg(all(test, not(procession_loom)))]

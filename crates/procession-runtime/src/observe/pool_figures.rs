@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use procession_protocols::pool::state::picture::PoolStats;
+use procession_protocols::pool::state::outcome::PoolStats;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 

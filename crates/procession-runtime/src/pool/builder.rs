@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_protocols::pool::state::picture::Limits;
+use procession_protocols::pool::state::outcome::Limits;
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::error::PoolError;

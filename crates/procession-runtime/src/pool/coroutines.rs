@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::idle::Order;
 use procession_protocols::pool::state::outcome::{Ended, Expired};
-use procession_protocols::pool::state::seat::Order;
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::builder::Builder;

@@ -6,12 +6,11 @@ use std::sync::{Arc, Weak};
 
 use procession_protocols::pool::state::busy::Busy;
 use procession_protocols::pool::state::core::PoolCore;
-use procession_protocols::pool::state::idle::IdleWorker;
-use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
-use procession_protocols::pool::state::picture::{Limits, PoolStats};
-use procession_protocols::pool::state::seat::PoolSeat;
+use procession_protocols::pool::state::idle::{IdleWorker, PoolSeat};
+use procession_protocols::pool::state::outcome::{
+    Ended, Expired, Launch, Limits, Next, PoolStats, Wakes,
+};
 use procession_protocols::pool::state::synced::Start;
-use procession_protocols::pool::state::wakes::{Launch, Wakes};
 use procession_protocols::util::small_vec::SmallVec;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use procession_protocols::pool::state::picture::PoolStats;
+use procession_protocols::pool::state::outcome::PoolStats;
 
 use super::engine::Inner;
 use crate::observe::pool_figures::{PoolRegistry, PoolSource, THREAD_POOLS};

@@ -4,13 +4,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::async_pool::{Work, Working};
 use super::builder::Builder;
 use super::engine::Workers;
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::job::JobEnds;
 use super::operations::Pool;
-use super::processes::{Work, Working};
 use super::source::{Call, JobSource, Owning, catch};
 use super::submit::{AsyncCalls, BlockingCalls};
 use crate::process::async_body::{AsyncBody, Guarded};

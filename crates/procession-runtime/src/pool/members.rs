@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use procession_protocols::pool::state::picture::PoolStats;
+use procession_protocols::pool::state::outcome::PoolStats;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::engine::Inner;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_protocols::pool::state::outcome::{EnterError, Quiescence, WatchResult};
-use procession_protocols::pool::state::picture::PoolStats;
+use procession_protocols::pool::state::outcome::{EnterError, PoolStats, Quiescence, WatchResult};
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::block::block;

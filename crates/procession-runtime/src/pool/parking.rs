@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use procession_protocols::pool::state::busy::Busy;
-use procession_protocols::pool::state::idle::IdleWorker;
+use procession_protocols::pool::state::idle::{IdleWorker, Order, PoolSeat};
 use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
-use procession_protocols::pool::state::seat::{Order, PoolSeat};
 use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire};
 

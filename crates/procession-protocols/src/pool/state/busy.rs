@@ -4,7 +4,7 @@ use procession_sync::Arc;
 
 use crate::util::sorted_map::{SortedMap, SortedSet};
 
-use super::seat::PoolSeat;
+use super::idle::PoolSeat;
 
 /// Identifies a busy worker.
 ///

@@ -3,9 +3,8 @@
 use procession_sync::{Mutex, MutexGuard, lock_with_backoff};
 
 use super::mutation;
-use super::picture::Limits;
+use super::outcome::{Limits, Wakes};
 use super::synced::Synced;
-use super::wakes::Wakes;
 
 /// The state of a pool. It has its own cache lines, because its neighbours in memory are the
 /// reference counts of the pool, which every starting worker changes.

@@ -7,12 +7,10 @@ use std::task::Waker;
 use proptest::prelude::*;
 
 use super::core::PoolCore;
-use super::idle::IdleWorker;
+use super::idle::{IdleWorker, Order, PoolSeat};
 use super::lane::{JobLane, Priority};
-use super::outcome::{Ended, Next};
-use super::picture::Limits;
+use super::outcome::{Ended, Limits, Next};
 use super::queue::PASSED_MAX;
-use super::seat::{Order, PoolSeat};
 
 const CAPACITY: usize = 3;
 

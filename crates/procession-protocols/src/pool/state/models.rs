@@ -6,12 +6,10 @@ use crate::sync::wait_list::{Another, Place};
 use procession_sync::{Arc, explore, thread};
 
 use super::core::PoolCore;
-use super::idle::IdleWorker;
+use super::idle::{IdleWorker, Order, PoolSeat};
 use super::lane::JobLane;
 use super::mutation;
-use super::outcome::{Ended, EnterError, Expired, Next, Quiescence, WatchResult};
-use super::picture::Limits;
-use super::seat::{Order, PoolSeat};
+use super::outcome::{Ended, EnterError, Expired, Limits, Next, Quiescence, WatchResult};
 
 /// A pool with one worker, which has job 1.
 fn with_a_busy_worker<const MUTATION: u8>(

@@ -10,16 +10,13 @@ use crate::util::sorted_map::SortedMap;
 use procession_sync::Arc;
 
 use super::busy::{Blocked, Busy};
-use super::idle::{IdleStack, IdleWorker};
+use super::idle::{IdleStack, IdleWorker, Order, PoolSeat};
 use super::lane::JobLane;
 use super::loans::Loans;
 use super::mutation;
-use super::outcome::{Ended, EnterError, Entered, Quiescence};
-use super::picture::{Limits, PoolStats};
+use super::outcome::{Ended, EnterError, Entered, Launch, Limits, PoolStats, Quiescence, Wakes};
 use super::places::Places;
 use super::queue::JobQueue;
-use super::seat::{Order, PoolSeat};
-use super::wakes::{Launch, Wakes};
 
 /// The state that the lock of a pool guards.
 #[derive(Debug)]

@@ -6,14 +6,11 @@ use crate::sync::wait_list::Another;
 
 use super::busy::Busy;
 use super::core::PoolCore;
-use super::idle::IdleWorker;
+use super::idle::{IdleWorker, Order, PoolSeat};
 use super::lane::{JobLane, Priority};
-use super::outcome::{Ended, EnterError, Next};
-use super::picture::Limits;
+use super::outcome::{Ended, EnterError, Limits, Next, Wakes};
 use super::queue::HOLES_MAX;
-use super::seat::{Order, PoolSeat};
 use super::synced::Start;
-use super::wakes::Wakes;
 
 fn core(capacity: usize, queue: usize) -> PoolCore<u32> {
     PoolCore::new(Limits {

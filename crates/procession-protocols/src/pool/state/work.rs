@@ -1,16 +1,17 @@
-//! The steps of workers, and the steps that other threads take for workers: `Finish`, `Expire`,
-//! `Die`, `Reap`, `Retry`.
+//! The steps of workers and of the owner of a pool, and of waiters for a quiescent one: `Finish`,
+//! `Expire`, `Die`, `Reap`, `Retry`, `Watch`.
 
-use crate::scheduler::seat_id::NEVER;
+use std::io;
+use std::task::Waker;
+
 use procession_sync::Arc;
 
 use super::core::PoolCore;
-use super::idle::IdleWorker;
+use super::idle::{IdleWorker, Order, PoolSeat};
 use super::mutation;
-use super::outcome::{Ended, Expired, Next};
-use super::seat::{Order, PoolSeat};
+use super::outcome::{Ended, Expired, Next, PoolStats, Quiescence, Wakes, WatchResult};
 use super::synced::Start;
-use super::wakes::Wakes;
+use crate::scheduler::seat_id::NEVER;
 
 impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     /// `Finish`. Calls `idle` only if the worker parks or rests now.
@@ -197,6 +198,132 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             }
             state.settle(wakes);
             lost
+        })
+    }
+
+    /// Starts idle workers while fewer than `wanted` are live and the capacity allows it. Workers
+    /// that rest do so until `until`. Returns the time of a reap that the caller must arrange, if
+    /// none is arranged before that time.
+    pub fn prestart(
+        &self,
+        wanted: usize,
+        until: u64,
+        start: Start<'_, J>,
+    ) -> io::Result<Option<u64>> {
+        self.look(|state| {
+            while state.places.open && state.live < wanted.min(state.limits.capacity) {
+                let worker = if state.limits.rests {
+                    state.count_start();
+                    IdleWorker::Rests { until, has_begun: false }
+                } else {
+                    state.start(start)?
+                };
+                state.idle.push(worker);
+            }
+            Ok(state.reap_before(until))
+        })
+    }
+
+    /// Changes the capacity, and returns the old one.
+    pub fn resize(&self, capacity: usize, start: Start<'_, J>) -> (usize, Wakes<J>) {
+        self.change(|state, wakes| {
+            let before = std::mem::replace(&mut state.limits.capacity, capacity);
+            if !mutation::is(MUTATION, mutation::RESIZE_SILENTLY) {
+                state.settle(wakes);
+            }
+            // After the idle workers have left that are too many, so that the others are used.
+            state.employ(start, wakes);
+            before
+        })
+    }
+
+    /// Closes the pool. Returns `true` if it was open.
+    pub fn close(&self) -> (bool, Wakes<J>) {
+        self.change(|state, wakes| {
+            let was_open = state.close(wakes);
+            state.settle(wakes);
+            was_open
+        })
+    }
+
+    /// Closes the pool, and removes the queued jobs.
+    pub fn clear(&self) -> (Vec<J>, Wakes<J>) {
+        self.change(|state, wakes| {
+            state.close(wakes);
+            let mut jobs = Vec::with_capacity(state.queue.jobs);
+            for (ticket, job) in state.queue.take_held() {
+                state.count_end(ticket, Ended::Cancelled);
+                jobs.push(job);
+            }
+            while let Some((ticket, job)) = state.queue.pop() {
+                state.count_end(ticket, Ended::Cancelled);
+                jobs.push(job);
+            }
+            state.settle(wakes);
+            jobs
+        })
+    }
+
+    /// Opens a closed pool that has no worker left. Returns `false` for any other.
+    pub fn reopen(&self) -> bool {
+        self.look(|state| {
+            let drained = state.is(Quiescence::Drained);
+            state.places.open |= drained;
+            drained
+        })
+    }
+
+    /// `Watch`: enlists a waiter for a quiescent pool, or renews its waker if it `is_enlisted`.
+    /// Also returns a waker to drop outside the lock.
+    ///
+    /// A waiter that is no longer in the list has been served, even if the pool is not quiescent
+    /// any more.
+    pub fn watch(
+        &self,
+        number: u64,
+        quiescence: Quiescence,
+        is_enlisted: bool,
+        waker: Waker,
+    ) -> (WatchResult, Option<Waker>) {
+        self.look(|state| {
+            let is_served = is_enlisted
+                && !mutation::is(MUTATION, mutation::WATCH_THE_STATE)
+                && !state.watchers.contains_key(&number);
+            if is_served || state.is(quiescence) {
+                return (WatchResult::Reached, Some(waker));
+            }
+            if !is_enlisted && quiescence == Quiescence::Drained && state.places.open {
+                return (WatchResult::Open, Some(waker));
+            }
+            let before = state.watchers.insert(number, (quiescence, waker));
+            (WatchResult::Waits, before.map(|watcher| watcher.1))
+        })
+    }
+
+    /// Removes a waiter for a quiescent pool. Returns its waker, to be dropped outside the lock.
+    pub fn unwatch(&self, number: u64) -> Option<Waker> {
+        self.look(|state| state.watchers.remove(&number).map(|watcher| watcher.1))
+    }
+
+    /// Returns the numbers of the pool at this moment.
+    pub fn stats(&self) -> PoolStats {
+        self.look(|state| {
+            let (capacity, busy) = (state.limits.capacity, state.busy());
+            let (queued, reserved) = (state.queue.jobs, state.places.reserved);
+            let open = state.places.open;
+            PoolStats {
+                capacity,
+                live: state.live,
+                busy,
+                idle: state.live - busy,
+                free: if open { capacity.saturating_sub(busy + queued + reserved) } else { 0 },
+                queued,
+                reserved,
+                waiting: state.places.waiting,
+                inline: state.inline,
+                closed: !open,
+                ..state.totals
+            }
         })
     }
 }

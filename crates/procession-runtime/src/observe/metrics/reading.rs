@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procession_protocols::pool::state::picture::PoolStats;
+use procession_protocols::pool::state::outcome::PoolStats;
 use procession_protocols::util::histogram::Histogram;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;

@@ -4,12 +4,10 @@ use procession_sync::{Arc, explore, thread};
 
 use super::super::busy::Busy;
 use super::super::core::PoolCore;
-use super::super::idle::IdleWorker;
+use super::super::idle::{IdleWorker, PoolSeat};
 use super::super::lane::JobLane;
 use super::super::mutation;
-use super::super::outcome::{Ended, Next};
-use super::super::picture::Limits;
-use super::super::seat::PoolSeat;
+use super::super::outcome::{Ended, Limits, Next};
 use super::{has_order, parked};
 
 /// A pool of processes for one worker. Job 1 lends its place to job 2, and job 3 is in the queue.
