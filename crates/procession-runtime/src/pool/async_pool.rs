@@ -1,5 +1,6 @@
 //! Pools of async processes, whose workers rest while they are idle.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use procession_protocols::pool::state::outcome::{Launch, Next};
 use super::builder::Builder;
 use super::engine::{Inner, Workers};
 use super::error::PoolError;
-use super::hooks::Settled;
+use super::hooks::{Hooks, Settled};
 use super::job::{JobEnds, Promise};
 use super::operations::Pool;
 use super::source::{JobSource, Owning, opaque};
@@ -248,12 +249,12 @@ impl<J: Send + 'static> Drop for JobWorker<J> {
 impl<J: Send + 'static> JobWorker<J> {
     fn begin(&mut self) {
         if std::mem::take(&mut self.begins) {
-            self.inner.hooks.run_start();
+            Hooks::run(self.inner.hooks.start.as_ref());
         }
     }
 
-    /// Tells the pool that the job has ended. Returns the next job, or `None` if the worker rests
-    /// or has left.
+    /// Reports to the pool that the job has ended. Returns the next job, or `None` if the worker
+    /// rests or has left.
     fn finish(&mut self, outcome: Settled) -> Option<J> {
         let ended = self.inner.hooks.ended(outcome);
         let idle = IdleWorker::Rests {
@@ -261,14 +262,14 @@ impl<J: Send + 'static> JobWorker<J> {
             has_begun: self.inner.hooks.has_life(),
         };
         self.is_busy = false;
-        match self.inner.finish(|| idle, self.ticket, ended) {
+        match self.inner.woken(self.inner.core.finish(|| idle, self.ticket, ended)) {
             Next::Run(next, job) => {
                 (self.ticket, self.is_busy) = (next, true);
                 return Some(job);
             }
             Next::Rest(reap_at) => self.inner.reap_at(reap_at),
             Next::Leave => {
-                self.inner.hooks.run_stop();
+                Hooks::run(self.inner.hooks.stop.as_ref());
                 self.inner.left();
             }
             Next::Park => unreachable!("an async worker rests"),

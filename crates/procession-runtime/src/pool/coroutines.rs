@@ -98,7 +98,7 @@ impl<J: Send + 'static> ParkingWorker<J> {
                 if Pin::new(sleep).poll(task).is_pending() {
                     return Poll::Pending;
                 }
-                match self.inner.expire(&self.seat) {
+                match self.inner.woken(self.inner.core.expire(&self.seat)) {
                     Expired::Leave => return Poll::Ready(Order::Leave),
                     Expired::Kept => {
                         deadline = Some(NEVER);

@@ -7,9 +7,7 @@ use std::sync::{Arc, Weak};
 use procession_protocols::pool::state::busy::Busy;
 use procession_protocols::pool::state::core::PoolCore;
 use procession_protocols::pool::state::idle::{IdleWorker, PoolSeat};
-use procession_protocols::pool::state::outcome::{
-    Ended, Expired, Launch, Limits, Next, PoolStats, Wakes,
-};
+use procession_protocols::pool::state::outcome::{Ended, Launch, Limits, PoolStats, Wakes};
 use procession_protocols::pool::state::synced::Start;
 use procession_protocols::util::small_vec::SmallVec;
 use procession_sync::Mutex;
@@ -22,7 +20,7 @@ use super::hooks::Hooks;
 use super::members::Balance;
 use super::parking::ParkingWorker;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::scheduler::current::{self, Hold};
+use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
 use crate::time::armed::Armed;
@@ -48,26 +46,6 @@ pub(super) enum Workers<J: Send + 'static> {
     Resting(LaunchWorker<J>),
 }
 
-/// The processes that a step may start. Most often this is one.
-#[derive(Default)]
-struct Reservations<'a> {
-    granted: SmallVec<Reservation<'a>>,
-    /// Reservations for which there was no room. They are dropped outside the lock.
-    refused: SmallVec<Reservation<'a>>,
-}
-
-impl<'a> Reservations<'a> {
-    fn add(&mut self, held: &'a Hold) -> io::Result<()> {
-        let reservation = Reservation::take(held);
-        if let Some(refusal) = reservation.refusal() {
-            self.refused.push(reservation);
-            return Err(io::Error::other(refusal.to_string()));
-        }
-        self.granted.push(reservation);
-        Ok(())
-    }
-}
-
 /// A pool, apart from its handles.
 pub struct Inner<J: Send + 'static> {
     pub(super) me: Weak<Self>,
@@ -85,7 +63,7 @@ pub struct Inner<J: Send + 'static> {
     pub(super) keep_alive: AtomicU64,
     pub(super) hooks: Hooks,
     pub(super) last_watch: AtomicU64,
-    last_worker: AtomicU64,
+    pub(super) last_worker: AtomicU64,
     /// The timer of the next reap, and its time.
     pub(super) reaper: Mutex<Option<(u64, Armed)>>,
     /// The number of the pool in its registry, once it is there.
@@ -132,10 +110,6 @@ impl<J: Send + 'static> Inner<J> {
         })
     }
 
-    pub(super) fn next_worker_name(&self) -> String {
-        format!("{}-{}", self.name, self.last_worker.fetch_add(1, Relaxed))
-    }
-
     pub(super) fn stats(&self) -> PoolStats {
         self.core.stats()
     }
@@ -174,10 +148,16 @@ impl<J: Send + 'static> Inner<J> {
         // The test clock stands still until the reserved processes have started. Otherwise it could
         // move on while a caller waits for such a process.
         let stopped = shared.stop_clock();
-        let mut reservations = Reservations::default();
-        let mut wakes =
-            step(&self.core, &mut || reservations.add(&held).map(|()| IdleWorker::new_resting()));
-        for (launch, reservation) in wakes.launches.drain().zip(reservations.granted.drain()) {
+        // Those for which there was no room are dropped outside the lock as well.
+        let mut reservations = SmallVec::default();
+        let mut wakes = step(&self.core, &mut || {
+            let reservation = Reservation::take(&held);
+            let refusal = reservation.refusal().map(|refusal| refusal.to_string());
+            reservations.push(reservation);
+            refusal.map_or_else(|| Ok(IdleWorker::new_resting()), |why| Err(io::Error::other(why)))
+        });
+        let granted = reservations.drain().filter(|reserved| reserved.refusal().is_none());
+        for (launch, reservation) in wakes.launches.drain().zip(granted) {
             launcher(self, launch, reservation);
         }
         // Before the wake-ups, which run user code: that may wait, or leave this thread.
@@ -222,19 +202,6 @@ impl<J: Send + 'static> Inner<J> {
 
     pub(super) fn arc(&self) -> Arc<Self> {
         self.me.upgrade().expect("the caller of a method holds the pool")
-    }
-
-    pub(super) fn finish(
-        &self,
-        idle: impl FnOnce() -> IdleWorker<J>,
-        ticket: u64,
-        ended: Ended,
-    ) -> Next<J> {
-        self.woken(self.core.finish(idle, ticket, ended))
-    }
-
-    pub(super) fn expire(&self, seat: &Arc<PoolSeat<J>>) -> Expired {
-        self.woken(self.core.expire(seat))
     }
 
     pub(super) fn left(&self) {

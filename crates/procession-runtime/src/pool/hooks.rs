@@ -11,7 +11,7 @@ use crate::process::exit::Exiting;
 use crate::process::unwind::{guarded, print_caught, text_of};
 use crate::util::caught;
 
-type PoolHook = Arc<dyn Fn() + Send + Sync>;
+pub(super) type PoolHook = Arc<dyn Fn() + Send + Sync>;
 type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
 /// The payload of a job's panic, unless the handle received the panic.
@@ -29,7 +29,8 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    fn run(hook: Option<&PoolHook>) {
+    /// Calls the start or the stop hook, if there is one.
+    pub(super) fn run(hook: Option<&PoolHook>) {
         if let Some(hook) = hook {
             // Ignored: a hook that panics has run, and its message was printed.
             drop(guarded(|| hook()));
@@ -39,14 +40,6 @@ impl Hooks {
     /// Returns `true` if a hook must run when a worker begins or leaves.
     pub(super) fn has_life(&self) -> bool {
         self.start.is_some() || self.stop.is_some()
-    }
-
-    pub(super) fn run_start(&self) {
-        Self::run(self.start.as_ref());
-    }
-
-    pub(super) fn run_stop(&self) {
-        Self::run(self.stop.as_ref());
     }
 
     /// Turns the outcome of a job into its end, and reports a panic that no handle receives.
@@ -78,10 +71,6 @@ impl Hooks {
 
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks")
-            .field("start", &self.start.is_some())
-            .field("stop", &self.stop.is_some())
-            .field("panic", &self.panic.is_some())
-            .finish()
+        f.write_str("Hooks(..)")
     }
 }

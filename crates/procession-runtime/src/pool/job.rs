@@ -57,7 +57,7 @@ impl<T> ResultCell<T> {
     }
 
     pub(super) fn poll_result(&self, waker: &Waker) -> Poll<Result<T, JobError>> {
-        // A waker is cloned and dropped outside the lock, since both run user code.
+        // A waker is cloned and dropped outside the lock, because both run user code.
         let new = waker.clone();
         let (result, old) = self.change(|stage| match stage {
             JobStage::Pending { waker, .. } => (None, waker.replace(new)),

@@ -13,6 +13,7 @@ use procession_protocols::pool::state::busy::Busy;
 use super::block::block;
 use super::engine::Inner;
 use super::error::JobError;
+use super::hooks::Hooks;
 use super::job::ResultCell;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -31,9 +32,9 @@ thread_local! {
 /// The pool of a handle, whatever the type of its jobs.
 pub(super) trait AnyPool: Send + Sync {
     fn cancel(&self, ticket: u64) -> bool;
-    /// Runs a queued job on this thread, if the caller is a worker of the pool.
-    fn help(&self, ticket: u64);
-    fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
+    /// Begins a wait of the calling thread for a job. If the caller is a worker of the pool and the
+    /// job is queued, runs the job on this thread. Returns `false` if the wait would have no end.
+    fn join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
     /// Returns the worker that runs the caller, if the caller is a job of the pool in a process.
     fn lender(&self) -> Option<Busy>;
     /// Notes that the lender waits for the job of this ticket, which begins in its place if it is
@@ -41,6 +42,12 @@ pub(super) trait AnyPool: Send + Sync {
     fn lend(&self, lender: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
     fn take_back(&self, lender: Busy, ticket: u64);
     fn scheduler(&self) -> Option<Arc<Shared>>;
+    /// Makes the workers leave that have rested for too long.
+    fn reap(&self);
+    /// Starts workers for queued jobs for which none could be started before.
+    fn retry(&self);
+    /// Counts a resting worker as gone, after its stop hook if `runs_hook`.
+    fn leave(&self, runs_hook: bool);
 }
 
 impl<J: Send + 'static> AnyPool for Inner<J> {
@@ -51,20 +58,17 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
         cancelled
     }
 
-    fn help(&self, ticket: u64) {
+    fn join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+        let Some(busy) = self.own_worker() else { return true };
         let depth = HELP_DEPTH.get();
-        if depth >= HELP_DEPTH_MAX || !self.is_inside() {
-            return;
-        }
-        if let Some(job) = self.woken(self.core.take_inline(ticket)) {
+        if depth < HELP_DEPTH_MAX
+            && let Some(job) = self.woken(self.core.take_inline(ticket))
+        {
             HELP_DEPTH.set(depth + 1);
             self.arc().run_inline(ticket, job);
             HELP_DEPTH.set(depth);
         }
-    }
-
-    fn begin_join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
-        self.own_worker().is_none_or(|busy| self.core.join(busy, ticket, has_ended))
+        self.core.join(busy, ticket, has_ended)
     }
 
     fn lender(&self) -> Option<Busy> {
@@ -81,6 +85,23 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
 
     fn scheduler(&self) -> Option<Arc<Shared>> {
         self.scheduler.clone()
+    }
+
+    fn reap(&self) {
+        if let Some(shared) = &self.scheduler {
+            self.reap_at(self.woken(self.core.reap(shared.world.now())));
+        }
+    }
+
+    fn retry(&self) {
+        self.arc().step(|core, start| ((), core.retry(start)));
+    }
+
+    fn leave(&self, runs_hook: bool) {
+        if runs_hook {
+            Hooks::run(self.hooks.stop.as_ref());
+        }
+        self.left();
     }
 }
 
@@ -144,8 +165,7 @@ impl<T> JobHandle<T> {
         if let Some(shared) = self.pool.scheduler() {
             return block_on::block_on(&shared, self);
         }
-        self.pool.help(self.ticket);
-        if !self.pool.begin_join(self.ticket, &|| self.cell.has_ended()) {
+        if !self.pool.join(self.ticket, &|| self.cell.has_ended()) {
             return Err(JobError::WouldDeadlock);
         }
         block(None, |task| self.poll_result(task.waker())).unwrap_or(Err(JobError::Cancelled))

@@ -8,7 +8,7 @@ use procession_protocols::pool::state::busy::Busy;
 use procession_protocols::pool::state::idle::{IdleWorker, Order, PoolSeat};
 use procession_protocols::pool::state::outcome::{Ended, Expired, Next};
 use procession_protocols::scheduler::seat_id::NEVER;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire};
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::block::{ThreadWaker, world};
 use super::builder::Builder;
@@ -85,7 +85,7 @@ impl<J: Send + 'static> ParkingWorker<J> {
         mut wait: impl FnMut(&Self) -> Order<J>,
     ) {
         let inner = Arc::clone(&self.inner);
-        inner.hooks.run_start();
+        Hooks::run(inner.hooks.start.as_ref());
         let mut order = wait(&self);
         while let Order::Run(ticket, job) = order {
             self.runs = Some(ticket);
@@ -93,14 +93,14 @@ impl<J: Send + 'static> ParkingWorker<J> {
             let ended = inner.run(job);
             self.runs = None;
             let idle = || IdleWorker::Parked(Arc::clone(&self.seat));
-            order = match inner.finish(idle, ticket, ended) {
+            order = match inner.woken(inner.core.finish(idle, ticket, ended)) {
                 Next::Run(ticket, job) => Order::Run(ticket, job),
                 Next::Park => wait(&self),
                 Next::Leave => Order::Leave,
                 Next::Rest(_) => unreachable!("the worker parks"),
             };
         }
-        inner.hooks.run_stop();
+        Hooks::run(inner.hooks.stop.as_ref());
         drop(guard);
         inner.left();
         self.is_done = true;
@@ -125,7 +125,7 @@ impl<J: Send + 'static> ParkingWorker<J> {
                 .get_or_insert_with(|| world().now_here().saturating_add(self.inner.keep_alive()));
             if until != NEVER && world().now_here() >= until {
                 sys::point();
-                match self.inner.expire(&self.seat) {
+                match self.inner.woken(self.inner.core.expire(&self.seat)) {
                     Expired::Leave => return Order::Leave,
                     Expired::Kept => deadline = Some(NEVER),
                     Expired::Claimed => {}
@@ -144,7 +144,8 @@ impl<J: Send + 'static> Workers<J> {
     ) -> Self {
         let stack_size = builder.stack_size;
         let start = move |worker: ParkingWorker<J>| {
-            let name = worker.inner.next_worker_name();
+            let inner = &worker.inner;
+            let name = format!("{}-{}", inner.name, inner.last_worker.fetch_add(1, Relaxed));
             world().start_thread_of(name, stack_size, move || worker.run_on_thread())
         };
         Self::Parking { start: Box::new(start), run: Box::new(run) }

@@ -1,4 +1,6 @@
 //! Resting workers that leave, and those that could not be started: the timers of their pool.
+//!
+//! What is not generic here is compiled once, and not again for each kind of job.
 
 use std::future::Future;
 use std::io;
@@ -10,13 +12,91 @@ use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::engine::Inner;
+use super::job_handle::AnyPool;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
 use crate::time::armed::Armed;
 use crate::time::{arm, sleep_on};
 use crate::{OnCancel, SpawnOptions};
 
+/// The nanoseconds after which the pool tries again to start a worker, if the scheduler had no
+/// room.
+const RETRY: u64 = 10_000_000;
+
+/// Has the pool called at the time `when`, unless it is gone by then. Returns `None` if no timer is
+/// left.
+fn call_at(
+    shared: &Shared,
+    when: u64,
+    pool: Weak<dyn AnyPool>,
+    call: fn(&dyn AnyPool),
+) -> Option<Armed> {
+    let call = move || {
+        if let Some(pool) = pool.upgrade() {
+            call(&*pool);
+        }
+    };
+    arm(shared, when, None, Action::Call(Arc::new(call))).ok()
+}
+
+/// Has the pool reaped at the time `when` by a process that waits for a timer, because none is left
+/// at present. Returns `false` if there is no room for the process either.
+#[cold]
+fn reap_later(shared: &Arc<Shared>, when: u64, pool: Weak<dyn AnyPool>) -> bool {
+    let sleep = sleep_on(Arc::clone(shared), when);
+    let reaper = SpawnOptions::new().on_shared(Arc::clone(shared)).expendable();
+    let reaper = reaper.try_spawn(async move {
+        sleep.await;
+        if let Some(pool) = pool.upgrade() {
+            pool.reap();
+        }
+    });
+    reaper.is_ok()
+}
+
+/// Resting workers that leave. Once this value is dropped, all these workers have left.
+struct Leavers {
+    pool: Arc<dyn AnyPool>,
+    count: usize,
+}
+
+impl Leavers {
+    /// Runs the stop hooks, and counts the workers as gone.
+    fn run(&mut self) {
+        while self.count > 0 {
+            self.count -= 1;
+            self.pool.leave(true);
+        }
+    }
+
+    /// Runs the stop hooks in a process.
+    fn run_in(mut self, shared: &Arc<Shared>) {
+        let run = async move { self.run() };
+        // Asked, not dropped, so that the hooks run in a shutdown as well.
+        let options = SpawnOptions::new().on_shared(Arc::clone(shared)).on_cancel(OnCancel::Ask);
+        if let Err(refused) = options.try_spawn(run) {
+            // Runs the hooks on this thread instead. The future waits for nothing, so one poll
+            // suffices.
+            let mut run = pin!(refused.into_inner());
+            let _ = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+        }
+    }
+}
+
+impl Drop for Leavers {
+    fn drop(&mut self) {
+        // The process was terminated, so the remaining hooks do not run.
+        for _ in 0..self.count {
+            self.pool.leave(false);
+        }
+    }
+}
+
 impl<J: Send + 'static> Inner<J> {
+    fn weak(&self) -> Weak<dyn AnyPool> {
+        Weak::<Self>::clone(&self.me)
+    }
+
     pub(super) fn stop_reaper(&self) {
         self.delete(self.change_reaper(Option::take));
     }
@@ -56,43 +136,21 @@ impl<J: Send + 'static> Inner<J> {
         let (Some(when), Some(shared)) = (when, &self.scheduler) else {
             return;
         };
-        let me = Weak::clone(&self.me);
-        let reap = move || {
-            if let Some(inner) = me.upgrade() {
-                inner.reap();
-            }
-        };
         let now = shared.world.now();
         let replaced = self.change_reaper(|reaper| {
             if reaper.is_some_and(|(before, _)| now < before && before <= when) {
                 // Another worker was faster, and has arranged an earlier reap.
                 return Some(None);
             }
-            let armed = arm(shared, when, None, Action::Call(Arc::new(reap))).ok()?;
+            let armed = call_at(shared, when, self.weak(), |pool| pool.reap())?;
             Some(reaper.replace((when, armed)))
         });
         match replaced {
             // Outside the lock, because deleting a timer may wake the process that waits for it.
             Some(before) => self.delete(before),
-            None => self.reap_later(shared, when),
-        }
-    }
-
-    /// Like `reap_at`, if no timer is left at present. A process waits for one.
-    #[cold]
-    fn reap_later(&self, shared: &Arc<Shared>, when: u64) {
-        let me = Weak::clone(&self.me);
-        let sleep = sleep_on(Arc::clone(shared), when);
-        let reaper = SpawnOptions::new().on_shared(Arc::clone(shared)).expendable();
-        let reaper = reaper.try_spawn(async move {
-            sleep.await;
-            if let Some(inner) = me.upgrade() {
-                inner.reap();
-            }
-        });
-        if reaper.is_err() {
+            None if reap_later(shared, when, self.weak()) => {}
             // The next worker that rests tries again.
-            self.core.forget_reaper();
+            None => self.core.forget_reaper(),
         }
     }
 
@@ -100,13 +158,7 @@ impl<J: Send + 'static> Inner<J> {
     pub(super) fn retry_later(&self) {
         let Some(shared) = &self.scheduler else { return };
         let when = shared.world.now().saturating_add(RETRY);
-        let me = Weak::clone(&self.me);
-        let retry = move || {
-            if let Some(inner) = me.upgrade() {
-                inner.step(|core, start| ((), core.retry(start)));
-            }
-        };
-        if arm(shared, when, None, Action::Call(Arc::new(retry))).is_err() {
+        if call_at(shared, when, self.weak(), |pool| pool.retry()).is_none() {
             // The job is left to the next worker that finishes, or to the next submit.
             self.core.forget_retry();
         }
@@ -115,52 +167,8 @@ impl<J: Send + 'static> Inner<J> {
     /// Runs the stop hooks of this number of resting workers that leave, and counts the workers as
     /// gone.
     pub(super) fn dismiss(&self, count: usize) {
-        let Some(shared) = &self.scheduler else { return };
-        let mut leavers = Leavers { inner: self.arc(), count };
-        let run = async move { leavers.run() };
-        // Asked, not dropped, so that the hooks run in a shutdown as well.
-        let options = SpawnOptions::new().on_shared(Arc::clone(shared)).on_cancel(OnCancel::Ask);
-        if let Err(refused) = options.try_spawn(run) {
-            // Runs the hooks on this thread instead. The future waits for nothing, so one poll
-            // suffices.
-            let mut run = pin!(refused.into_inner());
-            let _ = run.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
-        }
-    }
-
-    fn reap(&self) {
         if let Some(shared) = &self.scheduler {
-            let next = self.woken(self.core.reap(shared.world.now()));
-            self.reap_at(next);
-        }
-    }
-}
-
-/// The nanoseconds after which the pool tries again to start a worker, if the scheduler had no
-/// room.
-const RETRY: u64 = 10_000_000;
-
-/// Resting workers that leave. Once they are dropped, all of them have left.
-struct Leavers<J: Send + 'static> {
-    inner: Arc<Inner<J>>,
-    count: usize,
-}
-
-impl<J: Send + 'static> Leavers<J> {
-    fn run(&mut self) {
-        while self.count > 0 {
-            self.inner.hooks.run_stop();
-            self.count -= 1;
-            self.inner.left();
-        }
-    }
-}
-
-impl<J: Send + 'static> Drop for Leavers<J> {
-    fn drop(&mut self) {
-        // The process was terminated, so the remaining hooks do not run.
-        for _ in 0..self.count {
-            self.inner.left();
+            Leavers { pool: self.arc(), count }.run_in(shared);
         }
     }
 }

@@ -140,19 +140,12 @@ where
     }
 }
 
-/// Settles the result of a future, which is dropped before. Its fields are dropped in their order.
-struct CountedPromise<T> {
-    promise: Option<Promise<T>>,
-    guard: CountedJob,
-}
-
-impl<T> Settle<T> for CountedPromise<T> {
+/// Settles the result of a future, which is dropped before. The guard is dropped last.
+impl<T> Settle<T> for (Option<Promise<T>>, CountedJob) {
     type Settled = Settled;
 
     fn settle(self, outcome: Caught<T>) -> Settled {
-        let Self { promise, guard } = self;
-        let _guard = guard;
-        let promise = promise;
+        let (promise, _guard) = self;
         promise.settle(outcome)
     }
 }
@@ -191,7 +184,7 @@ where
     F: Future<Output: Send + 'scope> + Send + 'scope,
 {
     fn from(job: CountedFuture<'scope, F>) -> Self {
-        let counted = CountedPromise { promise: job.ends.promise, guard: job.latch.guard() };
+        let counted = (job.ends.promise, job.latch.guard());
         let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(job.content, counted));
         // SAFETY: [waited] what the future borrows lives until the guard is gone, which is dropped
         // after it. The types differ in this lifetime only.

@@ -291,7 +291,7 @@ fn submit_against_resize<const MUTATION: u8>() {
         let (taken, started) = submitter.join().expect("it does not panic");
         assert!(taken, "there is a worker for it, or room in the queue");
         assert_eq!(core.stats().live, then, "a worker was started beyond the capacity");
-        // Either too many workers are live, or the job is queued for this one.
+        // Either more workers are live than may be, or the job is queued for this one.
         let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
         wakes.wake();
         assert_eq!(matches!(next, Next::Leave), started == 1);

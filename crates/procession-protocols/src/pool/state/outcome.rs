@@ -87,7 +87,7 @@ pub enum WatchResult {
 /// The limits and the kind of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most workers that there may be at once, besides those in places that jobs lend.
+    /// The maximum number of workers, not counting workers in places that jobs lend.
     pub capacity: usize,
     /// The most jobs that may be queued.
     pub queue: usize,
@@ -110,7 +110,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// The most workers that there may be at once, besides those in places that jobs lend.
+    /// The maximum number of workers, not counting workers in places that jobs lend.
     pub capacity: usize,
     /// Workers that there are.
     pub live: usize,
@@ -118,7 +118,7 @@ pub struct PoolStats {
     pub busy: usize,
     /// Live workers that have no job.
     pub idle: usize,
-    /// Jobs that would be taken now and get a worker at once.
+    /// Jobs that would be taken now and immediately get a worker.
     pub free: usize,
     /// Jobs that wait for a worker.
     pub queued: usize,
@@ -146,7 +146,7 @@ pub struct PoolStats {
     pub workers_retired: u64,
     /// Workers that the system refused.
     pub workers_refused: u64,
-    /// The most workers that there were at once.
+    /// The largest number of workers that have been live at the same time.
     pub peak: usize,
 }
 

@@ -74,7 +74,8 @@ impl Places {
         None
     }
 
-    /// Serves the first waiter that is `meant`, by the worker of its job. Returns it, and the worker.
+    /// Serves the first waiter that is `meant`, judged by the worker of its job. Returns the
+    /// waiter, and the worker.
     #[inline]
     pub(super) fn serve(
         &mut self,

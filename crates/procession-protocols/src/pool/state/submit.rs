@@ -120,7 +120,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// Removes a waiter that gives up.
+    /// Removes a waiter that no longer waits.
     pub fn leave_wait(&self, place: Place) -> Wakes<J> {
         let (own_waker, wakes) = self.change(|state, wakes| {
             let (wish, waiter) = state.places.remove(place);
@@ -202,8 +202,9 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// `Lend`: notes that the job of this worker waits for another one of the same pool. If the
-    /// other one is queued, it begins in the place of the worker. Returns `false` if it has ended.
+    /// `Lend`: notes that the job of this worker waits for another job of the same pool. If the
+    /// awaited job is queued, it begins in the place of the worker. Returns `false` if it has
+    /// ended.
     pub fn lend(
         &self,
         lender: Busy,
@@ -241,7 +242,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// Notes that the job of this worker does not wait for the other one any more.
+    /// Notes that the job of this worker no longer waits for the job of `ticket`.
     pub fn take_back(&self, lender: Busy, ticket: u64) {
         if mutation::is(MUTATION, mutation::TAKE_BACK_IN_TWO) {
             let is_last = self.look(|state| state.loans.awaits_only(lender, ticket));
@@ -258,7 +259,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         });
     }
 
-    /// Notes that the job of this worker waits for another one of the same pool, without a timeout.
+    /// Notes that the job of this worker waits for another job of the same pool, without a timeout.
     /// Returns `false` if it could only wait forever.
     pub fn join(&self, busy: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
         self.look(|state| {

@@ -231,7 +231,7 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             if !mutation::is(MUTATION, mutation::RESIZE_SILENTLY) {
                 state.settle(wakes);
             }
-            // After the idle workers have left that are too many, so that the others are used.
+            // First the surplus idle workers leave, so that the remaining workers are used.
             state.employ(start, wakes);
             before
         })
