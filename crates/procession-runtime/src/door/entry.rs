@@ -73,7 +73,7 @@ impl Scheduler {
 /// | `GET /` | the page, for browsers |
 /// | `GET /about` | the program, the scheduler, its sections, and what this door allows |
 /// | `GET /metrics` | counters and gauges as OpenMetrics text; `docs/METRICS.md` lists them |
-/// | `GET /view?sort=KEY&top=N&group=KEY&since=VIEW` | [look](crate::Scheduler::look): processes and groups |
+/// | `GET /view?sort=KEY&top=N&group=KEY&since=VIEW` | [rows and groups](crate::Scheduler::look) |
 /// | `GET /processes?skip=N&count=M` | at most 1000 of all processes, in the order of their slots |
 /// | `GET /process/PID` | one process, with its wait, links, monitors and children |
 /// | `GET /process/PID/stack?seconds=N` | its [stacks](crate::Scheduler::stack) |
@@ -101,7 +101,7 @@ impl Scheduler {
 ///   `procession-cluster`. The member `sections` of `/about` lists the names.
 /// - `/timeline` shows the time as 300 columns, as far back as the
 ///   [recorder](crate::recorder::Trace) still has it. Each column names the place with the
-///   processes that took most of it.
+///   processes that took most of its time.
 /// - `/live` sends a `view`, the `workers` and the latest crash with each event. The parameters of
 ///   `/view` choose the view, and its window begins at the previous event. PARTS is a list of
 ///   `crashes`, `pools`, `sections`, `timeline` and `tree`. There are at most four events a second,

@@ -22,11 +22,22 @@ use crate::scheduler::shared::Shared;
 
 /// A process, at one of three levels of detail.
 ///
-/// | level | who returns it | what it has |
+/// | level | returned by | what it has |
 /// |---|---|---|
-/// | state | [`Scheduler::process`](crate::Scheduler::process), [`Snapshot::processes`](crate::snapshot::Snapshot::processes), [`run_until_idle`](crate::Scheduler::run_until_idle), [`Unfinished`](crate::snapshot::Unfinished) | all fields but the following |
-/// | figures | [`View::rows`](crate::look::View::rows) | also `wait`, `samples`, `memory` and the differences to an earlier view |
-/// | relations | [`Scheduler::detail`](crate::Scheduler::detail), [`detail`](crate::look::detail()) | also `relations` |
+/// | state | [`Scheduler::process`], [`run_until_idle`] | all fields but the following |
+/// | | [`Snapshot::processes`], [`Unfinished`] | the same |
+/// | figures | [`View::rows`] | also `wait`, `samples`, `memory` and differences |
+/// | relations | [`Scheduler::detail`], [`detail`] | also `relations` |
+///
+/// The differences are the fields that compare a view with an earlier view.
+///
+/// [`Scheduler::process`]: crate::Scheduler::process
+/// [`run_until_idle`]: crate::Scheduler::run_until_idle
+/// [`Snapshot::processes`]: crate::snapshot::Snapshot::processes
+/// [`Unfinished`]: crate::snapshot::Unfinished
+/// [`View::rows`]: crate::look::View::rows
+/// [`Scheduler::detail`]: crate::Scheduler::detail
+/// [`detail`]: crate::look::detail()
 ///
 /// Each figure is true at some moment during the call, but not all at the same moment. The fields
 /// of the levels figures and relations need the feature `look`. They are `None` or 0 at a lower
@@ -66,8 +77,8 @@ pub struct ProcessInfo {
     pub received: u32,
     /// The state of its mailbox, if that is bounded.
     pub bounded: Option<MailboxSnapshot>,
-    /// Number of dispatches, modulo 2^32: its steps, and those in which a state machine found none
-    /// of the events that it waits for.
+    /// Number of dispatches, modulo 2^32: its steps, and dispatches in which a state machine found
+    /// no event that it waits for.
     pub steps: u32,
     /// What it waits for, where and for how long, if it waits.
     #[cfg(feature = "look")]

@@ -257,10 +257,11 @@ impl Builder {
     /// scheduler any more, the scheduler is never freed.
     ///
     /// A [coroutine](crate::coroutine) stays on the thread that began it, and so does a [local
-    /// process](crate::SpawnOptions::spawn_local). While one that began on a caller's thread is
-    /// alive, only that thread drives the scheduler; other callers wait. When the thread ends, it
-    /// ends those that are left, with [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and other
-    /// callers can drive. The main thread ends none, because it ends with the program.
+    /// process](crate::SpawnOptions::spawn_local). While such a process that began on a caller's
+    /// thread is alive, only that thread drives the scheduler, and other callers wait. When the
+    /// thread ends, it ends the remaining processes with
+    /// [`Exit::ThreadEnded`](crate::Exit::ThreadEnded), and other callers can drive. The main
+    /// thread ends no process, because it ends with the program.
     pub fn callers_drive(mut self) -> Self {
         self.callers_drive = true;
         self
