@@ -87,6 +87,8 @@ impl Workforce {
     }
 
     /// Queues a process that only the worker in `seat` can run, and wakes that worker.
+    // Never inlined, because it would make the push of a process that is bound to no worker dearer.
+    #[inline(never)]
     pub(crate) fn enqueue_bound(&self, seat: SeatId, ready: Ready) {
         self.seat(seat).bound.push(ready);
         fence(SeqCst);
