@@ -1,4 +1,4 @@
-//! Pools of async processes, whose workers rest while they are idle.
+//! Pools of async processes. Their workers rest while they are idle.
 
 use std::fmt;
 use std::future::Future;

@@ -158,9 +158,9 @@ impl Builder {
     /// [`on_full`](Self::on_full) says. A job with a [key](super::JobBuilder::key) goes to the
     /// member of the key instead, and to no other.
     ///
-    /// A job that awaits a job of another member
-    /// [lends it no place](super::AsyncPool#jobs-that-use-their-own-pool), because each member has
-    /// a capacity of its own.
+    /// If a job awaits a job of another member, it [lends that job no
+    /// place](super::AsyncPool#jobs-that-use-their-own-pool), because each member has a separate
+    /// capacity.
     ///
     /// ```
     /// use procession::pool::{Balance, Pool};
@@ -177,7 +177,8 @@ impl Builder {
         self
     }
 
-    /// Sets how many submitters may wait at once. The next one is refused. Default: any number.
+    /// Sets how many submitters may wait at the same time. The next submitter is refused. Default:
+    /// any number.
     pub fn waiting(mut self, submitters: usize) -> Self {
         self.limits.waiting = submitters;
         self

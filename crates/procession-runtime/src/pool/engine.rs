@@ -148,7 +148,7 @@ impl<J: Send + 'static> Inner<J> {
         // The test clock stands still until the reserved processes have started. Otherwise it could
         // move on while a caller waits for such a process.
         let stopped = shared.stop_clock();
-        // Those for which there was no room are dropped outside the lock as well.
+        // Reservations for which there was no room are dropped outside the lock as well.
         let mut reservations = SmallVec::default();
         let mut wakes = step(&self.core, &mut || {
             let reservation = Reservation::take(&held);

@@ -42,7 +42,7 @@ pub(super) trait AnyPool: Send + Sync {
     fn lend(&self, lender: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
     fn take_back(&self, lender: Busy, ticket: u64);
     fn scheduler(&self) -> Option<Arc<Shared>>;
-    /// Makes the workers leave that have rested for too long.
+    /// Makes workers leave that have rested for longer than the keep-alive.
     fn reap(&self);
     /// Starts workers for queued jobs for which none could be started before.
     fn retry(&self);

@@ -8,7 +8,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use super::engine::Inner;
 use crate::process::unwind::guarded;
 
-/// The most members. Each of them is asked for its load to find the least loaded one.
+/// The most members. Each member is asked for its load to find the least loaded one.
 pub(super) const MEMBERS_MAX: usize = 1024;
 
 /// The choice of the member that gets the next job.

@@ -34,8 +34,8 @@ use crate::util::out_of_range::OutOfRange;
 ///
 /// If no worker is idle and fewer are live than the capacity, the pool starts one for a job. A
 /// worker that was idle for the keep-alive ends. A panic goes to the handle of the job, or to the
-/// handler of the pool, and the worker goes on. Every refused closure, future or argument comes
-/// back in the error.
+/// handler of the pool, and the worker continues. If a closure, future or argument is refused, the
+/// error returns it.
 ///
 /// This is a handle, and its clones stand for the same pool. When the last one is dropped, the pool
 /// is closed: queued jobs still run, and then the workers end. The drop waits for nothing.
@@ -61,7 +61,7 @@ use crate::util::out_of_range::OutOfRange;
 ///
 /// # Jobs that use their own pool
 /// A job may submit to its own pool. If it would have to wait for a place while all other workers
-/// wait for the same already, none of them could ever go on. It then gets an error
+/// wait for a place already, no worker could ever continue. So the job gets an error
 /// ([`SubmitError::is_deadlock`]). Waits with a timeout are not counted, nor is anything else that
 /// a job may wait for, such as a lock.
 pub struct Pool<M = BlockingCalls, J: Send + 'static = ClosureJob> {
@@ -200,16 +200,16 @@ impl<M, J: Send + 'static> Pool<M, J> {
 
     /// Waits for a place in the pool, behind all earlier waiters, and reserves it. Async code that
     /// submits through it is slowed down to the pace of the pool. It waits whatever
-    /// [`Builder::on_full`] says. Of several members, it waits for the one that would get the next
-    /// job.
+    /// [`Builder::on_full`] says. In a pool of several members, it waits for the member that would
+    /// get the next job.
     ///
     /// # Errors
     /// [`SubmitError`]: the pool is closed, the limit of waiting submitters is reached, or the
     /// caller is a job of the pool that would wait forever.
     ///
     /// # Cancellation
-    /// If it is dropped while it waits, it leaves the wait list. A place that it was granted
-    /// meanwhile goes to the next waiter.
+    /// If it is dropped while it waits, it leaves the wait list. If it was just granted a place,
+    /// the place goes to the next waiter.
     #[track_caller]
     pub fn reserve(&self) -> impl Future<Output = Result<Permit<'_, M, J>, SubmitError<()>>> {
         placed(async move {
@@ -231,8 +231,8 @@ impl<M, J: Send + 'static> Pool<M, J> {
         })
     }
 
-    /// Reserves a place, if there is one. Of several members, it asks the one that would get the
-    /// next job.
+    /// Reserves a place, if there is one. In a pool of several members, it asks the member that
+    /// would get the next job.
     ///
     /// # Errors
     /// [`SubmitError`]: the pool is full or closed.
@@ -254,8 +254,9 @@ impl<M, J: Send + 'static> Pool<M, J> {
 
     /// Returns the numbers of the pool, all taken at the same moment.
     ///
-    /// Those of several members are added up, each taken at a moment of its own. Then `closed` is
-    /// true if all members are closed, and `capacity` is at most [`UNLIMITED`](super::UNLIMITED).
+    /// In a pool of several members, the figures of all members are added up. Different members are
+    /// read at different moments. `closed` is then true if all members are closed, and `capacity`
+    /// is at most [`UNLIMITED`](super::UNLIMITED).
     pub fn stats(&self) -> PoolStats {
         let all = self.inners().map(|inner| inner.stats());
         all.reduce(PoolStats::plus).expect("there is at least one member")
@@ -268,8 +269,8 @@ impl<M, J: Send + 'static> Pool<M, J> {
 
     /// Changes the capacity of each member, and returns the old one.
     ///
-    /// If it grows, waiters go on at once. If it shrinks, surplus idle workers leave at once, and
-    /// surplus busy ones after their job.
+    /// If it grows, waiters continue immediately. If it shrinks, surplus idle workers leave
+    /// immediately, and surplus busy workers leave after their job.
     ///
     /// # Errors
     /// [`PoolError::OutOfRange`]: the capacity is 0.
@@ -436,7 +437,7 @@ impl<J: Send + 'static> Drop for QuiescenceWait<'_, J> {
 }
 
 /// A reserved place in a pool, for one job. If it is dropped, the place goes to the next waiter. If
-/// the pool is closed meanwhile, the reservation is void.
+/// the pool is closed before the permit is used, the reservation is void.
 ///
 /// ```
 /// use procession::pool::{Pool, Priority};

@@ -30,8 +30,8 @@ impl ProgramPool {
     /// Runs a closure on a thread of the pool.
     ///
     /// # Errors
-    /// If the system gives no thread at all, a handle that resolves to [`JobError::Refused`]. The
-    /// closure is dropped then.
+    /// If the system refuses to start even one thread, returns a handle that resolves to
+    /// [`JobError::Refused`], and drops the closure.
     pub(crate) fn submit<F, T>(&self, closure: F) -> Result<JobHandle<T>, JobHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Resting workers that leave, and those that could not be started: the timers of their pool.
+//! The timers of a pool: for resting workers that leave, and for workers that could not be started.
 //!
 //! What is not generic here is compiled once, and not again for each kind of job.
 

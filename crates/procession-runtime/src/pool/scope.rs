@@ -200,8 +200,8 @@ opaque! {
     [] Scoped<'_>;
 }
 
-/// Adds jobs to the scope of a pool, which may borrow from outside of it. The last two parameters
-/// are those of a [`Pool`].
+/// Adds jobs to the scope of a pool. The jobs may borrow from outside the scope. The last two
+/// parameters are the parameters of a [`Pool`].
 ///
 /// Available with the crate feature `pool`.
 pub struct Scope<'scope, 'env: 'scope, M = BlockingCalls, J: Send + 'static = ClosureJob> {

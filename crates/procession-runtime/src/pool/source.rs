@@ -62,7 +62,8 @@ impl ClosureJob {
     }
 }
 
-/// Says which pool runs what: how a job of type `J` is made of the `C` that a user gives to a pool.
+/// Decides which pool runs what: how a job of type `J` is made from the `C` that a user submits to
+/// a pool.
 #[diagnostic::on_unimplemented(message = "this pool cannot run `{C}`")]
 pub trait JobSource<J, C: Send>: Send + Sync {
     type Output: Send;

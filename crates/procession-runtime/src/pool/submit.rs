@@ -48,7 +48,7 @@ pub trait Calls: Sized + 'static {
     ) -> impl Future<Output = Taken<'a, J, B>> + Send;
 }
 
-/// Marks a pool whose methods block the calling thread, and return the result.
+/// Marks a pool with methods that block the calling thread and return the result.
 #[derive(Debug)]
 pub enum BlockingCalls {}
 
@@ -71,7 +71,7 @@ impl Calls for BlockingCalls {
     }
 }
 
-/// Marks a pool whose methods return a future, which is awaited.
+/// Marks a pool with methods that return a future, which is awaited.
 #[derive(Debug)]
 pub enum AsyncCalls {}
 
@@ -94,14 +94,17 @@ impl Calls for AsyncCalls {
 
 /// Describes a job of a pool, and submits it.
 ///
-/// The methods of a pool of threads block, and those of the other pools return a future.
+/// The methods of a pool of threads block. The methods of other pools return a future.
 ///
 /// | method | returns a handle | if the pool is full |
 /// |---|---|---|
-/// | [`submit`](JobBuilder::submit) | yes | waits at most for the [`timeout`](JobBuilder::timeout), or does what [`Builder::on_full`](super::Builder::on_full) says |
+/// | [`submit`](JobBuilder::submit) | yes | waits up to the [`timeout`], or follows [`on_full`] |
 /// | [`execute`](JobBuilder::execute) | no | like `submit` |
 /// | [`try_submit`](JobBuilder::try_submit) | yes | returns the job |
 /// | [`try_execute`](JobBuilder::try_execute) | no | returns the job |
+///
+/// [`timeout`]: JobBuilder::timeout
+/// [`on_full`]: super::Builder::on_full
 #[must_use = "a job is not submitted until one of the methods says how"]
 pub struct JobBuilder<'a, M, J: Send + 'static, C, S = Owning> {
     entry: Entry<'a, J>,
@@ -177,7 +180,7 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
     /// ```
     ///
     /// # Deadlocks
-    /// A job must not wait for a later job of its own key. If all busy workers wait like that, a
+    /// A job must not wait for a later job with the same key. If all busy workers wait like that, a
     /// `join` of a thread pool returns [`JobError::WouldDeadlock`](super::JobError::WouldDeadlock).
     pub fn key<K: Hash + ?Sized>(mut self, key: &K) -> Self {
         self.entry.lane = self.entry.lane.with_key(key);
@@ -272,7 +275,7 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
     ) -> Result<(&'a Arc<Inner<J>>, u64, R), SubmitError<C>> {
         let Self { entry, source, content, .. } = self;
         let first = entry.first();
-        // Processes have a scheduler. Only a job on a thread must be told where it comes from.
+        // A process knows its scheduler. Only a job on a thread needs its origin.
         let origin = match first.scheduler {
             Some(_) => JobOrigin::default(),
             None => JobOrigin::current(),
@@ -428,7 +431,7 @@ impl<J: Send + 'static> Inner<J> {
     }
 }
 
-/// A reserved place in a pool. Dropping it gives the place back.
+/// A reserved place in a pool. Dropping this value releases the place.
 pub(super) struct ReservedPlace<'a, J: Send + 'static> {
     pub(super) inner: &'a Arc<Inner<J>>,
     pub(super) generation: u64,
