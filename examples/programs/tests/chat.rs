@@ -112,13 +112,7 @@ async fn check_that_no_line_is_lost(path: &str) -> Result<(), Error> {
     for room in 0..ROOMS {
         let entered = Arc::new(Barrier::new(CLIENTS));
         for name in 0..CLIENTS {
-            clients.insert(procession::spawn(client(
-                address,
-                room,
-                name,
-                entered.clone(),
-                said.clone(),
-            )));
+            clients.spawn(client(address, room, name, entered.clone(), said.clone()));
         }
     }
     tokio::select! {

@@ -35,7 +35,7 @@ async fn searches_are_answered_and_no_document_is_lost(path: &str) {
     let mut searchers = JoinSet::new();
     for number in 0..SEARCHERS {
         let (client, indexing) = (client.clone(), indexing.clone());
-        searchers.insert(procession::spawn(async move {
+        searchers.spawn(async move {
             let mut times = Vec::new();
             while indexing.load(Ordering::Relaxed) {
                 let begin = Instant::now();
@@ -43,16 +43,16 @@ async fn searches_are_answered_and_no_document_is_lost(path: &str) {
                 times.push(begin.elapsed());
             }
             times
-        }));
+        });
     }
     let (begin_of_load, mut documents) = (Instant::now(), JoinSet::new());
     for number in 0..DOCUMENTS {
         let post = client.post(format!("http://{address}/documents")).body(text(number));
-        documents.insert(procession::spawn(async move {
+        documents.spawn(async move {
             let response = post.send().await.expect("it serves");
             assert_eq!(response.status(), 201);
             (number, response.text().await.expect("it answers"))
-        }));
+        });
     }
     let numbers = documents.join_all().await;
     indexing.store(false, Ordering::Relaxed);

@@ -94,7 +94,7 @@ async fn check(path: &str, name: &str) -> Result<(), Error> {
     let jobs = format!("http://{}/jobs", program.address());
     let mut submitters = JoinSet::new();
     for from in 0..SUBMITTERS {
-        submitters.insert(procession::spawn(submit(jobs.clone(), hook.clone(), from)));
+        submitters.spawn(submit(jobs.clone(), hook.clone(), from));
     }
     sees.wait_for(|seen| seen.len() >= BEFORE_THE_KILL).await?;
     program.kill();

@@ -51,7 +51,7 @@ async fn nothing_is_lost(path: &str) {
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
         let client = client.clone();
-        clients.insert(procession::spawn(async move {
+        clients.spawn(async move {
             let mut longest = Duration::ZERO;
             for _ in 0..NOTES {
                 let begin = Instant::now();
@@ -62,7 +62,7 @@ async fn nothing_is_lost(path: &str) {
                 longest = longest.max(begin.elapsed());
             }
             longest
-        }));
+        });
     }
     let longest = clients.join_all().await.into_iter().max();
     println!("{path}: {:?}, the longest request {longest:?}", begin_of_load.elapsed());

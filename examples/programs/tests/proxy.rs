@@ -67,11 +67,11 @@ async fn every_connection_is_served_until_it_ends() -> Result<(), Error> {
             let from = streams.len() as u64;
             let mut opening = JoinSet::new();
             for number in from..count.min(from + BURST) {
-                opening.insert(procession::spawn(async move {
+                opening.spawn(async move {
                     let mut stream = TcpStream::connect(address).await?;
                     round_trip(&mut stream, number).await?;
                     Ok::<_, Error>(stream)
-                }));
+                });
             }
             for stream in opening.join_all().await {
                 streams.push(stream?);
