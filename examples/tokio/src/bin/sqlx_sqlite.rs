@@ -8,7 +8,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use procession::sync::channel;
-use procession::{Exit, Scheduler, spawn};
+use procession::{Exit, spawn};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions};
 use sqlx::{Row, Sqlite, Transaction};
 
