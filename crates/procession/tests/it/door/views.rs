@@ -72,7 +72,7 @@ fn parameters_that_mean_nothing_are_refused() {
         ("/view?sort=beauty", "cannot parse \"beauty\""),
         ("/view?sort=mailbox&tops=3", "unknown parameter \"tops\""),
         ("/view?top=many", "top: "),
-        ("/view?pid=p1", "cannot parse \"p1\" as a PID"),
+        ("/view?pid=p1", "cannot parse \"p1\": expected a PID"),
         ("/processes?skip=-1", "skip must be a number"),
         ("/trace?seconds=11", "a whole number from 1 to 10"),
         ("/trace?seconds=x", "a whole number from 1 to 10"),
