@@ -64,6 +64,7 @@ fn a_snapshot_is_an_object_with_its_fields() {
             "location": place,
             "kind": "async",
             "state": "idle",
+            "suspended": false,
             "waiting": ["message", "timer"],
             "mailbox": 0,
             "mailbox_high_water": 0,
@@ -72,6 +73,14 @@ fn a_snapshot_is_an_object_with_its_fields() {
                 "capacity": 3, "when_full": "drop_oldest", "waiting": 0, "refused": 0, "dropped": 0,
             },
             "steps": 1,
+            // A snapshot has neither figures nor relations.
+            "wait": null,
+            "growth": 0,
+            "received_in_window": null,
+            "steps_in_window": null,
+            "samples": null,
+            "memory": null,
+            "relations": null,
         })
     );
     let row = scheduler.process(waits.pid()).expect("it waits");
