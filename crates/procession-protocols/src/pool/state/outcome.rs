@@ -152,6 +152,7 @@ pub struct PoolStats {
 
 impl PoolStats {
     /// Returns the sums of the numbers of two pools.
+    #[doc(hidden)]
     pub fn plus(self, other: Self) -> Self {
         Self {
             capacity: self.capacity.saturating_add(other.capacity),
@@ -169,6 +170,7 @@ impl PoolStats {
     }
 
     /// Adds the numbers that never fall.
+    #[doc(hidden)]
     pub fn plus_totals(self, other: Self) -> Self {
         Self {
             submitted: self.submitted + other.submitted,
