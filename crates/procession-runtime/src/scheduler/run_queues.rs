@@ -167,6 +167,9 @@ impl RunQueues {
         }
     }
 
+    // Never inlined, because `push_continued`, through which each yield passes, would have to save
+    // six registers for it.
+    #[inline(never)]
     fn push_bound_continued(&self, ready: Ready) {
         let due = self.rings.rounds_taken.get().wrapping_add(self.rings.continued.len() as u32);
         self.rings.bound_continued.borrow_mut().push_back((ready, due));
