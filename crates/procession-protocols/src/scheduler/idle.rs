@@ -27,7 +27,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 pub use self::parking::places::Presence;
 use self::parking::places::{Parking, Place};
-use self::permits::Permits;
+use self::permits::held::Permits;
 use self::word::{AWAKE_ONE, IdleWord, SEARCHING_ONE};
 use crate::scheduler::seat_id::SeatId;
 

@@ -69,12 +69,10 @@
 //! `models::canary_give_back_without_recheck`, `models::park_against_revoke`,
 //! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`.
 
+pub(super) mod held;
 #[cfg(all(test, procession_loom))]
 mod models;
 
-use std::sync::Arc;
-
-use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
@@ -83,94 +81,12 @@ use super::word::IdleWord;
 use super::{Idle, Seats, mutation};
 use crate::scheduler::seat_id::SeatId;
 
-/// Which seats have a permit, as it is under the lock.
-#[derive(Debug)]
-pub(super) struct Permits {
-    /// For each seat, whether it has a permit. Written under the lock; a hint without it. Relaxed,
-    /// as the word.
-    held: Arc<[AtomicBool]>,
-    /// The number of seats that have a permit.
-    taken: u32,
-    pub(super) width: u32,
-    /// How often a seat got a permit.
-    pub(super) awakenings: u64,
-    /// Where the search for a seat to take a permit from begins.
-    turn: u32,
-}
-
-impl Permits {
-    pub(super) fn new(held: Arc<[AtomicBool]>, width: u32) -> Self {
-        Self { held, taken: 0, width, awakenings: 0, turn: 0 }
-    }
-
-    #[inline]
-    pub(super) fn has(&self, seat: SeatId) -> bool {
-        self.held[seat.0 as usize].load(Relaxed)
-    }
-
-    /// Returns the number of seats that have a permit.
-    #[inline]
-    pub(super) fn taken(&self) -> u32 {
-        self.taken
-    }
-
-    /// Returns the number of permits that no seat has.
-    #[inline]
-    pub(super) fn free(&self) -> u32 {
-        self.width.saturating_sub(self.taken)
-    }
-
-    /// Sets whether a seat has a permit. Returns `true` if that changed anything.
-    #[inline]
-    fn set(&mut self, seat: SeatId, held: bool) -> bool {
-        let changes = self.has(seat) != held;
-        if changes {
-            self.held[seat.0 as usize].store(held, Relaxed);
-            self.taken = if held { self.taken + 1 } else { self.taken - 1 };
-            self.awakenings += u64::from(held);
-        }
-        changes
-    }
-
-    /// Takes the permit of a seat. Returns `true` if it had one.
-    #[inline]
-    pub(super) fn release(&mut self, seat: SeatId) -> bool {
-        self.set(seat, false)
-    }
-
-    /// Grants a permit to a seat. If no permit is free, takes the permit of another seat.
-    #[inline]
-    pub(super) fn grant(&mut self, seat: SeatId) {
-        if self.free() == 0 {
-            self.release_any();
-        }
-        self.set(seat, true);
-    }
-
-    /// Takes the permit of some seat, if any has one. Seats beyond the width come first, because
-    /// processes may be bound to the seats below it.
-    fn release_any(&mut self) -> bool {
-        let count = self.held.len() as u32;
-        self.turn = self.turn.wrapping_add(1) % count;
-        let turn = self.turn;
-        let has = |seat: &SeatId| self.has(*seat);
-        let extra = (self.width..count).rev().map(SeatId).find(has);
-        let any = || (0..count).map(|at| SeatId((turn + at) % count)).find(has);
-        extra.or_else(any).is_some_and(|victim| self.release(victim))
-    }
-
-    /// Loses count of a permit, as a defect.
-    pub(super) fn miscount(&mut self) {
-        self.taken = self.taken.wrapping_sub(1);
-    }
-}
-
 impl<const MUTATION: u8> Idle<MUTATION> {
     /// `GiveBack`: returns `true` if no worker is awake now. The caller continues with `Recheck`.
     pub fn give_back(&self, seat: SeatId) -> bool {
         let nobody = self.change(|Seats { permits, .. }| {
             permits.release(seat);
-            (permits.taken == 0, 0)
+            (permits.taken() == 0, 0)
         });
         if !mutation::is(MUTATION, mutation::GIVE_BACK_WITHOUT_FENCE) {
             fence(SeqCst);
@@ -250,7 +166,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.change(|Seats { permits, .. }| {
             permits.width = width;
             self.width.store(width, Relaxed);
-            while permits.taken > width && permits.release_any() {}
+            while permits.taken() > width && permits.release_any() {}
             ((), 0)
         });
         // As after `Announce`: the caller then looks whether there is work for workers that may run
