@@ -125,7 +125,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// });
     /// ```
     pub fn kill(&self) -> bool {
-        crate::relations::kill(self.pid())
+        crate::relations::links::kill(self.pid())
     }
 
     /// Makes a handle that cancels the process when it is dropped, like `AbortOnDropHandle` of
