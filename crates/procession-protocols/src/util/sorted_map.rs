@@ -6,11 +6,12 @@
 //! chunk is a sorted vector.
 //!
 //! # Costs
-//! A chunk has at most 64 entries. A search is two binary searches. An insertion or a removal moves
-//! the entries behind its place within one chunk. About one change in 32 creates or removes a
-//! chunk, and moves the list of chunks behind it, which has 24 bytes for each chunk. For example, a
-//! map of a million entries moves at most 0.8 MB then. Chunks that are nearly empty are joined to
-//! their neighbours. A new map holds no memory.
+//! A chunk has at most 64 entries, and 4 KiB if these are large, but room for eight entries of any
+//! size. A search is two binary searches. An insertion or a removal moves the entries behind its
+//! place within one chunk. About one change in half a chunk creates or removes a chunk, and moves
+//! the list of chunks behind it, which has 24 bytes for each chunk. For example, a map of a million
+//! small entries moves at most 0.8 MB then. Chunks that are nearly empty are joined to their
+//! neighbours. A new map holds no memory.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -20,11 +21,6 @@ use std::vec;
 
 #[cfg(test)]
 mod tests;
-
-/// The number of entries in a full chunk.
-const CHUNK: usize = 64;
-/// A chunk with fewer entries is joined to a neighbour, if they fit into half a chunk.
-const SPARSE: usize = CHUNK / 4;
 
 /// A map in the order of its keys. The [module](self) says what its operations cost.
 #[derive(Clone)]
@@ -62,6 +58,15 @@ fn partition(numbers: usize, before: impl Fn(usize) -> bool) -> usize {
 }
 
 impl<K, V> SortedMap<K, V> {
+    /// The number of entries in a full chunk.
+    const CHUNK: usize = match 4096_usize.checked_div(size_of::<(K, V)>()) {
+        Some(few @ 8..64) => few,
+        Some(0..8) => 8,
+        Some(64..) | None => 64,
+    };
+    /// A chunk with fewer entries is joined to a neighbour, if they fit into half a chunk.
+    const SPARSE: usize = Self::CHUNK / 4;
+
     /// Creates an empty map.
     pub const fn new() -> Self {
         Self { chunks: Vec::new() }
@@ -134,10 +139,10 @@ impl<K, V> SortedMap<K, V> {
     fn take(&mut self, Place { chunk: at, index }: Place) -> (K, V) {
         let chunk = &mut self.chunks[at];
         let entry = chunk.remove(index);
-        match chunk.len() {
-            0 => drop(self.chunks.remove(at)),
-            1..SPARSE => self.join(at),
-            _ => {}
+        if chunk.is_empty() {
+            drop(self.chunks.remove(at));
+        } else if chunk.len() < Self::SPARSE {
+            self.join(at);
         }
         entry
     }
@@ -146,7 +151,7 @@ impl<K, V> SortedMap<K, V> {
     fn join(&mut self, at: usize) {
         for first in [at.wrapping_sub(1), at] {
             if let Some([chunk, next]) = self.chunks.get_mut(first..first.wrapping_add(2))
-                && chunk.len() + next.len() <= CHUNK / 2
+                && chunk.len() + next.len() <= Self::CHUNK / 2
             {
                 chunk.append(next);
                 self.chunks.remove(first + 1);
@@ -159,7 +164,7 @@ impl<K, V> SortedMap<K, V> {
     fn tidy(&mut self) {
         self.chunks.retain(|chunk| !chunk.is_empty());
         self.chunks.dedup_by(|next, chunk| {
-            let joins = chunk.len() + next.len() <= CHUNK / 2;
+            let joins = chunk.len() + next.len() <= Self::CHUNK / 2;
             if joins {
                 chunk.append(next);
             }
@@ -174,14 +179,14 @@ impl<K, V> SortedMap<K, V> {
             self.chunks.push(vec![entry]);
             return Place { chunk: at, index: 0 };
         };
-        if chunk.len() < CHUNK {
+        if chunk.len() < Self::CHUNK {
             chunk.insert(index, entry);
             return Place { chunk: at, index };
         }
         // Keys that only grow fill each chunk. Elsewhere both parts have room, so that many changes
         // pass until the list of chunks changes again.
         let is_last = at + 1 == self.chunks.len();
-        let middle = if is_last && index == CHUNK { CHUNK } else { CHUNK / 2 };
+        let middle = if is_last && index == Self::CHUNK { Self::CHUNK } else { Self::CHUNK / 2 };
         let behind = self.chunks[at].split_off(middle);
         let place = if index < middle {
             Place { chunk: at, index }
@@ -301,27 +306,49 @@ impl<K: Ord, V> SortedMap<K, V> {
         Entries { chunks: &self.chunks, next: before, end }
     }
 
+    /// Returns the entries from a key on.
+    pub fn range_mut<'a, Q: Ord + ?Sized>(
+        &'a mut self,
+        first: &Q,
+    ) -> impl Iterator<Item = (&'a K, &'a mut V)> + use<'a, Q, K, V>
+    where
+        K: Borrow<Q>,
+    {
+        let (Ok(Place { chunk, index }) | Err(Place { chunk, index })) = self.find(first);
+        let entries = self.chunks[chunk..].iter_mut().flatten().skip(index);
+        entries.map(|(key, value)| (&*key, value))
+    }
+
     /// Keeps the entries that are `wanted`.
     pub fn retain(&mut self, mut wanted: impl FnMut(&K, &mut V) -> bool) {
-        for chunk in &mut self.chunks {
+        let map = Tidied(self);
+        for chunk in &mut map.0.chunks {
             chunk.retain_mut(|(key, value)| wanted(key, value));
         }
-        self.tidy();
     }
 
     /// Removes the entries that are `wanted`, and returns them.
     pub fn take_if(&mut self, mut wanted: impl FnMut(&K, &mut V) -> bool) -> Vec<(K, V)> {
         let mut taken = Vec::new();
-        for chunk in &mut self.chunks {
+        let map = Tidied(self);
+        for chunk in &mut map.0.chunks {
             taken.extend(chunk.extract_if(.., |(key, value)| wanted(key, value)));
         }
-        self.tidy();
         taken
     }
 
     /// Moves all entries of another map into this one.
     pub fn append(&mut self, other: &mut Self) {
         self.extend(std::mem::take(other));
+    }
+}
+
+/// A map that is tidied when this is dropped, because a closure that panics leaves empty chunks.
+struct Tidied<'a, K, V>(&'a mut SortedMap<K, V>);
+
+impl<K, V> Drop for Tidied<'_, K, V> {
+    fn drop(&mut self) {
+        self.0.tidy();
     }
 }
 

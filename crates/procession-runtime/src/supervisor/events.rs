@@ -275,8 +275,7 @@ impl Tree {
 
     /// Stops all children from the key `from` on, except `but`, and has them started again.
     fn recycle(&mut self, from: u64, but: u64) {
-        let recycled = |key: u64| key >= from && key != but;
-        for (&key, child) in self.children.iter_mut().filter(|&(&key, _)| recycled(key)) {
+        for (&key, child) in self.children.range_mut(&from).filter(|&(&key, _)| key != but) {
             child.starts_again = true;
             match child.state {
                 ChildState::Starting(..) | ChildState::Running(..) => {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::{CHUNK, SortedMap, SortedSet};
+use super::{SortedMap, SortedSet};
+
+const CHUNK: usize = SortedMap::<u64, u64>::CHUNK;
 
 /// Numbers that differ from run to run of a loop, and not from run to run of the tests.
 struct Numbers(u64);
@@ -57,6 +59,7 @@ fn does_what_a_b_tree_does() {
                 assert!(map.range(key..=end).eq(expected.range(key..=end)));
                 assert!(map.range(..=end).eq(expected.range(..=end)));
                 assert!(map.range(key..).eq(expected.range(key..)));
+                assert!(map.range_mut(&key).eq(expected.range_mut(key..)));
                 let behind = (Bound::Excluded(key), Bound::Unbounded);
                 assert!(map.range(behind).eq(expected.range(behind)));
             }
@@ -113,6 +116,34 @@ fn chunks_that_are_nearly_empty_are_joined() {
     map.retain(|key, ()| key.is_multiple_of(CHUNK));
     assert_eq!(map.len(), 100);
     assert!(map.chunks.len() <= 4, "{} chunks", map.chunks.len());
+}
+
+#[test]
+fn large_entries_have_short_chunks() {
+    assert_eq!(CHUNK, 64);
+    assert_eq!(SortedMap::<u64, [u64; 31]>::CHUNK, 16);
+    assert_eq!(SortedMap::<u64, [u64; 1000]>::CHUNK, 8);
+    let mut map: SortedMap<_, _> = (0..100).map(|key| (key, [key; 1000])).collect();
+    map.retain(|key, _| key % 3 == 0);
+    assert!(map.keys().copied().eq((0..100).filter(|key| key % 3 == 0)));
+    assert_eq!(map[&99][999], 99);
+}
+
+#[test]
+fn a_closure_that_panics_leaves_a_map_that_works() {
+    for takes in [false, true] {
+        let mut map: SortedMap<_, _> = (0..CHUNK * 3).map(|key| (key, ())).collect();
+        let wanted = |key: &usize, (): &mut ()| {
+            assert!(*key < CHUNK * 2, "as planned");
+            takes
+        };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            if takes { drop(map.take_if(wanted)) } else { map.retain(wanted) }
+        }));
+        result.expect_err("the closure panics");
+        assert!(map.keys().copied().eq(CHUNK * 2..CHUNK * 3));
+        assert!(map.contains_key(&(CHUNK * 2)) && !map.contains_key(&0));
+    }
 }
 
 #[test]
