@@ -52,7 +52,7 @@ macro_rules! invariant {
 #[cfg(doctest)]
 invariant! {
     Address: "Address<T>";
-    AsyncWork: "command::AsyncWork<T>";
+    AsyncWork: "machine::AsyncWork<T>";
     AsyncFnPoolArgument: "pool::AsyncFnPool<T, ()>";
     AsyncFnPoolResult: "pool::AsyncFnPool<(), T>";
     ChildMessage: "Child<T, ()>";
@@ -60,14 +60,14 @@ invariant! {
     CoContext: "coroutine::Context<T>";
     CoLocal: "coroutine::Local<T>";
     Context: "Context<T>";
-    Done: "command::Done<Ask<T>>";
+    Done: "machine::Done<Ask<T>>";
     FnPoolArgument: "pool::FnPool<T, ()>";
     FnPoolResult: "pool::FnPool<(), T>";
     JoinHandle: "JoinHandle<T>";
     JobHandle: "pool::JobHandle<T>";
     Mutex: "sync::Mutex<T>";
     MutexGuard: "sync::MutexGuard<'static, T>";
-    Named: "relations::Named<T>";
+    Named: "process::Named<T>";
     ObjectPool: "pool::ObjectPool<T>";
     OnceCell: "sync::OnceCell<T>";
     Pooled: "pool::Pooled<'static, T>";
