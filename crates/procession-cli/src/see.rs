@@ -51,7 +51,7 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
         Verb::Dump => dump(&door, args, out),
         Verb::Suspend => act(&door, args, "suspend"),
         Verb::Resume => act(&door, args, "resume"),
-        Verb::Kill => act(&door, args, if args.cancel { "cancel" } else { "terminate" }),
+        Verb::Kill => act(&door, args, if args.cancel { "cancel" } else { "kill" }),
     }
 }
 

@@ -99,8 +99,9 @@
 //!
 //! # Errors
 //!
-//! An error says what was refused. If a call took a message, a closure or a value, its error
-//! returns it. Two errors are two types if a caller handles them in different ways:
+//! An error says what was refused. If a call that returns a `Result` took a message, a closure or a
+//! value, its error returns it. Two errors are two types if a caller handles them in different
+//! ways:
 //!
 //! | errors | of what | why a separate type |
 //! |---|---|---|

@@ -22,7 +22,7 @@ pub(super) fn act(
     pid: &str,
     action: &str,
 ) -> Result<Response, Response> {
-    if !["cancel", "terminate", "suspend", "resume"].contains(&action) {
+    if !["cancel", "kill", "suspend", "resume"].contains(&action) {
         let text = "the actions are cancel, terminate, suspend and resume";
         return Err(Response::error(HttpStatus::NotFound, text));
     }
@@ -36,7 +36,7 @@ pub(super) fn act(
     let found = |was_found: bool| if was_found { Ok(()) } else { Err(AskError::Ended) };
     let done = match action {
         "cancel" => found(relations::cancel(pid)),
-        "terminate" => found(relations::kill(pid)),
+        "kill" => found(relations::kill(pid)),
         "suspend" => {
             let time = seconds(request, SUSPENSION_SECONDS_MAX)?;
             ask::suspend(shared, pid, time.map_or(ask::SUSPENSION, Duration::from_secs))

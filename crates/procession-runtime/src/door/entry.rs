@@ -89,7 +89,7 @@ impl Scheduler {
 /// | `GET /stalls` | what the watchdog has found |
 /// | `GET /trace?seconds=N` | [events](crate::recorder::Trace), as a file for Perfetto |
 /// | `POST /process/PID/cancel` | [cancels](crate::relations::cancel()) the process |
-/// | `POST /process/PID/terminate` | [ends](crate::relations::kill()) the process |
+/// | `POST /process/PID/kill` | [ends](crate::relations::kill()) the process |
 /// | `POST /process/PID/suspend?seconds=N` | [stops](crate::Scheduler::suspend_for) the process |
 /// | `POST /process/PID/resume` | [ends](crate::Scheduler::resume) its suspension |
 ///

@@ -21,7 +21,7 @@ use crate::util::parse_error::ParseError;
 /// assert_eq!(RequestId::new(7), "7".parse().ok());
 /// assert!("0".parse::<RequestId>().is_err());
 /// assert!("seven".parse::<RequestId>().is_err());
-/// # Ok::<(), procession::mailbox::request::ParseError>(())
+/// # Ok::<(), procession::process::ParseError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId {

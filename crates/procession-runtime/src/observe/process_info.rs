@@ -26,7 +26,7 @@ use crate::scheduler::shared::Shared;
 /// |---|---|---|
 /// | state | [`Scheduler::process`], [`run_until_idle`] | all fields but the following |
 /// | | [`Snapshot::processes`], [`Unfinished`] | the same |
-/// | figures | [`View::rows`] | also `wait`, `samples`, `memory` and differences |
+/// | figures | [`View::rows`] | also `suspended`, `wait`, `samples`, `memory` and differences |
 /// | relations | [`Scheduler::detail`], [`detail`] | also `relations` |
 ///
 /// The differences are the fields that compare a view with an earlier view.
@@ -40,8 +40,8 @@ use crate::scheduler::shared::Shared;
 /// [`detail`]: crate::look::detail()
 ///
 /// Each figure is true at some moment during the call, but not all at the same moment. The fields
-/// of the levels figures and relations need the feature `look`. They are `None` or 0 at a lower
-/// level.
+/// of the levels figures and relations need the feature `look`. They are `None`, 0 or `false` at a
+/// lower level, because they take locks or searches for each process.
 // These are more than 15 fields. They are flat, so that a caller reads each number by its name.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -61,6 +61,7 @@ pub struct ProcessInfo {
     /// to the process, and `Ready` may be the `Drop` of a process that never had a step.
     pub state: ProcessState,
     /// `true` if it is [suspended](crate::Scheduler::suspend).
+    #[cfg(feature = "look")]
     pub suspended: bool,
     /// What it waits for, if it waits.
     pub waiting: Waiting,
@@ -120,7 +121,8 @@ impl ProcessInfo {
             location: slot.location(),
             kind: slot.kind().name,
             state,
-            suspended: is_suspended(slot),
+            #[cfg(feature = "look")]
+            suspended: false,
             waiting: if waits { slot.waiting.get() } else { Waiting::default() },
             mailbox,
             mailbox_high_water,
@@ -245,7 +247,8 @@ impl MemoryUse {
     }
 }
 
-/// Returns `true` if a process is suspended.
+/// Returns `true` if a process is suspended. It takes the lock of all requests.
+#[cfg(feature = "look")]
 pub(crate) fn is_suspended(slot: &Slot) -> bool {
     slot.shared().processes.requests.is_suspended(slot.index(), slot.pins.generation())
 }

@@ -620,7 +620,8 @@ pub fn kill(pid: Pid) -> bool {
     find(pid).map(|slot| crate::process::wake::terminate(&slot)).is_some()
 }
 
-/// Cancels a process. Returns `true` if the process exists.
+/// Cancels a process of this program. Returns `true` if the process exists. A process of another
+/// node cannot be cancelled, only [killed](kill()) or sent an exit ([`send_exit`]).
 ///
 /// The effect was chosen at the spawn ([`OnCancel`](crate::OnCancel)). A process with a context is
 /// asked to end: its [`recv`](crate::Context::recv) ends once the mailbox is empty,

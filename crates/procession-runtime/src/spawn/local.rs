@@ -70,6 +70,10 @@ impl SpawnOptions {
     ///   drives the scheduler while the process lives. When the thread ends, it drops the future,
     ///   and the process ends with [`Exit::ThreadEnded`](crate::Exit::ThreadEnded). The main thread
     ///   does not drop the future, because it ends with the program.
+    ///
+    /// If the scheduler refuses the process, `make` is dropped, and the handle returns
+    /// [`Exit::Refused`](crate::Exit::Refused). [`try_start_local`](Self::try_start_local) returns
+    /// a closure that ignores its context.
     #[track_caller]
     pub fn spawn_local<C, F>(self, make: C) -> JoinHandle<F::Output>
     where

@@ -265,6 +265,10 @@ impl SpawnOptions {
     /// })?;
     /// # Ok::<(), procession::Exit>(())
     /// ```
+    ///
+    /// If the scheduler refuses the process, the future is dropped, and the handle returns
+    /// [`Exit::Refused`](crate::Exit::Refused). [`try_start`](Self::try_start) returns a closure
+    /// that ignores its context, and fails by its output, too.
     #[track_caller]
     pub fn spawn_fallible<F>(self, future: F) -> JoinHandle<F::Output>
     where

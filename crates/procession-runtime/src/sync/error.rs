@@ -21,7 +21,8 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError<T> {
-    /// The channel is closed, or there is no receiver.
+    /// The channel is closed, or it is a broadcast channel or a watch without a receiver, which can
+    /// get one later.
     Closed(T),
     /// The channel is full, or no receiver waits in a rendezvous.
     Full(T),
@@ -51,7 +52,7 @@ impl<T> fmt::Debug for SendError<T> {
 impl<T> fmt::Display for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Closed(_) => "cannot send: the channel is closed",
+            Self::Closed(_) => "cannot send: the channel is closed or has no receiver",
             Self::Full(_) => "cannot send: the channel is full",
             Self::Elapsed(_) => "cannot send: the channel was full until the timeout elapsed",
         })
@@ -67,7 +68,8 @@ impl<T> Error for SendError<T> {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// All messages were received and the channel is closed, so no message will come.
+    /// The channel is closed, so no message will come. All messages were received before, except
+    /// that [`has_changed`](super::watch::Receiver::has_changed) does not look at the last value.
     Closed,
     /// There is no message now.
     Empty,
@@ -78,7 +80,7 @@ pub enum RecvError {
 impl fmt::Display for RecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed => f.write_str("cannot receive: the channel is empty and closed"),
+            Self::Closed => f.write_str("cannot receive: the channel is closed"),
             Self::Empty => f.write_str("cannot receive: the channel is empty"),
             Self::Lagged(missed) => write!(
                 f,

@@ -7,7 +7,9 @@ use procession_protocols::process::state::ProcessPhase;
 use crate::Pid;
 use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::view::{Baseline, Figures, ProcessKey, View};
-use crate::observe::process_info::{ProcessInfo, ProcessWait, Samples, current_label};
+use crate::observe::process_info::{
+    ProcessInfo, ProcessWait, Samples, current_label, is_suspended,
+};
 use crate::process::slot::Slot;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::stalls::samples::SampleSum;
@@ -51,6 +53,7 @@ pub(crate) fn row(
     let info = ProcessInfo::of(slot, figure.state);
     ProcessInfo {
         label: short_label(slot),
+        suspended: is_suspended(slot),
         waiting: figure.waiting.unwrap_or_default(),
         wait: figure.waiting.map(|reasons| ProcessWait {
             reasons,

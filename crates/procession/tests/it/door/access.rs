@@ -248,7 +248,7 @@ fn other_users_are_refused() {
 fn actions_without_leave_change_nothing() {
     let scene = Scene::threaded(|options| options);
     let process = scene.scheduler.start(|mut cx: Context<()>| async move { cx.recv().await });
-    for action in ["cancel", "terminate", "suspend", "resume"] {
+    for action in ["cancel", "kill", "suspend", "resume"] {
         let answer = scene.post(&format!("/process/{}/{action}", process.pid()));
         assert_eq!(answer.status, 403, "{answer:?}");
     }
@@ -272,7 +272,7 @@ fn actions_with_leave_act_on_processes_of_the_scheduler_only() {
     let pid = one.pid();
     assert_eq!(one.join(), Ok(true));
     assert_eq!(scene.post(&format!("/process/{pid}/cancel")).status, 404, "it has ended");
-    assert_eq!(scene.post(&format!("/process/{}/terminate", two.pid())).status, 200);
+    assert_eq!(scene.post(&format!("/process/{}/kill", two.pid())).status, 200);
     assert_eq!(two.join(), Err(procession::Exit::Killed));
     foreign.send(()).expect("it lives");
     assert_eq!(foreign.join(), Ok(false));
