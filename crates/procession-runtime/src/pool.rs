@@ -68,7 +68,6 @@ mod members;
 #[cfg(feature = "pool")]
 mod object;
 mod operations;
-mod parking;
 pub(crate) mod program;
 mod reaper;
 #[cfg(feature = "pool")]
@@ -76,17 +75,17 @@ mod reaper;
 mod scope;
 mod source;
 mod submit;
+mod threads;
 
 #[cfg(feature = "pool")]
 pub use self::async_pool::AsyncPool;
-pub use self::builder::{Builder, OnFull, Queue, UNLIMITED};
+pub use self::builder::{Balance, Builder, OnFull, Queue, UNLIMITED};
 #[cfg(feature = "pool")]
 pub use self::coroutines::CoPool;
 pub use self::error::{JobError, PoolError, SubmitError, WaitError};
 #[cfg(feature = "pool")]
 pub use self::function::{AsyncFnPool, FnPool};
 pub use self::job_handle::JobHandle;
-pub use self::members::Balance;
 #[cfg(feature = "pool")]
 pub use self::object::{ObjectPool, ObjectPoolBuilder, Pooled};
 pub use self::operations::{Permit, Pool};

@@ -9,7 +9,6 @@ use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::error::PoolError;
 use super::hooks::Hooks;
-use super::members::Balance;
 use crate::Scheduler;
 use crate::scheduler::owner::here;
 use crate::scheduler::shared::Shared;
@@ -47,6 +46,17 @@ pub enum OnFull {
     /// Runs the job in the calling thread. If the caller holds a lock that the job needs, they
     /// deadlock. In a pool of processes, the call waits instead.
     CallerRuns,
+}
+
+/// The choice of the member that gets the next job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The members take turns.
+    #[default]
+    RoundRobin,
+    /// The member with the fewest jobs: running, queued, reserved and waiting for a place. Idle
+    /// workers are no load.
+    LeastLoaded,
 }
 
 /// Describes a pool of any kind, and builds it.

@@ -12,11 +12,10 @@ use procession_protocols::pool::state::outcome::{Ended, Expired};
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use super::builder::Builder;
-use super::engine::Workers;
+use super::engine::{ParkingWorker, Workers};
 use super::error::PoolError;
 use super::hooks::Hooks;
 use super::operations::Pool;
-use super::parking::ParkingWorker;
 use super::source::ClosureJob;
 use super::submit::AsyncCalls;
 use crate::SpawnOptions;

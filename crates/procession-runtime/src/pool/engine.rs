@@ -6,19 +6,17 @@ use std::sync::{Arc, Weak};
 
 use procession_protocols::pool::state::busy::Busy;
 use procession_protocols::pool::state::core::PoolCore;
-use procession_protocols::pool::state::idle::{IdleWorker, PoolSeat};
-use procession_protocols::pool::state::outcome::{Ended, Launch, Limits, PoolStats, Wakes};
+use procession_protocols::pool::state::idle::{IdleWorker, Order, PoolSeat};
+use procession_protocols::pool::state::outcome::{Ended, Launch, Limits, Next, PoolStats, Wakes};
 use procession_protocols::pool::state::synced::Start;
 use procession_protocols::util::small_vec::SmallVec;
 use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 
-use super::builder::{Builder, OnFull};
+use super::builder::{Balance, Builder, OnFull};
 use super::current::{CoroutineMark, Marked, mark, worker_of};
 use super::hooks::Hooks;
-use super::members::Balance;
-use super::parking::ParkingWorker;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
@@ -251,5 +249,93 @@ impl<J: Send + 'static> Inner<J> {
     pub(super) fn run_inline(self: &Arc<Self>, ticket: u64, job: J) {
         let ended = self.run(job);
         self.step(|core, start| core.finish_inline(ticket, ended, start));
+    }
+}
+
+/// The stages of the start of a worker.
+mod launch {
+    pub(super) const STARTING: u8 = 0;
+    /// The pool counts the worker.
+    pub(super) const STARTED: u8 = 1;
+    /// The worker was ended before that. To the pool, its start was refused.
+    pub(super) const ENDED: u8 = 2;
+}
+
+/// A worker that parks while it is idle: a thread or a coroutine. It exists from its start until it
+/// has left. If it is dropped earlier, its process was killed.
+pub(super) struct ParkingWorker<J: Send + 'static> {
+    pub(super) inner: Arc<Inner<J>>,
+    pub(super) seat: Arc<PoolSeat<J>>,
+    /// The ticket of the job that runs.
+    runs: Option<u64>,
+    /// `true` if the worker has left the pool.
+    is_done: bool,
+}
+
+impl<J: Send + 'static> Drop for ParkingWorker<J> {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        // While the worker is being started, its pool is locked and does not count it yet.
+        // Ordering: AcqRel, as in `start`.
+        if self
+            .seat
+            .launch
+            .compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire)
+            .is_err()
+        {
+            self.inner.died(Some(&self.seat), self.runs);
+        }
+    }
+}
+
+impl<J: Send + 'static> ParkingWorker<J> {
+    /// Starts a worker by `start`, which drops it if it is refused. Returns its seat.
+    pub(super) fn start(
+        inner: &Arc<Inner<J>>,
+        start: &StartWorker<J>,
+    ) -> io::Result<Arc<PoolSeat<J>>> {
+        let (inner, seat) = (Arc::clone(inner), PoolSeat::new());
+        let own = Arc::clone(&seat);
+        let refused = start(Self { inner, seat: own, runs: None, is_done: false }).err();
+        // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two exchanges
+        // is first.
+        match seat.launch.swap(launch::STARTED, AcqRel) {
+            launch::ENDED => {
+                Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down")))
+            }
+            _ => Ok(seat),
+        }
+    }
+
+    /// Runs jobs until the worker leaves. `wait` waits for an order, and `begin` is called before
+    /// each job. `guard` is dropped once the last user code of the worker has returned.
+    pub(super) fn work<G>(
+        mut self,
+        guard: G,
+        begin: impl Fn(u64),
+        mut wait: impl FnMut(&Self) -> Order<J>,
+    ) {
+        let inner = Arc::clone(&self.inner);
+        Hooks::run(inner.hooks.start.as_ref());
+        let mut order = wait(&self);
+        while let Order::Run(ticket, job) = order {
+            self.runs = Some(ticket);
+            begin(ticket);
+            let ended = inner.run(job);
+            self.runs = None;
+            let idle = || IdleWorker::Parked(Arc::clone(&self.seat));
+            order = match inner.woken(inner.core.finish(idle, ticket, ended)) {
+                Next::Run(ticket, job) => Order::Run(ticket, job),
+                Next::Park => wait(&self),
+                Next::Leave => Order::Leave,
+                Next::Rest(_) => unreachable!("the worker parks"),
+            };
+        }
+        Hooks::run(inner.hooks.stop.as_ref());
+        drop(guard);
+        inner.left();
+        self.is_done = true;
     }
 }

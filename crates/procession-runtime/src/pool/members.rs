@@ -5,22 +5,12 @@ use std::sync::Arc;
 use procession_protocols::pool::state::outcome::PoolStats;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use super::builder::Balance;
 use super::engine::Inner;
 use crate::process::unwind::guarded;
 
 /// The most members. Each member is asked for its load to find the least loaded one.
 pub(super) const MEMBERS_MAX: usize = 1024;
-
-/// The choice of the member that gets the next job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// The members take turns.
-    #[default]
-    RoundRobin,
-    /// The member with the fewest jobs: running, queued, reserved and waiting for a place. Idle
-    /// workers are no load.
-    LeastLoaded,
-}
 
 /// Shared by the handles of a pool. When the last handle is dropped, the pool is closed.
 pub(super) struct PoolOwner<J: Send + 'static>(pub(super) Arc<Inner<J>>);
