@@ -247,8 +247,22 @@ impl<J: Send + 'static> Inner<J> {
 
     /// Runs a job on the calling thread, and counts its end.
     pub(super) fn run_inline(self: &Arc<Self>, ticket: u64, job: J) {
-        let ended = self.run(job);
-        self.step(|core, start| core.finish_inline(ticket, ended, start));
+        // If the caller is a coroutine that is ended in the job, the unwinding goes on.
+        let mut inline = InlineJob { inner: self, ticket, ended: Ended::Cancelled };
+        inline.ended = self.run(job);
+    }
+}
+
+/// A job that no worker runs. Its drop counts its end.
+struct InlineJob<'a, J: Send + 'static> {
+    inner: &'a Arc<Inner<J>>,
+    ticket: u64,
+    ended: Ended,
+}
+
+impl<J: Send + 'static> Drop for InlineJob<'_, J> {
+    fn drop(&mut self) {
+        self.inner.step(|core, start| core.finish_inline(self.ticket, self.ended, start));
     }
 }
 

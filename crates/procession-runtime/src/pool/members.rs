@@ -25,24 +25,23 @@ fn load(stats: &PoolStats) -> usize {
     stats.busy + stats.queued + stats.reserved + stats.waiting
 }
 
-fn turn<J: Send + 'static>(members: &[PoolOwner<J>]) -> usize {
-    // Relaxed: the numbers only have to differ.
-    members[0].0.turns.fetch_add(1, Relaxed) % members.len()
-}
-
 /// Returns the member that gets the next job.
 pub(super) fn pick<J: Send + 'static>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
-    match (members, members[0].0.balance) {
-        ([only], _) => &only.0,
-        (_, Balance::RoundRobin) => &members[turn(members)].0,
-        (_, Balance::LeastLoaded) => least_loaded(members),
+    let [first, _, ..] = members else { return &members[0].0 };
+    // Relaxed: the numbers only have to differ.
+    let turn = first.0.turns.fetch_add(1, Relaxed) % members.len();
+    match first.0.balance {
+        Balance::RoundRobin => &members[turn].0,
+        Balance::LeastLoaded => least_loaded(members),
     }
 }
 
 pub(super) fn least_loaded<J: Send + 'static>(members: &[PoolOwner<J>]) -> &Arc<Inner<J>> {
-    // Among equals, the choice rotates. Otherwise all threads that look at the same time would
-    // choose the same member.
-    let (before, after) = members.split_at(turn(members));
+    // Among equals, the choice rotates with the turns. Otherwise all threads that look at the same
+    // time would choose the same member. It takes no turn, because the choice of a member for a
+    // job that another one has refused would make the turns uneven.
+    let turn = members[0].0.turns.load(Relaxed) % members.len();
+    let (before, after) = members.split_at(turn);
     let least = after.iter().chain(before).min_by_key(|member| load(&member.0.stats()));
     &least.expect("there is at least one").0
 }

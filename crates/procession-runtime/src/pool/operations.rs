@@ -350,9 +350,10 @@ impl<M, J: Send + 'static> Pool<M, J> {
     ///
     /// # Errors
     /// [`PoolError::NotDrained`]: the pool is open, or not all of its jobs and workers have ended.
-    /// If a member has not ended, the members before it stay open.
+    /// If a member has not ended, the members before it are open, and the call can be repeated.
     pub fn reopen(&self) -> Result<(), PoolError> {
-        let reopens = self.inners().all(|inner| inner.core.reopen());
+        let mut closed = self.inners().filter(|inner| inner.is_closed()).peekable();
+        let reopens = closed.peek().is_some() && closed.all(|inner| inner.core.reopen());
         if reopens { Ok(()) } else { Err(PoolError::NotDrained) }
     }
 }
@@ -461,7 +462,9 @@ pub struct Permit<'a, M, J: Send + 'static> {
 }
 
 impl<'a, M: Calls, J: Send + 'static> Permit<'a, M, J> {
-    /// Describes a job for the reserved place. No method of the [`JobBuilder`] waits then.
+    /// Describes a job for the reserved place. No method of the [`JobBuilder`] waits then, with one
+    /// exception: a job with a [key](JobBuilder::key) goes to the member of the key. If the place
+    /// is in another [member](Builder::members), the place is given back.
     pub fn job<C: Send>(self, content: C) -> JobBuilder<'a, M, J, C>
     where
         Owning: JobSource<J, C>,

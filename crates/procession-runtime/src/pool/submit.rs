@@ -273,7 +273,7 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
         self,
         ends: impl FnOnce(JobOrigin) -> (JobEnds<S::Output>, R),
     ) -> Result<(&'a Arc<Inner<J>>, u64, R), SubmitError<C>> {
-        let Self { entry, source, content, .. } = self;
+        let Self { mut entry, source, content, .. } = self;
         let first = entry.first();
         // A process knows its scheduler. Only a job on a thread needs its origin.
         let origin = match first.scheduler {
@@ -320,12 +320,16 @@ pub struct Entry<'a, J: Send + 'static> {
 
 impl<'a, J: Send + 'static> Entry<'a, J> {
     /// Returns the member to which the job goes first, and for which it waits.
-    fn first(&self) -> &'a Arc<Inner<J>> {
-        match (&self.reserved, self.lane.key) {
-            (Some(place), _) => place.inner,
-            (None, Some(key)) => of_key(self.members, key),
+    fn first(&mut self) -> &'a Arc<Inner<J>> {
+        let member = match (self.lane.key, &self.reserved) {
+            (Some(key), _) => of_key(self.members, key),
+            (None, Some(place)) => place.inner,
             (None, None) => pick(self.members),
-        }
+        };
+        // Jobs of one key have an order only within a member. So a place in another member is given
+        // back.
+        drop(self.reserved.take_if(|place| !Arc::ptr_eq(place.inner, member)));
+        member
     }
 
     /// Enters a job if there is a place in the first member, or else in the least loaded one.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::{CoPool, JobError, OnFull, Pool, PoolError, WaitError};
-use procession::{Scheduler, coroutine, spawn, spawn_blocking};
+use procession::process::{current_pid, kill};
+use procession::{Scheduler, SpawnOptions, coroutine, spawn, spawn_blocking};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
-use super::assert_sums;
+use super::{assert_sums, gated};
 use crate::scene::{driven, panic_quietly, soon, soon_closed};
 
 fn scheduler(width: usize) -> Scheduler {
@@ -234,4 +235,33 @@ fn a_process_cannot_wait_for_a_scope_of_coroutines_but_a_blocking_job_can() {
         });
         assert_eq!(blocking.await, Ok(Ok(Ok(5))));
     });
+}
+
+/// Goal: a pool of threads ends although a coroutine is ended in a job that it runs itself. Method:
+/// the only worker is busy, and the coroutine is killed while the job sleeps.
+#[test]
+fn a_coroutine_that_is_ended_in_a_job_that_it_runs_itself_leaves_nothing_behind() {
+    let scheduler = scheduler(1);
+    let pool = Pool::builder().capacity(1).on_full(OnFull::CallerRuns).build().expect("in range");
+    let (gate, job) = gated();
+    pool.execute(job).expect("it is open");
+    gate.wait_for_job();
+    let (tell, told) = mpsc::channel();
+    let caller = pool.clone();
+    let runs = move |_: coroutine::Context<()>| {
+        let job = move || {
+            tell.send(current_pid()).expect("the test listens");
+            coroutine::sleep(Duration::from_secs(3600));
+        };
+        caller.execute(job).expect("it is open");
+    };
+    let child = SpawnOptions::new().on(&scheduler).try_start_coroutine(runs);
+    let child = child.expect("there is room");
+    assert!(kill(soon(&told).expect("a coroutine is a process")));
+    gate.open();
+    pool.close();
+    pool.wait(Some(Duration::from_secs(60))).expect("no job is left");
+    assert_eq!((pool.stats().cancelled, pool.stats().completed), (1, 1));
+    assert_sums(&pool.stats());
+    drop(child);
 }

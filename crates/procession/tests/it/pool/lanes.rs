@@ -178,8 +178,10 @@ fn several_pools_give_all_jobs_of_a_key_to_one_of_them() {
         let (report, reports) = channel();
         for n in 0..3 {
             let report = report.clone();
-            let job = pools.job(move || report.send(n).expect("the test looks"));
-            job.key("key").execute().expect("the queue of the member has room");
+            let job = move || report.send(n).expect("the test looks");
+            // By turns, the places are in each member.
+            let permit = pools.try_reserve().expect("each member has room");
+            permit.job(job).key("key").try_execute().expect("the queue of the member has room");
         }
         let refused = pools.job(|| 4).key("key").submit().expect_err("the member is full");
         assert_eq!((refused.is_full(), refused.into_inner()()), (true, 4));

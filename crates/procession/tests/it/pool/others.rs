@@ -41,6 +41,22 @@ fn round_robin_goes_round_and_offers_what_a_full_pool_refuses_to_another() {
 }
 
 #[test]
+fn full_members_refuse_by_turns() {
+    let builder = Pool::builder().capacity(1).on_full(OnFull::Refuse);
+    let pools = builder.members(2, Balance::RoundRobin).build().expect("valid");
+    let (gates, jobs): (Vec<_>, Vec<_>) = (0..2).map(|_| gated()).unzip();
+    for job in jobs {
+        pools.execute(job).expect("one has room");
+    }
+    for _ in 0..10 {
+        assert!(pools.execute(|| ()).expect_err("both are full").is_full());
+    }
+    let refused: Vec<_> = pools.members().iter().map(|member| member.stats().refused).collect();
+    assert_eq!(refused, [5, 5]);
+    gates.into_iter().for_each(|gate| gate.open());
+}
+
+#[test]
 fn least_loaded_does_not_count_idle_workers() {
     let builder = Pool::builder().capacity(4).members(2, Balance::LeastLoaded);
     let pools = builder.build().expect("valid");

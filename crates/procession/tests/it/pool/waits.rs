@@ -72,3 +72,20 @@ fn a_waiter_for_several_pools_learns_of_one_that_is_reopened_before_the_last_end
         reopens.await.expect("it returns");
     });
 }
+
+#[test]
+fn a_reopen_that_one_member_was_not_ready_for_can_be_repeated() {
+    let scheduler = driven();
+    let builder = Pool::builder().capacity(1).members(2, Balance::RoundRobin);
+    let pools = builder.on(&scheduler).build_async().expect("valid");
+    scheduler.block_on(async {
+        let late = pools.members()[1].clone();
+        late.execute(sleep(Duration::from_secs(1))).await.expect("it is open");
+        pools.close();
+        assert!(pools.reopen().is_err(), "the job runs");
+        late.ended().await.expect("it is closed");
+        pools.reopen().expect("both have ended, and one is open");
+        assert!(pools.members().iter().all(|member| !member.is_closed()));
+        assert!(pools.reopen().is_err(), "both are open");
+    });
+}
