@@ -11,7 +11,7 @@ use crate::process::unwind::drop_guarded;
 /// Available with the crate feature `look`.
 impl<M: Send + 'static> Context<M> {
     /// Adds a section to the [door](crate::Builder::door) of the scheduler, until the returned
-    /// guard is dropped. It is for libraries with a state of their own, such as connections.
+    /// guard is dropped. For example, a library shows its connections, and a service its orders.
     ///
     /// The door shows it at the path of its name, and its figures among the metrics. Sections with
     /// the same name are shown as one section, with the rows of all. `show` is called on the thread
