@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use procession::{Scheduler, SpawnOptions};
 use procession_lua::{Permissions, Program, Tls, TlsError, Value};
+use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::Ordering::Relaxed;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
@@ -27,7 +29,10 @@ struct Folder {
 
 impl Folder {
     fn new(test: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{test}"));
+        // Two tests that run at the same time may have the same name.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tls-{test}-{}", NEXT.fetch_add(1, Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&path).expect("the folder can be made");
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, test);
