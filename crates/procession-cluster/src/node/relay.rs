@@ -8,10 +8,11 @@
 use std::sync::{Arc, Weak};
 
 #[cfg(feature = "serde")]
+use procession::Address;
 use procession::mailbox::relay::{
     NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal, receive,
 };
-use procession::{Address, Exit, Pid};
+use procession::{Exit, Pid};
 
 use crate::link::{Link, Teller, Watch};
 use crate::node::{Inner, MONITOR_KIND, Node};
