@@ -406,21 +406,29 @@ async fn ended(main: &mut Option<JoinHandle<Value>>) -> Result<Value, Exit> {
     result
 }
 
-/// Waits for a change that makes another program. An invalid version is reported, and the running
-/// program continues.
+/// Waits for a change that makes another program. An invalid version is reported once, and the
+/// running program continues.
 async fn changed(args: &RunArgs, program: &Program, watch: Option<&Watch>, host: &Host) -> Program {
     let Some(watch) = watch else { return std::future::pending().await };
+    let mut reported = String::new();
     loop {
         watch.changed().await;
         match load(args, host) {
-            Ok(new) if new.version() == program.version() => {}
+            Ok(new) if new.version() == program.version() => reported.clear(),
             Ok(new) => {
                 if let Err(error) = watch.add(new.files()) {
                     report(&host.err, &RunError::Watch(args.name(), error));
                 }
                 return new;
             }
-            Err(error) => report(&host.err, &error),
+            Err(error) => {
+                // One change of an editor may be several events.
+                let text = error.to_string();
+                if text != reported {
+                    report(&host.err, &error);
+                    reported = text;
+                }
+            }
         }
     }
 }

@@ -203,6 +203,8 @@ fn watch_starts_the_program_again_when_its_file_changes() {
     // An invalid version is reported. The program continues.
     folder.write("main.lua", "function");
     watched.reports("cannot load main.lua");
+    // Makes the command look at the invalid version again, which is not reported again.
+    folder.write("other.lua", "it is still another file");
     folder.write(
         "main.lua",
         "print('at once') function main() print('version 3') error('broken') end",
