@@ -173,7 +173,7 @@ impl Test {
             // the body holds.
             timeout(limit, body.as_mut()).await.map_err(|_| overdue(&scheduler, limit))
         });
-        // A panic is reported first, because it explains why a test waits in vain.
+        // A panic is reported first, because it explains why a test never ends.
         let unseen = unseen.take();
         let late = outcome.as_ref().err().map(|late| format!("\n{late}")).unwrap_or_default();
         assert!(unseen.is_empty(), "{}{late}", unseen_panics(&unseen));

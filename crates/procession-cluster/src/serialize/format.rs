@@ -14,7 +14,7 @@ use crate::term::Term;
 /// | | fields that are added | nodes |
 /// |---|---|---|
 /// | `Term` | are ignored by older readers, and may have a `#[serde(default)]` | any |
-/// | `Postcard` (feature `postcard`) | need a new version, because it has no names | of this crate |
+/// | `Postcard` (feature `postcard`) | need a new version, as it has no names | of this crate |
 /// | `MessagePack` (feature `message-pack`) | as for `Term` | of this crate |
 ///
 /// Postcard is the smallest. MessagePack has the names of fields and variants in it, so a type

@@ -196,7 +196,7 @@ impl Waiting {
         self.0 & other.0 != 0
     }
 
-    /// Returns the reasons, and adds the reasons that end a wait in vain.
+    /// Returns the reasons, and adds the reasons that end a wait without its event.
     pub(crate) fn or_end(self) -> Self {
         Self(self.0 | Self::TIMER.0 | Self::CANCEL.0)
     }
