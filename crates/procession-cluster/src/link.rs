@@ -195,7 +195,9 @@ impl Tables {
             Waits::Call(_) => false,
             Waits::Reply(reply) => reply.is_abandoned(),
         };
-        let gone = self.calls.extract_if(.., |_, caller| is_abandoned(caller)).collect();
+        let calls = std::mem::take(&mut self.calls).into_iter();
+        let (gone, left): (Vec<_>, Vec<_>) = calls.partition(|(_, caller)| is_abandoned(caller));
+        self.calls = left.into_iter().collect();
         self.sweep_at = 2 * self.calls.len();
         gone
     }

@@ -63,8 +63,10 @@ pub(crate) fn bounded(term: &Term) -> String {
 
     impl Write for Bounded {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            let room = TEXT_MAX - self.0.len();
-            let end = text.floor_char_boundary(room);
+            let mut end = text.len().min(TEXT_MAX - self.0.len());
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
             self.0.push_str(&text[..end]);
             if end < text.len() { Err(fmt::Error) } else { Ok(()) }
         }

@@ -63,15 +63,15 @@ fn frames(traceback: &str) -> Vec<&str> {
 /// long one is left out.
 fn printable(text: &str) -> String {
     let is_kept = |next: char| !next.is_control() || next == '\n' || next == '\t';
-    let end = text.floor_char_boundary(BYTES_MAX);
-    let mut printable = String::with_capacity(end);
-    for next in text[..end].chars() {
+    let fits = |&(start, next): &(usize, char)| start + next.len_utf8() <= BYTES_MAX;
+    let mut printable = String::with_capacity(text.len().min(BYTES_MAX));
+    for (_, next) in text.char_indices().take_while(fits) {
         match is_kept(next) {
             true => printable.push(next),
             false => printable.extend(next.escape_default()),
         }
     }
-    if end < text.len() {
+    if text.len() > BYTES_MAX {
         printable += "...";
     }
     printable

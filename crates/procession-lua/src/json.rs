@@ -149,7 +149,11 @@ impl fmt::Display for JsonText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.0;
         while !text.is_empty() {
-            let (piece, rest) = text.split_at(text.floor_char_boundary(ESCAPED_MAX));
+            let mut end = text.len().min(ESCAPED_MAX);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            let (piece, rest) = text.split_at(end);
             f.write_str(piece)?;
             text = rest;
         }

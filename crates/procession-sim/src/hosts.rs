@@ -217,7 +217,7 @@ impl Engine {
 
 /// The time in which the processes of a host end. It is long, because the clock may leap by hours
 /// during the end.
-const SHUTDOWN: Duration = Duration::from_hours(30 * 24);
+const SHUTDOWN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The main function of the first thread of a host.
 fn run(sim: &Sim, home: usize, name: &str, program: &HostProgram) {

@@ -34,7 +34,8 @@ impl<M> Events<M> {
         let Some(noted) = &mut self.1 else { return };
         let taken = noted.taken;
         noted.taken += 1;
-        if let Some((_, header)) = noted.headers.pop_front_if(|(number, _)| *number == taken)
+        if noted.headers.front().is_some_and(|(number, _)| *number == taken)
+            && let Some((_, header)) = noted.headers.pop_front()
             && let Some(slot) = current::current()
         {
             request::accept(&slot, header);

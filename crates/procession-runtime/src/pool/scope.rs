@@ -371,8 +371,7 @@ impl AsyncPool {
             members,
             |scope| try_block_on(shared, body(scope)).map_err(|_| WaitError::OnWorker),
             |latch| wait_in(shared, latch),
-        )
-        .flatten()
+        )?
     }
 }
 

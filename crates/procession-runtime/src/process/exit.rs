@@ -1,11 +1,13 @@
 //! Exits of processes.
 
 use std::error::Error;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
+
+use crate::util::bounded_text::bounded_text;
 
 /// The way in which a process ended.
 ///
@@ -102,28 +104,22 @@ impl Exit {
         if let Some(exit) = error.downcast_ref::<Self>() {
             return exit.clone();
         }
-        let mut reason = Reason(String::new());
-        // An error means that the reason has no room left.
-        let mut written = write!(reason, "{error}");
+        let (mut reason, mut is_whole) = bounded_text(error, REASON_MAX);
         let mut source = error.source();
-        while let Some(error) = source.filter(|_| written.is_ok()) {
-            let mut text = Reason(String::new());
-            let whole = write!(text, "{error}");
-            if whole.is_err() || !reason.0.ends_with(&text.0) {
-                written = write!(reason, ": {}", text.0).and(whole);
+        while let Some(error) = source.filter(|_| is_whole) {
+            let (text, fits) = bounded_text(error, REASON_MAX);
+            if !fits || !reason.ends_with(&text) {
+                (reason, is_whole) = bounded_text(format_args!("{reason}: {text}"), REASON_MAX);
+                is_whole &= fits;
             }
             source = error.source();
         }
-        if is_disconnect(error) { Self::disconnected(reason.0) } else { Self::failed(reason.0) }
+        if is_disconnect(error) { Self::disconnected(reason) } else { Self::failed(reason) }
     }
 
     /// Creates a failure with a reason of at most 4096 bytes.
     pub(crate) fn failed_with(text: fmt::Arguments<'_>) -> Self {
-        let mut reason = Reason(String::new());
-        // Ignored: an error means that the reason has no room left, or was returned by the user's
-        // code.
-        let _ = reason.write_fmt(text);
-        Self::failed(reason.0)
+        Self::failed(bounded_text(text, REASON_MAX).0)
     }
 
     /// Returns `true` for [`Normal`](Self::Normal).
@@ -217,18 +213,6 @@ impl Error for Idle {}
 /// The maximum length in bytes of a reason that an error writes. A process keeps the reason as
 /// long as others have not received it, and a log shows it in a line.
 const REASON_MAX: usize = 4096;
-
-/// A text that refuses what is longer than a reason. It is then cut at the end of a character.
-struct Reason(String);
-
-impl fmt::Write for Reason {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = REASON_MAX - self.0.len();
-        let end = text.floor_char_boundary(room);
-        self.0.push_str(&text[..end]);
-        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
-    }
-}
 
 /// The panic payload of a process that ends itself.
 pub(crate) struct Exiting(pub(crate) Exit);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::util::bounded_text::bounded_text;
+use crate::util::bounded_text::{bounded_text, cut};
 
 /// The maximum number of fields.
 const FIELDS_MAX: usize = 64;
@@ -41,7 +41,7 @@ impl Inspection {
             return self;
         }
         let (text, is_whole) = bounded_text(value, VALUE_MAX);
-        let short = &name[..name.floor_char_boundary(NAME_MAX)];
+        let short = cut(name, NAME_MAX);
         self.truncated |= !is_whole || short.len() < name.len();
         self.fields.push((short.to_owned(), text));
         self

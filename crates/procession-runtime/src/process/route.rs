@@ -58,7 +58,7 @@ impl<M> Route<M> {
     }
 
     pub(crate) fn nobody() -> Self {
-        Self { pointer: NonNull::without_provenance(FAR), message: PhantomData }
+        Self { pointer: NonNull::dangling().map_addr(|_| FAR), message: PhantomData }
     }
 
     /// Returns the pin of the process, if it is one of this program.

@@ -14,6 +14,7 @@ use crate::scheduler::log::record::stamp;
 use crate::scheduler::log::word::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
+use crate::util::bounded_text::cut;
 
 /// The maximum number of words that are collected. Most become less than 10 bytes of a trace, and
 /// none more than 60. If there are more, the oldest are dropped.
@@ -189,7 +190,7 @@ pub(crate) fn names_process(word: EventWord) -> bool {
 /// Cuts a label that exceeds the limit.
 fn shortened(mut label: String) -> String {
     if label.len() > LABEL_MAX {
-        label.truncate(label.floor_char_boundary(LABEL_MAX));
+        label.truncate(cut(&label, LABEL_MAX).len());
     }
     label
 }

@@ -8,6 +8,7 @@ use procession_sync::Mutex;
 
 use crate::relations::pid_list::PidList;
 use crate::report::exit_report::ExitReport;
+use crate::util::bounded_text::cut;
 use crate::{Exit, Pid};
 
 /// The number of reports that a scheduler keeps.
@@ -71,11 +72,6 @@ pub enum SupervisorAnswer {
     },
     /// It ends, because its restart limit is exceeded.
     GaveUp,
-}
-
-/// Returns the first bytes of a text, as many as fit.
-pub(crate) fn cut(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
 }
 
 /// Returns the exit with a text that fits into a kept report.

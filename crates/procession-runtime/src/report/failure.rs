@@ -1,7 +1,6 @@
 //! The making of reports, and the way that each goes.
 
 use std::fmt;
-use std::fmt::Display as _;
 use std::sync::Arc;
 
 use crate::observe::process_info::label;
@@ -11,7 +10,7 @@ use crate::process::unwind::guarded_for_report;
 use crate::recorder::dump::{DumpCause, Dumps};
 use crate::relations::links;
 use crate::relations::pid_list::LISTED_MAX;
-use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut, cut_exit};
+use crate::report::crash_report::{CrashReport, PART_MAX, SupervisorAnswer, cut_exit};
 use crate::report::exit_report::ExitReport;
 use crate::report::kept::Reports;
 use crate::report::owed::OwedReport;
@@ -21,6 +20,7 @@ use crate::report::text::EndedText;
 use crate::scheduler::part::{FailureSpan, Part};
 use crate::scheduler::shared::Shared;
 use crate::time::Instant;
+use crate::util::bounded_text::cut;
 use crate::{Exit, Pid};
 
 /// Returns what of the failures of a process is worth a report.
@@ -264,10 +264,10 @@ fn after_hook(shared: &Shared, hook: &str, outcome: Result<(), Exit>) {
     if let Err(exit) = outcome
         && exit.is_panic()
     {
-        let line = fmt::from_fn(|f| {
-            write!(f, "the hook {hook} of the scheduler {:?} ", shared.name())?;
-            EndedText(&exit, None).fmt(f)
-        });
-        Reports::of(shared).hooks.print(&shared.world, &line);
+        let (name, ended) = (shared.name(), EndedText(&exit, None));
+        Reports::of(shared).hooks.print(
+            &shared.world,
+            &format_args!("the hook {hook} of the scheduler {name:?} {ended}"),
+        );
     }
 }

@@ -29,7 +29,6 @@
 //! of `guarded` and `drop_guarded`, because all calls print in the same function.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::Once;
@@ -38,6 +37,7 @@ use crate::Pid;
 use crate::process::slot::Slot;
 #[cfg(feature = "door")]
 use crate::process::stack_notes;
+use crate::process::unwind::text_of;
 #[cfg(feature = "door")]
 use crate::report::crash_report::BACKTRACE_MAX;
 #[cfg(feature = "door")]
@@ -119,7 +119,7 @@ fn leaves_to_report(info: &PanicHookInfo<'_>) -> bool {
     let note = Note {
         step: StepId::of(&slot),
         place: info.location().map(ToString::to_string).unwrap_or_default(),
-        text: info.payload_as_str().unwrap_or("a value that is no text").to_owned(),
+        text: text_of(info.payload()).to_owned(),
         #[cfg(feature = "door")]
         backtrace: backtrace(&slot, wants_backtrace),
         is_told: false,
@@ -196,10 +196,8 @@ fn print_caught(message: &str) {
     };
     if let Some(Note { place, text, .. }) = LAST.try_with(take).ok().flatten() {
         let StepId(pid, _) = step;
-        let line = fmt::from_fn(|f| {
-            write!(f, "{pid} panicked at {place}: {}", Escaped(&text, REASON_MAX))
-        });
-        stderr::write(&slot.shared().world, &line);
+        let text = Escaped(&text, REASON_MAX);
+        stderr::write(&slot.shared().world, &format_args!("{pid} panicked at {place}: {text}"));
     }
 }
 

@@ -155,7 +155,15 @@ impl SupervisorReport {
     /// Returns the predicate without the names, places and PIDs, which an event has as fields.
     #[cfg(feature = "tracing")]
     pub(crate) fn brief(&self) -> impl fmt::Display {
-        fmt::from_fn(|f| self.predicate(f, &"a child", None))
+        struct Brief<'a>(&'a SupervisorReport);
+
+        impl fmt::Display for Brief<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.predicate(f, &"a child", None)
+            }
+        }
+
+        Brief(self)
     }
 }
 
@@ -168,16 +176,16 @@ impl fmt::Display for SupervisorReport {
             (None, None) => {}
         }
         f.write_str(" ")?;
-        let child = fmt::from_fn(|f| {
-            let label = self.child_label.as_deref().or(self.child.as_deref());
-            match (label, self.process) {
-                (Some(label), Some(process)) => write!(f, "{process} {}", Quoted(label)),
-                (Some(label), None) => Quoted(label).fmt(f),
-                (None, Some(process)) => process.fmt(f),
-                (None, None) => f.write_str("a child"),
+        let label = self.child_label.as_deref().or(self.child.as_deref()).map(Quoted);
+        let place = self.panicked_at.as_deref();
+        match (label, self.process) {
+            (Some(label), Some(process)) => {
+                self.predicate(f, &format_args!("{process} {label}"), place)
             }
-        });
-        self.predicate(f, &child, self.panicked_at.as_deref())
+            (Some(label), None) => self.predicate(f, &label, place),
+            (None, Some(process)) => self.predicate(f, &process, place),
+            (None, None) => self.predicate(f, &"a child", place),
+        }
     }
 }
 

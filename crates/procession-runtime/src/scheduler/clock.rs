@@ -13,7 +13,6 @@ use crate::scheduler::current;
 use crate::scheduler::part::SeenScheduler;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
-use crate::time::action::TimerWaker;
 
 impl Shared {
     /// Returns the earliest of all deadlines.
@@ -176,37 +175,36 @@ const AHEAD: usize = 8;
 /// processor instead of 1170.
 #[derive(Default)]
 struct Ahead {
-    wakers: [Option<TimerWaker>; AHEAD],
-    /// The number of wakers that were put in.
+    held: [Option<Action>; AHEAD],
+    /// The number of wake-ups that were put in.
     turn: usize,
 }
 
 impl Ahead {
     fn fire(&mut self, action: Action) {
-        match action {
-            // Only wake-ups of processes are held back. Any other action may be the user's code,
-            // and may take long.
-            Action::Wake(waker) if let Some(slot) = slot_of(&waker) => {
-                prefetch_slot(slot);
-                let before = self.wakers[self.turn % AHEAD].replace(waker);
-                self.turn += 1;
-                if let Some(before) = before {
-                    Action::Wake(before).fire();
-                }
+        // Only wake-ups of processes are held back. Any other action may be the user's code, and
+        // may take long.
+        if let Action::Wake(waker) = &action
+            && let Some(slot) = slot_of(waker)
+        {
+            prefetch_slot(slot);
+            let before = self.held[self.turn % AHEAD].replace(action);
+            self.turn += 1;
+            if let Some(before) = before {
+                before.fire();
             }
-            action => {
-                self.flush();
-                action.fire();
-            }
+        } else {
+            self.flush();
+            action.fire();
         }
     }
 
     fn flush(&mut self) {
         for _ in 0..AHEAD {
-            let next = self.wakers[self.turn % AHEAD].take();
+            let next = self.held[self.turn % AHEAD].take();
             self.turn += 1;
-            if let Some(waker) = next {
-                Action::Wake(waker).fire();
+            if let Some(action) = next {
+                action.fire();
             }
         }
     }

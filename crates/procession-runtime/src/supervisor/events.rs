@@ -1,6 +1,5 @@
 //! The reactions of a supervisor to what happens to its children.
 
-use std::fmt::{self, Display as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,10 +52,10 @@ fn tell_ignored(owed: MaybeOwed) {
 /// Returns the reason with which a supervisor ends that has exceeded its restart limit.
 fn gave_up(child: &Child, failure: &ChildFailure, intensity: u32, period: Duration) -> Arc<str> {
     let limit = RestartLimit(intensity, period);
-    let ended = fmt::from_fn(|f| match failure {
-        ChildFailure::Ended(exit) => EndedText(exit, None).fmt(f),
-        ChildFailure::NotStarted(reason) => write!(f, "did not start: {reason}"),
-    });
+    let ended = match failure {
+        ChildFailure::Ended(exit) => EndedText(exit, None).to_string(),
+        ChildFailure::NotStarted(reason) => format!("did not start: {reason}"),
+    };
     match child.spec.label.as_ref().or(child.spec.id.as_ref()) {
         Some(label) => format!("{} needs {limit}; it {ended}", Quoted(label)).into(),
         None => format!("a child needs {limit}; it {ended}").into(),

@@ -29,7 +29,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -38,6 +37,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::sys::{World, os};
+use crate::util::bounded_text::bounded_text;
 
 /// The maximum length of a line in bytes, with the line break. A pipe takes that much in one piece.
 pub(crate) const LINE_MAX: usize = 1024;
@@ -62,24 +62,8 @@ static WRITER: Writer = Writer::new();
 /// Returns the line of a text, with the name of the program part that writes and a line break.
 /// It has at most [`LINE_MAX`] bytes.
 pub(crate) fn line_of(text: &dyn fmt::Display) -> String {
-    /// A line that takes no more than fits.
-    struct LineText(String);
-
-    impl fmt::Write for LineText {
-        fn write_str(&mut self, part: &str) -> fmt::Result {
-            let room = LINE_MAX - ELLIPSIS.len_utf8() - 1 - self.0.len();
-            if part.len() <= room {
-                self.0.push_str(part);
-                return Ok(());
-            }
-            self.0.push_str(&part[..part.floor_char_boundary(room)]);
-            Err(fmt::Error)
-        }
-    }
-
-    let mut line = LineText(String::from("procession: "));
-    let is_whole = write!(line, "{text}").is_ok();
-    let LineText(mut line) = line;
+    let room = LINE_MAX - ELLIPSIS.len_utf8() - 1;
+    let (mut line, is_whole) = bounded_text(format_args!("procession: {text}"), room);
     if !is_whole {
         line.push(ELLIPSIS);
     }

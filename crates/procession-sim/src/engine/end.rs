@@ -30,7 +30,9 @@ impl Engine {
     /// Drops the values that the program of a host keeps in its system.
     pub(crate) fn drop_locals(&self, home: usize) {
         let mut locals = self.locals.lock();
-        let dropped: Vec<_> = locals.extract_if(.., |place, _| place.0 == home).collect();
+        let all = std::mem::take(&mut *locals).into_iter();
+        let (dropped, left): (Vec<_>, Vec<_>) = all.partition(|(place, _)| place.0 == home);
+        locals.extend(left);
         drop(locals);
         drop(dropped);
     }
