@@ -6,7 +6,9 @@
 //! build.
 //!
 //! If the block of a program names a feature, as in `rust,without=serve`, the program is tried only
-//! if the library was built without that feature. `.ci/run features` tries these programs.
+//! if the library was built without that feature. `.ci/run features` tries these programs: it sets
+//! [`BARE`], so that the test takes the library that `cargo check --no-default-features` has left
+//! beside it.
 
 use std::env;
 use std::fs;
@@ -23,6 +25,14 @@ const FEATURES: &[(&str, bool, &str)] = &[
     ("tokio", cfg!(feature = "tokio"), "io::compat"),
 ];
 
+/// The variable of the environment that asks for a library without features.
+const BARE: &str = "MISTAKES_WITHOUT_FEATURES";
+
+/// Returns `true` if the library has a feature for which this test was built with `enabled`.
+fn is_on(enabled: bool) -> bool {
+    enabled && env::var_os(BARE).is_none()
+}
+
 /// A mistake of the document.
 struct Mistake {
     title: String,
@@ -37,7 +47,7 @@ impl Mistake {
         self.conditions.split(',').skip(1).all(|condition| {
             let (verb, feature) = condition.split_once('=').expect("it names a feature");
             let named = FEATURES.iter().find(|(name, ..)| *name == feature);
-            named.expect("it is a feature").1 == (verb == "with")
+            is_on(named.expect("it is a feature").1) == (verb == "with")
         })
     }
 }
@@ -86,8 +96,9 @@ fn compile(library: &Path, program: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Returns the latest build of the library with the features of this test.
+/// Returns the latest build of the library with the features that are on.
 fn library() -> PathBuf {
+    let extension = if env::var_os(BARE).is_some() { ".rmeta" } else { ".rlib" };
     let test = env::current_exe().expect("a test knows itself");
     let folder = test.parent().expect("it is in a folder");
     let mut builds: Vec<_> = fs::read_dir(folder)
@@ -95,7 +106,7 @@ fn library() -> PathBuf {
         .map(|entry| entry.expect("it can be listed").path())
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("libprocession-") && name.ends_with(".rlib")
+            name.starts_with("libprocession-") && name.ends_with(extension)
         })
         .collect();
     builds.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
@@ -104,7 +115,7 @@ fn library() -> PathBuf {
     };
     let has_features = |library: &PathBuf| {
         uses(library, "spawn")
-            && FEATURES.iter().all(|(_, enabled, item)| uses(library, item) == *enabled)
+            && FEATURES.iter().all(|(_, enabled, item)| uses(library, item) == is_on(*enabled))
     };
     builds.into_iter().rev().find(has_features).expect("the library is beside the test")
 }
