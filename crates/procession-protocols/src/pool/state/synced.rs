@@ -390,7 +390,10 @@ impl<J> Synced<J> {
     /// `Settle`.
     pub(super) fn settle(&mut self, wakes: &mut Wakes<J>) {
         self.hand_to_parked(wakes);
-        while self.places.open && self.has_place() && self.serve(Ok(self.places.generation), wakes)
+        while self.places.open
+            && self.places.are_awaited()
+            && self.has_place()
+            && self.serve(Ok(self.places.generation), wakes)
         {
             self.places.reserved += 1;
         }
@@ -399,11 +402,11 @@ impl<J> Synced<J> {
         {
             self.dismiss(idle, wakes);
         }
-        if !self.watchers.is_empty() {
-            let (idle, drained) = (self.is(Quiescence::Idle), self.is(Quiescence::Drained));
-            let reached = |quiescence: &Quiescence| {
-                if *quiescence == Quiescence::Idle { idle } else { drained }
-            };
+        // A caller often waits for an idle pool while a long queue is run. So the list of waiters is
+        // searched only if a waiter may have reached its state: a drained pool is idle, too.
+        if !self.watchers.is_empty() && self.is(Quiescence::Idle) {
+            let drained = self.is(Quiescence::Drained);
+            let reached = |quiescence: &Quiescence| *quiescence == Quiescence::Idle || drained;
             for (_, (_, waker)) in self.watchers.take_if(|_, (quiescence, _)| reached(quiescence)) {
                 wakes.wakers.push(waker);
             }
