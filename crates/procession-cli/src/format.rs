@@ -63,10 +63,10 @@ pub(super) fn duration(value: &Value) -> String {
     }
 }
 
-/// Returns the last components of a place, which say more than the first components.
-pub(super) fn short_place(value: &Value) -> String {
-    let place = text(value);
-    let mut parts: Vec<_> = place.rsplit('/').take(3).collect();
+/// Returns the last components of a location, which say more than the first components.
+pub(super) fn short_location(value: &Value) -> String {
+    let location = text(value);
+    let mut parts: Vec<_> = location.rsplit('/').take(3).collect();
     parts.reverse();
     parts.join("/")
 }
@@ -90,14 +90,14 @@ pub(super) fn state(row: &Value) -> String {
     if row["suspended"] == true { String::from("suspended") } else { text(&row["state"]) }
 }
 
-/// Returns what a process is called: its label, or the place of its spawn.
+/// Returns what a process is called: its label, or the location of its spawn.
 pub(super) fn title(row: &Value) -> String {
-    if row["label"].is_string() { text(&row["label"]) } else { short_place(&row["place"]) }
+    if row["label"].is_string() { text(&row["label"]) } else { short_location(&row["location"]) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{duration, number, plain, short_place, wait};
+    use super::{duration, number, plain, short_location, wait};
     use serde_json::json;
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(said, ["0", "99999", "100k", "-100k", "12M", "9223372036G"]);
         let ages = [0, 1, 9_999, 10_000, 600_000, 36_000_000].map(|age| duration(&json!(age)));
         assert_eq!(ages, ["-", "0.0 s", "10.0 s", "10 s", "10 min", "10 h"]);
-        assert_eq!(short_place(&json!("/a/b/src/bank.rs:42")), "b/src/bank.rs:42");
+        assert_eq!(short_location(&json!("/a/b/src/bank.rs:42")), "b/src/bank.rs:42");
     }
 
     #[test]

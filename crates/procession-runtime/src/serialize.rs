@@ -180,10 +180,10 @@ impl Visitor<'_> for ExitNumber {
     }
 }
 
-/// A place in the source, as `src/main.rs:31:13`.
-struct PlaceText(&'static Location<'static>);
+/// A location in the source, as `src/main.rs:31:13`.
+struct LocationText(&'static Location<'static>);
 
-impl Serialize for PlaceText {
+impl Serialize for LocationText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self.0)
     }
@@ -264,7 +264,7 @@ as_structs! {
         dispatches, steals, stolen, parks, searches, deque, fifo, bound, lifo_slot, step_age,
     }
     ProcessInfo {
-        pid, parent, label, location = PlaceText(location), kind, state, suspended, waiting,
+        pid, parent, label, location = LocationText(location), kind, state, suspended, waiting,
         mailbox, mailbox_high_water, received, bounded, steps, wait, growth, received_in_window,
         steps_in_window, samples, memory, relations = relations.as_deref(),
     }
@@ -274,8 +274,8 @@ as_structs! {
     Unfinished {
         processes, terminated, dropped, requests, writes, messages, stopped, stopped_requests,
     }
-    DroppedProcesses { location = PlaceText(location), count }
-    StuckCoroutine { pid, label, location = PlaceText(location) }
+    DroppedProcesses { location = LocationText(location), count }
+    StuckCoroutine { pid, label, location = LocationText(location) }
     TimerSnapshot { armed, fired, cancelled, pending }
     DescriptorSnapshot { registered, polls, events, accepts_put_off }
     MailboxSnapshot { capacity, when_full, waiting, refused, dropped }
@@ -285,17 +285,17 @@ as_structs! {
         watched_threads,
     }
     Stall {
-        worker, pid, label, location = location.map(PlaceText), duration, kind, replaced, lifo_slot,
+        worker, pid, label, location = location.map(LocationText), duration, kind, replaced, lifo_slot,
         queued, held_up,
     }
     View {
         at = at.map(since_start), window, processes, matched, looks, rows, groups, left_off; baseline
     }
-    ProcessWait { reasons, place = place.map(PlaceText), target, at_least, in_cycle }
+    ProcessWait { reasons, location = location.map(LocationText), target, at_least, in_cycle }
     Samples { count, time, share, error }
     MemoryUse { body, mailbox, stack }
     ProcessGroup {
-        place = place.map(PlaceText), state, waiting, processes, samples, time, steps, mailbox, growth,
+        location = location.map(LocationText), state, waiting, processes, samples, time, steps, mailbox, growth,
         memory, oldest_wait,
     }
     PidList { first, total }

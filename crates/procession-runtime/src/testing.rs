@@ -262,9 +262,9 @@ fn wait_of(scheduler: &Scheduler, process: &ProcessInfo, alive: &[ProcessInfo]) 
     let mut text = format!("waits for {}", process.waiting);
     let shared = scheduler.shared();
     let row = detail::of(shared, process.pid).and_then(|detail| detail.wait);
-    let Some(ProcessWait { reasons, place, target, in_cycle, .. }) = row else { return text };
-    if let Some(place) = place {
-        text.push_str(&format!(" at {place}"));
+    let Some(ProcessWait { reasons, location, target, in_cycle, .. }) = row else { return text };
+    if let Some(location) = location {
+        text.push_str(&format!(" at {location}"));
     }
     let slot = shared.table().pin(process.pid.slot(), process.pid.generation());
     let ahead = match target {

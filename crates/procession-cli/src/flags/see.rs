@@ -45,7 +45,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag::value(
         "group",
         "KEY",
-        "group by KEY: place, state, waiting",
+        "group by KEY: location, state, waiting",
         &[Command::See(Verb::Top), Command::See(Verb::Ps)],
         |parsed, value| key("--group", value).map(|it| parsed.see.group = Some(it)),
     ),
@@ -59,7 +59,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag::value(
         "filter",
         "N=V",
-        "show only processes with such a pid, state, waiting, kind, label or place",
+        "show only processes with such a pid, state, waiting, kind, label or location",
         &[Command::See(Verb::Top), Command::See(Verb::Ps)],
         |parsed, value| {
             let pair = value.to_str().and_then(|text| text.split_once('='));

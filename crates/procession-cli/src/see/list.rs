@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::format::{duration, number, percent, plain, short_place, state, text, title, wait};
+use crate::format::{duration, number, percent, plain, short_location, state, text, title, wait};
 
 /// The columns of a list of processes, with the sides to which they are aligned.
 const COLUMNS: [(&str, bool); 8] = [
@@ -34,14 +34,14 @@ pub(super) fn cells(row: &Value) -> [String; 8] {
         number(&row["growth"]),
         number(if steps.is_null() { &row["steps"] } else { steps }),
         title(row),
-        wait_with_place(row),
+        wait_with_location(row),
     ]
 }
 
-fn wait_with_place(row: &Value) -> String {
+fn wait_with_location(row: &Value) -> String {
     let said = wait(&row["wait"]);
-    match row["wait"]["place"].as_str() {
-        Some(_) => format!("{said} at {}", short_place(&row["wait"]["place"])),
+    match row["wait"]["location"].as_str() {
+        Some(_) => format!("{said} at {}", short_location(&row["wait"]["location"])),
         None => said,
     }
 }
@@ -76,9 +76,9 @@ pub(super) fn group_title(group: &Value) -> String {
         let said = reasons.iter().map(text).collect::<Vec<_>>().join(", ");
         if said.is_empty() { String::from("a waker") } else { said }
     });
-    let place = group["place"].is_string().then(|| short_place(&group["place"]));
+    let location = group["location"].is_string().then(|| short_location(&group["location"]));
     let state = group["state"].is_string().then(|| text(&group["state"]));
-    let parts: Vec<_> = [state, reasons, place].into_iter().flatten().collect();
+    let parts: Vec<_> = [state, reasons, location].into_iter().flatten().collect();
     if parts.is_empty() { String::from("does not wait") } else { parts.join(" at ") }
 }
 
@@ -316,7 +316,7 @@ fn lines_of_crash(crash: &Value) -> [String; 2] {
         format!("{:>8} ago  {pid}  {}: {exit}{at}", duration(&crash["age_ms"]), title(crash)),
         format!(
             "              spawned at {}{answer}; {} steps, {} messages received, {} waiting{report}",
-            short_place(&crash["place"]),
+            short_location(&crash["location"]),
             number(&crash["steps"]),
             number(&crash["received"]),
             number(&crash["waiting"])

@@ -22,7 +22,7 @@ Up, Down     select a process
 Enter        show the selected process; Esc goes back
 z x          suspend the process for 5 s, or let it go on, if that is allowed
 c m n s w a  sort by processor, mailbox, its growth, steps, wait, memory
-g            group by place, state, or what is waited for
+g            group by location, state, or what is waited for
 /            show only processes whose label contains a text; Enter ends it
 Space        stop looking, and go on
 q            quit";
@@ -99,7 +99,7 @@ impl Screen {
         Self {
             tab: if group.is_some() { Tab::Groups } else { Tab::Processes },
             sort,
-            group: group.unwrap_or(GroupKey::Place),
+            group: group.unwrap_or(GroupKey::Location),
             search: String::new(),
             is_typing: false,
             shows_help: false,
@@ -369,11 +369,11 @@ fn detail_lines(answer: &Value) -> Vec<String> {
     let mut lines = vec![
         format!("process     {}  {}", value("pid"), title(process)),
         format!("name        {}", value("name")),
-        format!("spawned at  {}", value("place")),
+        format!("spawned at  {}", value("location")),
         format!("kind        {}, receives {}", value("kind"), value("message")),
         format!("state       {}", state(process)),
         format!("waits for   {}", wait(&process["wait"])),
-        format!("waits at    {}", text(&process["wait"]["place"])),
+        format!("waits at    {}", text(&process["wait"]["location"])),
         format!(
             "mailbox     {} (at most {} so far), received {}",
             figure("mailbox"),

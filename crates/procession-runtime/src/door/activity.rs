@@ -7,7 +7,7 @@ use procession_protocols::util::sorted_map::SortedMap;
 use super::json::Json;
 use super::request::HttpRequest;
 use super::response::{HttpStatus, Response};
-use super::views::{PLACE_MAX, place};
+use super::views::{LOCATION_MAX, location};
 use crate::observe::pool_figures::{PoolRegistry, THREAD_POOLS};
 use crate::observe::snapshot;
 use crate::recorder::lanes::{self, COLUMNS};
@@ -121,12 +121,12 @@ pub(super) fn timeline(json: &mut Json, shared: &Shared, window: Duration) {
     json.name("timeline").object(|json| {
         json.name("window_us").literal(microseconds(lanes.to));
         json.name("columns").literal(COLUMNS);
-        json.name("places").array(|json| {
-            for (at, time) in &lanes.places {
+        json.name("locations").array(|json| {
+            for (at, time) in &lanes.locations {
                 json.object(|json| {
                     match at {
-                        None => json.name("place").literal("null"),
-                        Some(at) => json.name("place").long_text(place(at), PLACE_MAX),
+                        None => json.name("location").literal("null"),
+                        Some(at) => json.name("location").long_text(location(at), LOCATION_MAX),
                     }
                     json.name("us").literal(time / 1000);
                 });
@@ -136,13 +136,13 @@ pub(super) fn timeline(json: &mut Json, shared: &Shared, window: Duration) {
             for lane in &lanes.workers {
                 json.object(|json| {
                     json.name("since_us").literal(microseconds(lane.since));
-                    // Each slice: first column, number of columns, place, percent, process.
+                    // Each slice: first column, number of columns, location, percent, process.
                     json.name("slices").array(|json| {
                         for slice in &lane.slices {
                             json.array(|json| {
                                 json.literal(slice.column);
                                 json.literal(slice.count);
-                                json.literal(slice.place);
+                                json.literal(slice.location);
                                 json.literal(slice.busy);
                                 json.text_or_null(slice.pid);
                             });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::json::Json;
 use super::response::RESPONSE_BYTES_MAX;
-use super::views::{PLACE_MAX, place, row};
+use super::views::{LOCATION_MAX, location, row};
 use crate::observe::census;
 use crate::observe::look::detail;
 use crate::observe::process_info::{self, ProcessInfo, current_label};
@@ -59,7 +59,7 @@ fn pids(json: &mut Json, list: &PidList) {
 
 fn label(json: &mut Json, slot: &Slot) {
     json.name("label").text_or_null(current_label(slot).as_deref());
-    json.name("place").long_text(place(slot.location()), PLACE_MAX);
+    json.name("location").long_text(location(slot.location()), LOCATION_MAX);
 }
 
 /// Writes a part of the list of all processes, in the order of their slots.
@@ -171,7 +171,7 @@ pub(super) fn crash(json: &mut Json, report: &CrashReport, now: u64) {
     json.name("label").text_or_null(exit.label.as_deref());
     json.name("name").text_or_null(exit.name.as_deref());
     json.name("kind").text(exit.kind);
-    json.name("place").long_text(place(exit.location), PLACE_MAX);
+    json.name("location").long_text(location(exit.location), LOCATION_MAX);
     json.name("parent").text_or_null(exit.parent);
     json.name("panicked").literal(matches!(exit.exit, Exit::Panicked(_)));
     json.name("exit").long_text(&exit.exit, EXIT_MAX);

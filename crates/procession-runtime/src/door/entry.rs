@@ -93,14 +93,14 @@ impl Scheduler {
 /// | `POST /process/PID/suspend?seconds=N` | [stops](crate::Scheduler::suspend_for) the process |
 /// | `POST /process/PID/resume` | [ends](crate::Scheduler::resume) its suspension |
 ///
-/// - `/view` takes the filters `pid`, `state`, `waiting`, `kind`, `label` and `place`. `since` is
-///   the member `view` of an earlier answer. The door keeps the last 16 views to compare with.
+/// - `/view` takes the filters `pid`, `state`, `waiting`, `kind`, `label` and `location`. `since`
+///   is the member `view` of an earlier answer. The door keeps the last 16 views to compare with.
 /// - `/process/PID/stack` waits for N seconds, at most 10 and by default 1. The member `source` is
 ///   `wait` or `step`. The program takes one stack at a time.
 /// - `/NAME` is the name of a section. For example, `/cluster` shows the nodes of
 ///   `procession-cluster`. The member `sections` of `/about` lists the names.
 /// - `/timeline` shows the time as 300 columns, as far back as the
-///   [recorder](crate::recorder::Trace) still has it. Each column names the place with the
+///   [recorder](crate::recorder::Trace) still has it. Each column names the location with the
 ///   processes that took most of its time.
 /// - `/live` sends a `view`, the `workers` and the latest crash with each event. The parameters of
 ///   `/view` choose the view, and its window begins at the previous event. PARTS is a list of

@@ -51,7 +51,7 @@ impl KeptViews {
 
 /// The parameters of a view, for the error about others.
 const PARAMETERS: &[&str] =
-    &["sort", "top", "group", "since", "pid", "state", "waiting", "kind", "label", "place"];
+    &["sort", "top", "group", "since", "pid", "state", "waiting", "kind", "label", "location"];
 
 /// Returns the query that the parameters of a request ask for, which has `others` as well. `since`
 /// is the number of an earlier view; if that is forgotten, there is no window.
@@ -102,7 +102,7 @@ pub(super) fn query(
     for (name, add) in [
         ("kind", Query::kind as fn(Query, String) -> Query),
         ("label", Query::label),
-        ("place", |query, place| query.place(&place)),
+        ("location", |query, location| query.location(&location)),
     ] {
         if let Some(text) = parse::<String>(request, name)? {
             query = add(query, text);
@@ -156,8 +156,8 @@ fn milliseconds(duration: Duration) -> u128 {
     duration.as_millis()
 }
 
-pub(super) fn place(place: &Location<'_>) -> String {
-    format!("{}:{}", place.file(), place.line())
+pub(super) fn location(location: &Location<'_>) -> String {
+    format!("{}:{}", location.file(), location.line())
 }
 
 fn reasons(json: &mut Json, waiting: Waiting) {
@@ -174,7 +174,7 @@ pub(super) fn row(json: &mut Json, row: &ProcessInfo) {
     json.name("pid").text(row.pid);
     json.name("parent").text_or_null(row.parent);
     json.name("label").text_or_null(row.label.as_deref());
-    json.name("place").long_text(place(row.location), PLACE_MAX);
+    json.name("location").long_text(location(row.location), LOCATION_MAX);
     json.name("kind").text(row.kind);
     json.name("state").text(row.state.name());
     json.name("suspended").literal(row.suspended);
@@ -199,8 +199,8 @@ pub(super) fn row(json: &mut Json, row: &ProcessInfo) {
     });
 }
 
-/// The maximum length of a place. Paths are longer than labels, and no secret.
-pub(super) const PLACE_MAX: usize = 300;
+/// The maximum length of a location. Paths are longer than labels, and no secret.
+pub(super) const LOCATION_MAX: usize = 300;
 
 /// Returns a number that JSON has.
 fn fraction(share: f64) -> f64 {
@@ -209,9 +209,9 @@ fn fraction(share: f64) -> f64 {
 
 fn wait(json: &mut Json, wait: &ProcessWait) {
     reasons(json, wait.reasons);
-    match wait.place {
-        None => json.name("place").literal("null"),
-        Some(at) => json.name("place").long_text(place(at), PLACE_MAX),
+    match wait.location {
+        None => json.name("location").literal("null"),
+        Some(at) => json.name("location").long_text(location(at), LOCATION_MAX),
     }
     json.name("target").text_or_null(wait.target);
     json.name("at_least_ms").literal(milliseconds(wait.at_least));
@@ -219,9 +219,9 @@ fn wait(json: &mut Json, wait: &ProcessWait) {
 }
 
 fn group(json: &mut Json, group: &ProcessGroup) {
-    match group.place {
-        None => json.name("place").literal("null"),
-        Some(at) => json.name("place").long_text(place(at), PLACE_MAX),
+    match group.location {
+        None => json.name("location").literal("null"),
+        Some(at) => json.name("location").long_text(location(at), LOCATION_MAX),
     }
     json.name("state").text_or_null(group.state.map(|state| state.name()));
     match group.waiting {

@@ -147,7 +147,7 @@ impl ProcessInfo {
     }
 }
 
-/// Writes the label, the PID and the place of the spawn.
+/// Writes the label, the PID and the location of the spawn.
 impl fmt::Display for ProcessInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let label = self.label.as_deref().unwrap_or("a process");
@@ -210,10 +210,10 @@ pub struct ProcessWait {
     /// The reasons, perhaps several.
     pub reasons: Waiting,
     /// Where the program waits: the call that made the future. If it waits for several things, this
-    /// is the last call. A handle that is awaited itself shows the place of the spawn, and a
+    /// is the last call. A handle that is awaited itself shows the location of the spawn, and a
     /// oneshot channel the call that made it. `None` if the future does not belong to the runtime,
     /// and for the handle of a job of a pool.
-    pub place: Option<&'static Location<'static>>,
+    pub location: Option<&'static Location<'static>>,
     /// The process that it waits for, if that is known: the callee of a call, the process that is
     /// to end, the holder of a lock, the owner of a full mailbox.
     pub target: Option<Pid>,

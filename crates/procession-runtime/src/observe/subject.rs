@@ -282,7 +282,7 @@ fn described(slot: &Slot) -> String {
     name(slot.pid(), label(slot).as_deref(), slot.location())
 }
 
-/// Names a process, with its label and the place of its spawn.
+/// Names a process, with its label and the location of its spawn.
 fn name(pid: crate::Pid, label: Option<&str>, location: &std::panic::Location<'_>) -> String {
     let file = location.file().rsplit('/').next().unwrap_or_default();
     let label = label.map(|label| format!("{label}, ")).unwrap_or_default();

@@ -33,7 +33,7 @@ fn has_subscriber() -> bool {
 }
 
 /// Emits an event at the level of a report, which is a value. An event of `tracing` has one level
-/// for each place in the source.
+/// for each location in the source.
 macro_rules! event_at {
     ($level:expr, $span:expr, $($fields:tt)+) => {{
         use crate::process::reporting::ReportLevel as At;

@@ -14,7 +14,7 @@ use crate::scheduler::shared::Shared;
 /// where ten thousand lines, for example one for each connection, would hide the other kinds.
 const NAMED_MAX: usize = 8;
 
-/// Processes that were spawned at one place, and that a
+/// Processes that were spawned at one location, and that a
 /// [`Scheduler::shutdown`](crate::Scheduler::shutdown) dropped where they waited.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -64,7 +64,7 @@ pub struct Unfinished {
     /// counts its `requests`.
     pub terminated: Vec<ProcessInfo>,
     /// The processes that this and earlier shutdowns of the scheduler dropped where they waited,
-    /// because [`spawn`](crate::spawn()) permits that by default, by the place of the spawn.
+    /// because [`spawn`](crate::spawn()) permits that by default, by the location of the spawn.
     ///
     /// If such a process only repeats something, nothing is lost. If it serves a client, the
     /// client's answer is lost. So choose at the spawn:
@@ -108,7 +108,7 @@ impl Unfinished {
     }
 }
 
-/// Writes one line for each process, up to eight of a kind; one line for each place at which
+/// Writes one line for each process, up to eight of a kind; one line for each location at which
 /// dropped processes were spawned, up to eight; and one line for each further number that is not 0.
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

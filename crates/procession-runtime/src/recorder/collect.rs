@@ -115,7 +115,7 @@ pub(crate) struct TracedProcess {
     pub(crate) pid: Pid,
     pub(crate) label: Option<String>,
     /// `None` if the process had ended, and its end is not among the words.
-    pub(crate) place: Option<&'static Location<'static>>,
+    pub(crate) location: Option<&'static Location<'static>>,
 }
 
 /// The processes that are named in words, by slot and the low bits of the generation.
@@ -143,11 +143,11 @@ impl TracedNames {
                 return None;
             }
             let pid = Pid::local(shared.id(), slot, generation);
-            let (label, place) = match shared.table().pin(slot, generation) {
+            let (label, location) = match shared.table().pin(slot, generation) {
                 Some(slot) => (label(&slot).map(shortened), Some(slot.location())),
                 None => (None, None),
             };
-            Some(((slot, low), TracedProcess { pid, label, place }))
+            Some(((slot, low), TracedProcess { pid, label, location }))
         };
         // The list is sorted, so each entry is added at the end of the map.
         let mut names = Self(named.into_iter().filter_map(found).collect());
@@ -155,10 +155,10 @@ impl TracedNames {
         names
     }
 
-    /// Finds the places of processes that have ended: the end of each is recorded after its last
+    /// Finds the locations of processes that have ended: the end of each is recorded after its last
     /// step.
     fn find_ended<'a>(&mut self, shared: &Shared, workers: impl Iterator<Item = &'a Chunks>) {
-        let places = shared.recorder.places.all();
+        let locations = shared.recorder.places.all();
         for chunks in workers {
             let mut last = None;
             for word in chunks.words() {
@@ -167,11 +167,12 @@ impl TracedNames {
                         last = Some((word.slot(), word.generation()))
                     }
                     Some(WordKind::End | WordKind::Fail) => {
-                        let place = (word.argument() as usize).checked_sub(1);
+                        let location = (word.argument() as usize).checked_sub(1);
                         let named = last.filter(|last| last.0 == word.slot());
                         if let Some(named) = named.and_then(|named| self.0.get_mut(&named)) {
-                            named.place =
-                                named.place.or(place.and_then(|at| places.get(at).copied()));
+                            named.location = named
+                                .location
+                                .or(location.and_then(|at| locations.get(at).copied()));
                         }
                     }
                     _ => {}

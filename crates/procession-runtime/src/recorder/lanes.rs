@@ -13,8 +13,8 @@ pub(crate) const COLUMNS: u64 = 300;
 /// The maximum number of workers in a picture.
 const LANES_MAX: usize = 16;
 
-/// A place in the source. `None` stands for processes that are gone without a trace.
-type LanePlace = Option<&'static Location<'static>>;
+/// A location in the source. `None` stands for processes that are gone without a trace.
+type LaneLocation = Option<&'static Location<'static>>;
 
 /// The steps of all workers in a window of time.
 #[derive(Clone, Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct Lanes {
     pub(crate) from: u64,
     /// The end of the window.
     pub(crate) to: u64,
-    /// The places, ordered by their time, the longest first, and the nanoseconds of all workers.
-    pub(crate) places: Vec<(LanePlace, u64)>,
+    /// The locations, ordered by their time, the longest first, and the nanoseconds of all workers.
+    pub(crate) locations: Vec<(LaneLocation, u64)>,
     pub(crate) workers: Vec<WorkerLane>,
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct WorkerLane {
     pub(crate) slices: Vec<LaneSlice>,
 }
 
-/// Columns in which most of the time in steps went to processes of one place.
+/// Columns in which most of the time in steps went to processes of one location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneSlice {
     pub(crate) column: u64,
     /// The number of columns.
     pub(crate) count: u64,
-    /// The number of the place in `Lanes::places`.
-    pub(crate) place: usize,
-    /// The part of the time in which steps of any place ran, in percent.
+    /// The number of the location in `Lanes::locations`.
+    pub(crate) location: usize,
+    /// The part of the time in which steps of any location ran, in percent.
     pub(crate) busy: u64,
-    /// The process with the longest step of that place.
+    /// The process with the longest step of that location.
     pub(crate) pid: Option<Pid>,
 }
 
@@ -64,33 +64,33 @@ struct LaneStep {
     word: EventWord,
 }
 
-/// The time of one place in one column.
-struct PlaceTime {
-    place: usize,
+/// The time of one location in one column.
+struct LocationTime {
+    location: usize,
     time: u64,
     longest: u64,
     pid: Option<Pid>,
 }
 
 fn of_window(recording: &Recording, from: u64, to: u64) -> Lanes {
-    let mut places: Vec<(LanePlace, u64)> = Vec::new();
+    let mut locations: Vec<(LaneLocation, u64)> = Vec::new();
     let mut workers = Vec::new();
     for worker in 0..recording.workers.len().min(LANES_MAX) {
         let moments = timeline::of_worker(recording, worker);
         let Some(first) = moments.first() else { continue };
-        let mut columns: Vec<Vec<PlaceTime>> = Vec::new();
+        let mut columns: Vec<Vec<LocationTime>> = Vec::new();
         columns.resize_with(COLUMNS as usize, Vec::new);
         for step in steps(&moments, from, to) {
             let process = recording.names.of(step.word);
-            let place = number_of(&mut places, process.and_then(|process| process.place));
-            places[place].1 += step.end - step.begin;
-            spread(&mut columns, from, to, &step, (place, process));
+            let location = number_of(&mut locations, process.and_then(|process| process.location));
+            locations[location].1 += step.end - step.begin;
+            spread(&mut columns, from, to, &step, (location, process));
         }
         let since = if first.follows_gap || first.at > from { first.at.max(from) } else { from };
         workers.push(WorkerLane { since, slices: slices(&columns, to - from) });
     }
-    sort_places(&mut places, &mut workers);
-    Lanes { from, to, places, workers }
+    sort_locations(&mut locations, &mut workers);
+    Lanes { from, to, locations, workers }
 }
 
 /// Returns the steps of a worker. A step lasts until the next step, or until the worker searches or
@@ -119,21 +119,21 @@ fn steps(moments: &[timeline::Moment], from: u64, to: u64) -> Vec<LaneStep> {
     steps
 }
 
-/// Returns the number of a place. There are few, so that a search is fast enough.
-fn number_of(places: &mut Vec<(LanePlace, u64)>, place: LanePlace) -> usize {
-    places.iter().position(|known| known.0 == place).unwrap_or_else(|| {
-        places.push((place, 0));
-        places.len() - 1
+/// Returns the number of a location. There are few, so that a search is fast enough.
+fn number_of(locations: &mut Vec<(LaneLocation, u64)>, location: LaneLocation) -> usize {
+    locations.iter().position(|known| known.0 == location).unwrap_or_else(|| {
+        locations.push((location, 0));
+        locations.len() - 1
     })
 }
 
 /// Adds a step to the columns that it touches.
 fn spread(
-    columns: &mut [Vec<PlaceTime>],
+    columns: &mut [Vec<LocationTime>],
     from: u64,
     to: u64,
     step: &LaneStep,
-    (place, process): (usize, Option<&TracedProcess>),
+    (location, process): (usize, Option<&TracedProcess>),
 ) {
     let edge = |column: u64| from + column * (to - from) / COLUMNS;
     let at = |time: u64| ((time - from) * COLUMNS / (to - from).max(1)).min(COLUMNS - 1);
@@ -142,49 +142,49 @@ fn spread(
     for column in at(step.begin)..=at(step.end.saturating_sub(1).max(step.begin)) {
         let part = edge(column + 1).min(step.end).saturating_sub(edge(column).max(step.begin));
         let times = &mut columns[column as usize];
-        match times.iter_mut().find(|time| time.place == place) {
+        match times.iter_mut().find(|time| time.location == location) {
             Some(time) => {
                 time.time += part;
                 if length > time.longest {
                     (time.longest, time.pid) = (length, pid);
                 }
             }
-            None => times.push(PlaceTime { place, time: part, longest: length, pid }),
+            None => times.push(LocationTime { location, time: part, longest: length, pid }),
         }
     }
 }
 
 /// Returns the columns with steps. Neighbours that are the same become one slice.
-fn slices(columns: &[Vec<PlaceTime>], window: u64) -> Vec<LaneSlice> {
+fn slices(columns: &[Vec<LocationTime>], window: u64) -> Vec<LaneSlice> {
     let width = (window / COLUMNS).max(1);
     let mut slices: Vec<LaneSlice> = Vec::new();
     for (column, times) in columns.iter().enumerate() {
         let Some(most) = times.iter().max_by_key(|time| time.time) else { continue };
         let sum: u64 = times.iter().map(|time| time.time).sum();
         let busy = (sum * 100).div_ceil(width).min(100);
-        let (column, place, pid) = (column as u64, most.place, most.pid);
+        let (column, location, pid) = (column as u64, most.location, most.pid);
         match slices.last_mut() {
             Some(last)
                 if last.column + last.count == column
-                    && (last.place, last.busy, last.pid) == (place, busy, pid) =>
+                    && (last.location, last.busy, last.pid) == (location, busy, pid) =>
             {
                 last.count += 1;
             }
-            _ => slices.push(LaneSlice { column, count: 1, place, busy, pid }),
+            _ => slices.push(LaneSlice { column, count: 1, location, busy, pid }),
         }
     }
     slices
 }
 
-/// Sorts the places by their time, the longest first.
-fn sort_places(places: &mut Vec<(LanePlace, u64)>, workers: &mut [WorkerLane]) {
-    let mut order: Vec<_> = (0..places.len()).collect();
-    order.sort_by_key(|&place| std::cmp::Reverse(places[place].1));
+/// Sorts the locations by their time, the longest first.
+fn sort_locations(locations: &mut Vec<(LaneLocation, u64)>, workers: &mut [WorkerLane]) {
+    let mut order: Vec<_> = (0..locations.len()).collect();
+    order.sort_by_key(|&location| std::cmp::Reverse(locations[location].1));
     let mut rank = vec![0; order.len()];
     order.iter().enumerate().for_each(|(new, &old)| rank[old] = new);
-    *places = order.iter().map(|&old| places[old]).collect();
+    *locations = order.iter().map(|&old| locations[old]).collect();
     for slice in workers.iter_mut().flat_map(|lane| &mut lane.slices) {
-        slice.place = rank[slice.place];
+        slice.location = rank[slice.location];
     }
 }
 
@@ -221,17 +221,17 @@ mod tests {
     fn a_column_is_of_the_place_with_the_most_time() {
         let (from, to) = (1000, 1000 + 100 * COLUMNS);
         let mut columns: Vec<_> = (0..COLUMNS).map(|_| Vec::new()).collect();
-        let mut add = |begin, end, place| {
+        let mut add = |begin, end, location| {
             let word = EventWord::of_step(WordKind::Step, 0, 0, 0);
             let step = LaneStep { begin: from + begin, end: from + end, word };
-            spread(&mut columns, from, to, &step, (place, None));
+            spread(&mut columns, from, to, &step, (location, None));
         };
         add(0, 30, 0);
         add(30, 70, 1);
         add(150, 400, 2);
         add(100 * COLUMNS - 1, 100 * COLUMNS, 0);
         let slice =
-            |column, count, place, busy| LaneSlice { column, count, place, busy, pid: None };
+            |column, count, location, busy| LaneSlice { column, count, location, busy, pid: None };
         let expected =
             [slice(0, 1, 1, 70), slice(1, 1, 2, 50), slice(2, 2, 2, 100), slice(299, 1, 0, 1)];
         assert_eq!(slices(&columns, to - from), expected);

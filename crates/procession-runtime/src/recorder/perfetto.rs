@@ -59,17 +59,17 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
     out.flush()
 }
 
-/// Returns the name of a process: its label, or the place of its spawn.
+/// Returns the name of a process: its label, or the location of its spawn.
 fn name_of(named: Option<&TracedProcess>) -> String {
     match named {
         Some(TracedProcess { label: Some(label), .. }) => label.clone(),
-        Some(TracedProcess { place: Some(place), .. }) => text_of(place),
+        Some(TracedProcess { location: Some(location), .. }) => text_of(location),
         _ => "process".to_owned(),
     }
 }
 
-fn text_of(place: &Location<'_>) -> String {
-    format!("{}:{}", place.file(), place.line())
+fn text_of(location: &Location<'_>) -> String {
+    format!("{}:{}", location.file(), location.line())
 }
 
 /// The numbers of a process in a track.
@@ -86,8 +86,8 @@ struct WorkerTrack<'a> {
     track: Track,
     /// The numbers of processes in the track, by slot and the low bits of the generation.
     processes: SortedMap<(u32, u16), ProcessNumbers>,
-    /// The numbers of processes that are named by their places. There are few places.
-    places: Vec<(&'static Location<'static>, u64)>,
+    /// The numbers of processes that are named by their locations. There are few locations.
+    locations: Vec<(&'static Location<'static>, u64)>,
     /// The numbers of names with a word before them.
     longer: SortedMap<(&'static str, u64), u64>,
     /// The number of slices that have begun and not ended: a step, and a section in it.
@@ -97,7 +97,7 @@ struct WorkerTrack<'a> {
 impl<'a> WorkerTrack<'a> {
     fn new(recording: &'a Recording, track: Track) -> Self {
         let (processes, longer) = (SortedMap::new(), SortedMap::new());
-        Self { recording, track, processes, places: Vec::new(), longer, open: 0 }
+        Self { recording, track, processes, locations: Vec::new(), longer, open: 0 }
     }
 
     fn write<W: Write>(
@@ -216,7 +216,9 @@ impl<'a> WorkerTrack<'a> {
         }
         let named = self.recording.names.of(word);
         let name = match named {
-            Some(TracedProcess { label: None, place: Some(place), .. }) => self.place(place),
+            Some(TracedProcess { label: None, location: Some(location), .. }) => {
+                self.location(location)
+            }
             _ => self.track.name(&name_of(named)),
         };
         let pid = named.map(|named| self.track.new_pid(&named.pid.to_string()));
@@ -225,13 +227,15 @@ impl<'a> WorkerTrack<'a> {
         numbers
     }
 
-    /// Returns the number of a place as a name.
-    fn place(&mut self, place: &'static Location<'static>) -> u64 {
-        if let Some((_, number)) = self.places.iter().find(|(known, _)| ptr::eq(*known, place)) {
+    /// Returns the number of a location as a name.
+    fn location(&mut self, location: &'static Location<'static>) -> u64 {
+        if let Some((_, number)) =
+            self.locations.iter().find(|(known, _)| ptr::eq(*known, location))
+        {
             return *number;
         }
-        let number = self.track.name(&text_of(place));
-        self.places.push((place, number));
+        let number = self.track.name(&text_of(location));
+        self.locations.push((location, number));
         number
     }
 }

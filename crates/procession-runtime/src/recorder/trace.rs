@@ -42,13 +42,12 @@ pub(crate) const TRACKS_MAX: usize = 200;
 /// [`Scheduler::dump`]: crate::Scheduler::dump
 /// [`Scheduler::trace`]: crate::Scheduler::trace
 ///
-/// A trace is opened in the [viewer](https://ui.perfetto.dev) of Perfetto, or read event by
-/// event. With the feature `door`, its packets are compressed (`compressed_packets`), which
-/// Perfetto's tools read. It has a track for each worker, on which each step is a slice with the
-/// label of the process, or the place of its spawn. Arrows lead from the step that made a process
-/// ready to the step that followed. The watchdog has a track for stalled steps, and counters:
-/// processes in queues, workers that are awake, and messages per second. A trace never contains a
-/// message.
+/// A trace is opened in the [viewer](https://ui.perfetto.dev) of Perfetto, or read event by event.
+/// With the feature `door`, its packets are compressed (`compressed_packets`), which Perfetto's
+/// tools read. It has a track for each worker, on which each step is a slice with the label of the
+/// process, or the location of its spawn. Arrows lead from the step that made a process ready to
+/// the step that followed. The watchdog has a track for stalled steps, and counters: processes in
+/// queues, workers that are awake, and messages per second. A trace never contains a message.
 ///
 /// # Files
 /// If the builder names a [directory](crate::Builder::dump_directory), the recorder is also written
@@ -76,7 +75,8 @@ pub(crate) const TRACKS_MAX: usize = 200;
 /// arrow, and a process that another worker takes out of a LIFO slot has no arrow either. The end
 /// of a step is not recorded either. A slice lasts until the next event that shows that the step is
 /// over, so it includes the search for the next process. If a process has ended and the event of
-/// its end was overwritten, its place is unknown. Labels of processes that have ended are unknown.
+/// its end was overwritten, its location is unknown. Labels of processes that have ended are
+/// unknown.
 #[derive(Clone, Debug)]
 pub struct Trace {
     recording: Recording,

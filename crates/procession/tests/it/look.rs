@@ -194,11 +194,11 @@ fn filters_must_all_match() {
     assert_eq!(matched(&Query::new()), 4);
     assert_eq!(matched(&Query::new().label("bank")), 2);
     assert_eq!(matched(&Query::new().label("bank").state(ProcessState::Blocked)), 0);
-    assert_eq!(matched(&Query::new().place(&format!("look.rs:{line}"))), 3);
-    assert_eq!(matched(&Query::new().place("it/look.rs")), 4);
-    assert_eq!(matched(&Query::new().place("elsewhere.rs")), 0);
-    assert_eq!(matched(&Query::new().place(&format!("elsewhere.rs:{line}"))), 0);
-    assert_eq!(matched(&Query::new().place(&format!("look.rs:{}", line + 1))), 0);
+    assert_eq!(matched(&Query::new().location(&format!("look.rs:{line}"))), 3);
+    assert_eq!(matched(&Query::new().location("it/look.rs")), 4);
+    assert_eq!(matched(&Query::new().location("elsewhere.rs")), 0);
+    assert_eq!(matched(&Query::new().location(&format!("elsewhere.rs:{line}"))), 0);
+    assert_eq!(matched(&Query::new().location(&format!("look.rs:{}", line + 1))), 0);
     assert_eq!(matched(&Query::new().kind("async").waiting_for(WaitReason::Timer)), 1);
     assert_eq!(matched(&Query::new().kind("machine")), 0);
     let empty = scheduler.look(&Query::new().top(0));
@@ -206,7 +206,7 @@ fn filters_must_all_match() {
 }
 
 #[test]
-fn groups_are_those_of_the_places_the_states_and_the_waits() {
+fn groups_are_those_of_the_locations_the_states_and_the_waits() {
     let scheduler = driven();
     for _ in 0..5 {
         scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await }).detach();
@@ -217,7 +217,7 @@ fn groups_are_those_of_the_places_the_states_and_the_waits() {
     }
     scheduler.run_until_idle();
     let groups = |key| scheduler.look(&Query::new().group_by(key)).groups;
-    for key in [GroupKey::Place, GroupKey::State, GroupKey::Waiting] {
+    for key in [GroupKey::Location, GroupKey::State, GroupKey::Waiting] {
         let sizes: Vec<_> = groups(key).iter().map(|group| group.processes).collect();
         assert_eq!(sizes, [5, 3], "{key}");
     }
@@ -225,8 +225,8 @@ fn groups_are_those_of_the_places_the_states_and_the_waits() {
     assert_eq!(states, [Some(ProcessState::Idle), Some(ProcessState::Blocked)]);
     let waits = groups(GroupKey::Waiting);
     assert!(waits[1].waiting.is_some_and(|waiting| waiting.contains(WaitReason::Timer)));
-    assert_eq!(waits[1].place.map(Location::line), Some(line));
-    let cut = scheduler.look(&Query::new().group_by(GroupKey::Place).top(1));
+    assert_eq!(waits[1].location.map(Location::line), Some(line));
+    let cut = scheduler.look(&Query::new().group_by(GroupKey::Location).top(1));
     assert_eq!((cut.groups.len(), cut.left_off), (1, 3));
 }
 

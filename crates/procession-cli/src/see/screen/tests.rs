@@ -12,7 +12,7 @@ use super::{KeyEffect, Screen, Tab};
 
 fn row(number: u32, state: &str, share: f64, label: Option<&str>, wait: Value) -> Value {
     json!({
-        "pid": format!("p1.{number}.1"), "label": label, "place": "/home/u/bank/src/bank.rs:42",
+        "pid": format!("p1.{number}.1"), "label": label, "location": "/home/u/bank/src/bank.rs:42",
         "kind": "async", "state": state, "share": share, "mailbox": number * 100, "growth": 3,
         "steps": 1000, "steps_in_window": 10, "wait": wait,
     })
@@ -22,11 +22,11 @@ fn screen() -> Screen {
     let mut screen = Screen::new(SortKey::Samples, None, true);
     screen.rate = String::from("a look each 1 s takes 0.02 %");
     let reply = json!({
-        "reasons": ["reply"], "place": "src/bank.rs:77", "target": "p1.3.1", "at_least_ms": 4200,
+        "reasons": ["reply"], "location": "src/bank.rs:77", "target": "p1.3.1", "at_least_ms": 4200,
         "in_cycle": true
     });
     let message =
-        json!({"reasons": ["message"], "place": null, "at_least_ms": 0, "in_cycle": false});
+        json!({"reasons": ["message"], "location": null, "at_least_ms": 0, "in_cycle": false});
     screen.answers.about = json!({
         "program": "bank", "system_pid": 4711, "name": "procession", "workers": 2
     });
@@ -45,7 +45,7 @@ fn screen() -> Screen {
             row(3, "idle", 0.0, None, message),
         ],
         "groups": [{
-            "place": "/home/u/bank/src/bank.rs:42", "state": null, "reasons": null, "processes": 3,
+            "location": "/home/u/bank/src/bank.rs:42", "state": null, "reasons": null, "processes": 3,
             "samples": 400, "mailbox": 600, "growth": 9, "oldest_wait_ms": 4200
         }],
     });
@@ -55,7 +55,7 @@ fn screen() -> Screen {
     ]});
     screen.answers.crashes = json!({"crashes": [{
         "age_ms": 65_000, "pid": "p1.9.2", "label": "worker", "exit": "panicked: no disk",
-        "panicked_at": "src/disk.rs:9", "place": "src/disk.rs:3", "steps": 4, "received": 2,
+        "panicked_at": "src/disk.rs:9", "location": "src/disk.rs:3", "steps": 4, "received": 2,
         "waiting": 1, "answer": "restart 1 of at most 3"
     }]});
     screen
@@ -163,7 +163,7 @@ fn keys_sort_search_group_and_pause() {
     assert_eq!(screen.take_key(KeyCode::Esc), KeyEffect::Look);
     assert_eq!(screen.search, "");
     screen.take_key(KeyCode::Char('g'));
-    assert_eq!((screen.tab, screen.group), (Tab::Groups, GroupKey::Place));
+    assert_eq!((screen.tab, screen.group), (Tab::Groups, GroupKey::Location));
     screen.take_key(KeyCode::Char('g'));
     assert_eq!(screen.group, GroupKey::State);
     screen.take_key(KeyCode::Char(' '));

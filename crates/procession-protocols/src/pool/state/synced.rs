@@ -402,8 +402,8 @@ impl<J> Synced<J> {
         {
             self.dismiss(idle, wakes);
         }
-        // A caller often waits for an idle pool while a long queue is run. So the list of waiters is
-        // searched only if a waiter may have reached its state: a drained pool is idle, too.
+        // A caller often waits for an idle pool while a long queue is run. So the list of waiters
+        // is searched only if a waiter may have reached its state: a drained pool is idle, too.
         if !self.watchers.is_empty() && self.is(Quiescence::Idle) {
             let drained = self.is(Quiescence::Drained);
             let reached = |quiescence: &Quiescence| *quiescence == Quiescence::Idle || drained;

@@ -1,8 +1,8 @@
 // The page of a door. The door sends what the page shows, as seldom as it takes to use at most 1 % of
 // the processors.
-import { bytes, duration, flatten, number, percent, pids, place, standing, time, title, wait } from "/format.js";
+import { bytes, duration, flatten, number, percent, pids, shortLocation, standing, time, title, wait } from "/format.js";
 import { makeList, makeTable, setText } from "/table.js";
-import { draw, places, processAt } from "/timeline.js";
+import { draw, locations, processAt } from "/timeline.js";
 
 const RETRY = 2000;
 
@@ -51,7 +51,7 @@ async function fill(pid) {
   try {
     const { process } = await get(`/process/${encodeURIComponent(pid)}`);
     detail.update([
-      ["label", process.label ?? "-"], ["name", process.name ?? "-"], ["spawned at", process.place],
+      ["label", process.label ?? "-"], ["name", process.name ?? "-"], ["spawned at", process.location],
       ["kind", process.kind], ["receives", process.message], ["state", standing(process)],
       ["waits for", wait(process.wait) || "-"],
       ["mailbox", `${number(process.mailbox)}, at most ${number(process.high_water)} so far`],
@@ -100,7 +100,7 @@ const tables = {
     { title: "Mailbox", key: "mailbox", value: (row) => number(row.mailbox), right: true },
     { title: "Growth", key: "growth", value: (row) => number(row.growth), right: true },
     { title: "Oldest wait", key: "age", value: (row) => duration(row.oldest_wait_ms), right: true },
-    { title: "Group", wide: true, value: (row) => [row.state, row.reasons && (row.reasons.join(", ") || "a waker"), row.place && place(row.place)].filter(Boolean).join(" at ") || "does not wait" },
+    { title: "Group", wide: true, value: (row) => [row.state, row.reasons && (row.reasons.join(", ") || "a waker"), row.location && shortLocation(row.location)].filter(Boolean).join(" at ") || "does not wait" },
   ], { sort }),
   tree: makeTable(by("tree-table"), "Supervisors and their children", [
     { title: "PID", value: (row) => row.pid, pid: true, depth: (row) => row.depth },
@@ -128,10 +128,10 @@ const tables = {
     { title: "Steals", value: (row) => number(row.steals), right: true },
     { title: "Parks", value: (row) => number(row.parks), right: true },
   ]),
-  places: makeTable(by("places-table"), "Places of the timeline, by their part of the time of all workers", [
+  locations: makeTable(by("locations-table"), "Locations of the timeline, by their part of the time of all workers", [
     { title: "Mark", value: (row) => row.letter },
     { title: "Time %", value: (row) => percent(row.share), right: true },
-    { title: "Spawned at", value: (row) => place(row.place), wide: true },
+    { title: "Spawned at", value: (row) => shortLocation(row.location), wide: true },
     { title: "Last", value: (row) => row.pid, pid: true },
   ], { open }),
   pools: makeTable(by("pools-table"), "Pools", [
@@ -199,7 +199,7 @@ function target() {
     query.set("top", "200");
   }
   if (state.view === "processes") {
-    for (const name of ["label", "state", "place"]) if (by(name).value) query.set(name, by(name).value);
+    for (const name of ["label", "state", "location"]) if (by(name).value) query.set(name, by(name).value);
   }
   if (state.view === "workers") query.set("ms", by("window").value);
   if (parts[state.view]) query.set("with", parts[state.view]);
@@ -267,7 +267,7 @@ async function showEvent(event) {
   if (state.view === "workers") showWorkers(workers);
   if (event.timeline) {
     state.timeline = event.timeline;
-    tables.places.update(places(event.timeline));
+    tables.locations.update(locations(event.timeline));
     draw(by("timeline"), event.timeline);
   }
   state.workers = workers;
@@ -320,6 +320,6 @@ by("timeline").addEventListener("click", (event) => {
   const pid = processAt(by("timeline"), state.timeline, event);
   if (pid) open(pid);
 });
-for (const id of ["label", "place"]) by(id).addEventListener("input", look);
+for (const id of ["label", "location"]) by(id).addEventListener("input", look);
 for (const id of ["state", "top", "group", "window"]) by(id).addEventListener("change", look);
 look();

@@ -20,10 +20,10 @@ export function time(us) {
 
 export const bytes = (value) => (value < 10_000 ? `${value} B` : `${Math.floor(value / 1024)} KiB`);
 
-// The last components of a place, which tell more than the first.
-export const place = (text) => (text ? text.split("/").slice(-3).join("/") : "-");
+// The last components of a location, which tell more than the first.
+export const shortLocation = (text) => (text ? text.split("/").slice(-3).join("/") : "-");
 
-export const title = (row) => row.label ?? place(row.place);
+export const title = (row) => row.label ?? shortLocation(row.location);
 
 export function wait(wait) {
   if (!wait) return "";
@@ -31,7 +31,7 @@ export function wait(wait) {
   const cycle = wait.in_cycle ? "CYCLE: " : "";
   const target = wait.target ? ` of ${wait.target}` : "";
   const age = wait.at_least_ms ? `, ${duration(wait.at_least_ms)}` : "";
-  const at = wait.place ? ` at ${place(wait.place)}` : "";
+  const at = wait.location ? ` at ${shortLocation(wait.location)}` : "";
   return `${cycle}${reasons}${target}${age}${at}`;
 }
 

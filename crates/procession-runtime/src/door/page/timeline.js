@@ -1,4 +1,4 @@
-// The workers' timeline: a band for each worker, with the places whose processes ran. Places have
+// The workers' timeline: a band for each worker, with the locations whose processes ran. Locations have
 // letters, so that colour alone says nothing; a table beside it has the same figures.
 
 // The room for the names of the workers, and the height of a band and of the axis.
@@ -7,31 +7,31 @@ const BAND = 30;
 const AXIS = 20;
 const MARKED = 6;
 
-export const letter = (place) => (place < MARKED ? String.fromCharCode(65 + place) : "other");
+export const letter = (location) => (location < MARKED ? String.fromCharCode(65 + location) : "other");
 
 const span = (us) => (us < 1000 ? `${us} us` : us < 1_000_000 ? `${us / 1000} ms` : `${us / 1_000_000} s`);
 
-// The places for the table, each with the part of its time and the process that ran last.
-export function places({ places, workers, window_us }) {
+// The locations for the table, each with the part of its time and the process that ran last.
+export function locations({ locations, workers, window_us }) {
   const latest = new Map();
   for (const { slices } of workers) {
-    for (const [column, , place, , pid] of slices) {
-      if (pid && (latest.get(place)?.column ?? -1) <= column) latest.set(place, { column, pid });
+    for (const [column, , location, , pid] of slices) {
+      if (pid && (latest.get(location)?.column ?? -1) <= column) latest.set(location, { column, pid });
     }
   }
   const all = window_us * Math.max(1, workers.length);
-  return places.slice(0, 50).map((found, at) => ({
-    letter: letter(at), place: found.place, share: found.us / all, pid: latest.get(at)?.pid ?? "-",
+  return locations.slice(0, 50).map((found, at) => ({
+    letter: letter(at), location: found.location, share: found.us / all, pid: latest.get(at)?.pid ?? "-",
   }));
 }
 
-// Neighbours of one place, which get one letter.
+// Neighbours of one location, which get one letter.
 function runs(slices) {
   const found = [];
-  for (const [column, count, place] of slices) {
+  for (const [column, count, location] of slices) {
     const last = found.at(-1);
-    if (last && last.place === place && last.end === column) last.end += count;
-    else found.push({ place, begin: column, end: column + count });
+    if (last && last.location === location && last.end === column) last.end += count;
+    else found.push({ location, begin: column, end: column + count });
   }
   return found;
 }
@@ -48,7 +48,7 @@ export function draw(canvas, timeline) {
   context.scale(scale, scale);
   const style = getComputedStyle(canvas);
   const isForced = matchMedia("(forced-colors: active)").matches;
-  const colour = (place) => (isForced ? style.color : style.getPropertyValue(place < MARKED ? `--place-${place}` : "--place-other"));
+  const colour = (location) => (isForced ? style.color : style.getPropertyValue(location < MARKED ? `--location-${location}` : "--location-other"));
   const each = (width - LEFT) / columns;
   context.font = "12px system-ui";
   workers.forEach(({ slices, since_us }, worker) => {
@@ -64,16 +64,16 @@ export function draw(canvas, timeline) {
       context.stroke();
     }
     context.globalAlpha = isForced ? 0.4 : 1;
-    for (const [column, count, place, busy] of slices) {
+    for (const [column, count, location, busy] of slices) {
       const tall = Math.max(2, (busy / 100) * (BAND - 8));
-      context.fillStyle = colour(place);
+      context.fillStyle = colour(location);
       context.fillRect(LEFT + column * each, bottom - tall, Math.max(1, count * each), tall);
     }
     context.globalAlpha = 1;
     context.fillStyle = context.strokeStyle = style.color;
-    for (const { place, begin, end } of runs(slices)) {
+    for (const { location, begin, end } of runs(slices)) {
       if ((end - begin) * each < 14) continue;
-      context.fillText(letter(place), LEFT + begin * each + 3, bottom - 4);
+      context.fillText(letter(location), LEFT + begin * each + 3, bottom - 4);
     }
     context.beginPath();
     context.moveTo(LEFT, bottom + 0.5);

@@ -11,12 +11,12 @@ use crate::observe::look::query::{GroupKey, SortKey};
 use crate::observe::look::view::ProcessGroup;
 use crate::process::slot::Slot;
 
-/// The number of groups that a look keeps apart. A program has fewer places than this, so the limit
-/// only bounds the memory.
+/// The number of groups that a look keeps apart. A program has fewer locations than this, so the
+/// limit only bounds the memory.
 const GROUPS_MAX: usize = 4096;
 
-/// The property of a group: the address of a place, the state, and the bits of what is waited for.
-/// Two addresses may be the same place; such groups are joined in the end.
+/// The property of a group: the address of a location, the state, and the bits of what is waited
+/// for. Two addresses may be the same location; such groups are joined in the end.
 type Property = (usize, u8, u16);
 
 /// The sums of the groups, during a pass.
@@ -37,9 +37,9 @@ impl LookGroups {
 
     /// Adds a process to its group.
     pub(crate) fn add(&mut self, slot: &Slot, figure: &ProcessFigures) {
-        let address = |place: &'static Location<'static>| std::ptr::from_ref(place).addr();
+        let address = |location: &'static Location<'static>| std::ptr::from_ref(location).addr();
         let property = match self.key {
-            GroupKey::Place => (address(slot.location()), 0, 0),
+            GroupKey::Location => (address(slot.location()), 0, 0),
             GroupKey::State => (0, figure.state as u8, 0),
             GroupKey::Waiting => (
                 figure.waited_at.map_or(0, address),
@@ -89,8 +89,8 @@ impl LookGroups {
 
     fn empty(&self, slot: &Slot, figure: &ProcessFigures) -> ProcessGroup {
         ProcessGroup {
-            place: match self.key {
-                GroupKey::Place => Some(slot.location()),
+            location: match self.key {
+                GroupKey::Location => Some(slot.location()),
                 GroupKey::State => None,
                 GroupKey::Waiting => figure.waited_at,
             },
@@ -110,7 +110,7 @@ impl LookGroups {
     /// Returns the largest groups by this key, and the number of processes in the remaining groups.
     pub(crate) fn into_sorted(self, key: SortKey, top: usize) -> (Vec<ProcessGroup>, u64) {
         let mut groups = joined(self.groups);
-        // Stable: equal groups stay in the order of their places.
+        // Stable: equal groups stay in the order of their locations.
         groups.sort_by_key(|group| Reverse((group.rank(key), group.processes)));
         let cut = groups.iter().skip(top).map(|group| group.processes).sum::<u64>();
         groups.truncate(top);
@@ -118,11 +118,16 @@ impl LookGroups {
     }
 }
 
-/// Joins the groups of one property, and sorts them by their places.
+/// Joins the groups of one property, and sorts them by their locations.
 fn joined(mut groups: Vec<ProcessGroup>) -> Vec<ProcessGroup> {
     let property = |group: &ProcessGroup| {
-        let place = group.place.map(|place| (place.file(), place.line(), place.column()));
-        (place, group.state.map(|state| state as u8), group.waiting.map(|waiting| waiting.bits()))
+        let location =
+            group.location.map(|location| (location.file(), location.line(), location.column()));
+        (
+            location,
+            group.state.map(|state| state as u8),
+            group.waiting.map(|waiting| waiting.bits()),
+        )
     };
     groups.sort_by(|one, other| property(one).cmp(&property(other)));
     groups.dedup_by(|other, one| {

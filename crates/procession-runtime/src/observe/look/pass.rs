@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::groups::LookGroups;
-use crate::observe::look::query::{Filter, PlacePattern, Query};
+use crate::observe::look::query::{Filter, LocationPattern, Query};
 use crate::observe::look::rows::{self, find};
 use crate::observe::look::view::{Baseline, Figures, ProcessKey, View};
 use crate::observe::process_info::{MemoryUse, ProcessInfo, current_label, in_steps, state};
@@ -275,9 +275,9 @@ impl<'a> LookScan<'a> {
     }
 }
 
-/// Returns the place where a process waits. If nothing of the runtime is waited for, the place
-/// belongs to an earlier wait, unless the process is a coroutine, because a coroutine notes every
-/// wait.
+/// Returns the location where a process waits. If nothing of the runtime is waited for, the
+/// location belongs to an earlier wait, unless the process is a coroutine, because a coroutine
+/// notes every wait.
 fn waited_at(slot: &Slot) -> Option<&'static Location<'static>> {
     let is_noted =
         slot.waiting.get().shown() != Waiting::default() || slot.kind().name == COROUTINE;
@@ -291,17 +291,17 @@ fn matches(filter: &Filter, slot: &Slot, figure: &ProcessFigures) -> bool {
             .waiting_for
             .is_none_or(|reason| figure.waiting.is_some_and(|waiting| waiting.contains(reason)))
         && filter.kind.as_ref().is_none_or(|kind| kind == slot.kind().name)
-        && filter.place.as_ref().is_none_or(|place| place.matches(slot.location()))
+        && filter.location.as_ref().is_none_or(|location| location.matches(slot.location()))
         && filter.label.as_ref().is_none_or(|text| {
             current_label(slot).is_some_and(|label| label.contains(text.as_str()))
         })
 }
 
-impl PlacePattern {
-    fn matches(&self, place: &Location<'_>) -> bool {
+impl LocationPattern {
+    fn matches(&self, location: &Location<'_>) -> bool {
         match self.line {
-            None => place.file().contains(&self.file),
-            Some(line) => place.line() == line && place.file().ends_with(&self.file),
+            None => location.file().contains(&self.file),
+            Some(line) => location.line() == line && location.file().ends_with(&self.file),
         }
     }
 }

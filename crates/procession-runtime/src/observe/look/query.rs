@@ -38,7 +38,7 @@ const TOP_MAX: usize = 1000;
 ///     .waiting_for(WaitReason::Message)
 ///     .sort(SortKey::Mailbox)
 ///     .top(2)
-///     .group_by(GroupKey::Place);
+///     .group_by(GroupKey::Location);
 /// let view = scheduler.look(&query);
 /// assert_eq!((view.processes, view.matched, view.rows.len()), (3, 3, 2));
 /// assert_eq!((view.groups.len(), view.groups[0].processes), (1, 3));
@@ -62,12 +62,12 @@ pub(crate) struct Filter {
     pub(crate) waiting_for: Option<WaitReason>,
     pub(crate) kind: Option<String>,
     pub(crate) label: Option<String>,
-    pub(crate) place: Option<PlacePattern>,
+    pub(crate) location: Option<LocationPattern>,
 }
 
 /// A part of the name of a file, and perhaps a line.
 #[derive(Clone, Debug)]
-pub(crate) struct PlacePattern {
+pub(crate) struct LocationPattern {
     pub(crate) file: String,
     pub(crate) line: Option<u32>,
 }
@@ -120,14 +120,14 @@ impl Query {
         self
     }
 
-    /// Returns only processes that were spawned at this place: a part of the path of a file, such
-    /// as `src/bank.rs`, or the end of the path with a line, such as `bank.rs:42`.
-    pub fn place(mut self, place: &str) -> Self {
-        let with_line = place
+    /// Returns only processes that were spawned at this location: a part of the path of a file,
+    /// such as `src/bank.rs`, or the end of the path with a line, such as `bank.rs:42`.
+    pub fn location(mut self, location: &str) -> Self {
+        let with_line = location
             .rsplit_once(':')
             .and_then(|(file, line)| Some((file.to_owned(), Some(line.parse().ok()?))));
-        let (file, line) = with_line.unwrap_or_else(|| (place.to_owned(), None));
-        self.filter.place = Some(PlacePattern { file, line });
+        let (file, line) = with_line.unwrap_or_else(|| (location.to_owned(), None));
+        self.filter.location = Some(LocationPattern { file, line });
         self
     }
 
@@ -181,11 +181,11 @@ pub enum SortKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupKey {
-    /// The place where they were spawned.
-    Place,
+    /// The location where they were spawned.
+    Location,
     /// Their state.
     State,
-    /// Everything that they wait for, and the place where.
+    /// Everything that they wait for, and the location where.
     Waiting,
 }
 
@@ -209,12 +209,12 @@ impl SortKey {
 
 impl GroupKey {
     /// All keys.
-    pub const ALL: [Self; 3] = [Self::Place, Self::State, Self::Waiting];
+    pub const ALL: [Self; 3] = [Self::Location, Self::State, Self::Waiting];
 
     /// Returns the name of the key, which [`FromStr`] reads.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Place => "place",
+            Self::Location => "location",
             Self::State => "state",
             Self::Waiting => "waiting",
         }
@@ -236,7 +236,7 @@ impl FromStr for GroupKey {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Self::ALL.into_iter().find(|key| key.name() == text);
-        found.ok_or_else(|| ParseError::new(text, "one of place, state, waiting"))
+        found.ok_or_else(|| ParseError::new(text, "one of location, state, waiting"))
     }
 }
 

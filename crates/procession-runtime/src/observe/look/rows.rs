@@ -57,7 +57,7 @@ pub(crate) fn row(
         waiting: figure.waiting.unwrap_or_default(),
         wait: figure.waiting.map(|reasons| ProcessWait {
             reasons,
-            place: figure.waited_at,
+            location: figure.waited_at,
             target: slot.target(),
             at_least: figure.at_least,
             in_cycle: waits_for_itself(slot),

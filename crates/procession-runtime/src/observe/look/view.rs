@@ -69,8 +69,8 @@ pub(crate) type Figures<T> = Vec<(ProcessKey, T)>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessGroup {
-    /// The place of the spawns, or of the waits, if the processes are grouped by that place.
-    pub place: Option<&'static Location<'static>>,
+    /// The location of the spawns, or of the waits, if the processes are grouped by that location.
+    pub location: Option<&'static Location<'static>>,
     /// Their state, if they are grouped by it.
     pub state: Option<ProcessState>,
     /// What they wait for, if they are grouped by it and wait.

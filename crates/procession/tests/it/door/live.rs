@@ -146,12 +146,12 @@ fn an_event_has_the_parts_that_were_asked_for() {
 }
 
 #[test]
-fn the_timeline_shows_the_place_that_was_busy() {
+fn the_timeline_shows_the_location_that_was_busy() {
     let builder = Scheduler::builder().name("busy").worker_threads(1);
     let scene = Scene::new(builder, |options| options);
     let ends = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&ends);
-    let place = format!("{}:{}", file!(), line!() + 1);
+    let location = format!("{}:{}", file!(), line!() + 1);
     let busy = scene.scheduler.spawn(async move {
         while !stop.load(Relaxed) {
             std::hint::spin_loop();
@@ -171,8 +171,8 @@ fn the_timeline_shows_the_place_that_was_busy() {
             worker["slices"][0] == serde_json::json!([0, 300, 0, 100, busy.pid().to_string()])
         })
     });
-    assert_eq!(found["places"][0]["place"], place);
-    assert!(found["places"][0]["us"].as_u64() >= Some(99_000), "{found}");
+    assert_eq!(found["locations"][0]["location"], location);
+    assert!(found["locations"][0]["us"].as_u64() >= Some(99_000), "{found}");
     ends.store(true, Relaxed);
 }
 

@@ -32,16 +32,19 @@ fn waiting(scheduler: &Scheduler, count: u32) -> Vec<procession::Child<u32, ()>>
 fn a_view_is_filtered_sorted_and_grouped() {
     let scene = Scene::threaded(|options| options);
     let children = waiting(&scene.scheduler, 3);
-    let view = json(&scene, "/view?state=idle&waiting=message&sort=mailbox&top=2&group=place");
+    let view = json(&scene, "/view?state=idle&waiting=message&sort=mailbox&top=2&group=location");
     assert_eq!((&view["processes"], &view["matched"]), (&3.into(), &3.into()));
     assert_eq!(view["rows"].as_array().map(Vec::len), Some(2));
     let row = &view["rows"][0];
     assert_eq!((&row["label"], &row["state"]), (&"waits".into(), &"idle".into()));
     assert_eq!(row["wait"]["reasons"][0], "message");
-    assert!(row["place"].as_str().is_some_and(|place| place.contains("views.rs:")), "{row}");
+    assert!(
+        row["location"].as_str().is_some_and(|location| location.contains("views.rs:")),
+        "{row}"
+    );
     assert_eq!(view["groups"][0]["processes"], 3);
     assert_eq!(json(&scene, "/view?label=other")["matched"], 0);
-    assert_eq!(json(&scene, "/view?place=views.rs")["matched"], 3);
+    assert_eq!(json(&scene, "/view?location=views.rs")["matched"], 3);
     drop(children);
 }
 

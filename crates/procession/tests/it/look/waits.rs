@@ -64,8 +64,8 @@ fn mistake(scheduler: &Scheduler, known: &Known) -> Option<String> {
     let mut reasons = known.reasons.clone();
     reasons.sort_unstable();
     let is_right = wait.reasons.reasons().eq(reasons)
-        && wait.place.map(Location::line) == known.line
-        && wait.place.is_none_or(|place| place.file() == file!())
+        && wait.location.map(Location::line) == known.line
+        && wait.location.is_none_or(|location| location.file() == file!())
         && wait.target == known.target
         && !wait.in_cycle
         && known.reasons.iter().all(|&reason| {
