@@ -29,7 +29,7 @@ mod semaphore;
 pub mod watch;
 
 pub use self::cancellation::{CancellationToken, DropGuard};
-pub use self::error::{RecvError, SendError};
+pub use self::error::{AcquireError, SendError};
 pub use self::mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use self::notify::{Notified, Notify, OwnedNotified};
 pub use self::rw_lock::{
@@ -37,6 +37,7 @@ pub use self::rw_lock::{
 };
 pub use self::semaphore::{OwnedPermits, Permits, Semaphore};
 use crate::scheduler::listener::BellListener;
+pub use crate::util::recv_error::RecvError;
 
 /// A condition variable: waits until a value in a [`Mutex`] changes.
 ///

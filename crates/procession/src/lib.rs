@@ -132,6 +132,7 @@
 //! | `ChildError` | a request to a supervisor | says what the child does |
 //! | `RefusedChild` | a child with a value | has the value |
 //! | [`sync::SendError`], [`sync::RecvError`] | all kinds of channels | the first has the message |
+//! | [`sync::AcquireError`] | a lock, or permits | says whether a later try can succeed |
 //! | [`Elapsed`], [`TimerLimit`] | a timeout, a timer | the second has the closure |
 //! | [`SubmitError`] | a job that did not begin | has the closure |
 //! | [`JobError`] | a job that did not end | says how the job ended |

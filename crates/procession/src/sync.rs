@@ -68,8 +68,8 @@
 pub use procession_runtime::Select;
 #[doc(inline)]
 pub use procession_runtime::sync::{
-    Barrier, CancellationToken, Condvar, DropGuard, Job, Mutex, MutexGuard, Notified, Notify,
-    OnceCell, OwnedMutexGuard, OwnedNotified, OwnedPermits, OwnedRwLockReadGuard,
+    AcquireError, Barrier, CancellationToken, Condvar, DropGuard, Job, Mutex, MutexGuard, Notified,
+    Notify, OnceCell, OwnedMutexGuard, OwnedNotified, OwnedPermits, OwnedRwLockReadGuard,
     OwnedRwLockWriteGuard, Permits, RecvError, RwLock, RwLockReadGuard, RwLockWriteGuard,
     Semaphore, SendError, WaitGroup, broadcast, channel, oneshot, watch,
 };

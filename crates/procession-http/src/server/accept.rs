@@ -72,14 +72,14 @@ impl Connections {
 
     /// Waits until there may be one more connection.
     async fn place(&mut self) -> ConnectionPlace {
-        if let Some(permit) = self.open.places.acquire(1).await {
+        if let Ok(permit) = self.open.places.acquire(1).await {
             permit.forget();
         }
         self.enter()
     }
 
     fn try_place(&mut self) -> Option<ConnectionPlace> {
-        self.open.places.try_acquire(1)?.forget();
+        self.open.places.try_acquire(1).ok()?.forget();
         Some(self.enter())
     }
 

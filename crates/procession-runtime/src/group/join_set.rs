@@ -221,13 +221,14 @@ impl<T: Send + 'static> JoinSet<T> {
 
     /// Returns the result of a process that has ended, without waiting. Returns `None` if no
     /// process has ended, or if the set is empty.
-    pub fn try_join_next(&mut self) -> Option<Result<T, Exit>> {
-        self.try_join_next_with_pid().map(|(_, result)| result)
+    #[doc(alias = "try_join_next")]
+    pub fn next_ended(&mut self) -> Option<Result<T, Exit>> {
+        self.next_ended_with_pid().map(|(_, result)| result)
     }
 
-    /// Returns the result of a process that has ended, like [`try_join_next`](Self::try_join_next),
-    /// with its PID.
-    pub fn try_join_next_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
+    /// Returns the result of a process that has ended, like [`next_ended`](Self::next_ended), with
+    /// its PID.
+    pub fn next_ended_with_pid(&mut self) -> Option<(Pid, Result<T, Exit>)> {
         budget::spend();
         let Self { ends, taken, .. } = self;
         let place =

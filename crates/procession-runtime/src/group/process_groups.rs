@@ -16,6 +16,7 @@ use crate::relations::names::RegisterError;
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::placed::placed;
 use crate::util::exclusive::Exclusive;
+use crate::util::recv_error::RecvError;
 
 /// A scope of process groups: names under which any number of processes can be reached together.
 ///
@@ -337,8 +338,11 @@ impl GroupMonitor {
         placed(async move { poll_fn(|task| waits.0.poll_recv(task)).await })
     }
 
-    /// Receives the next event if there is one.
-    pub fn try_recv(&mut self) -> Option<GroupEvent> {
+    /// Receives the next event if there is one, without waiting.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`]: there is no event now.
+    pub fn try_recv(&mut self) -> Result<GroupEvent, RecvError> {
         self.0.try_recv().map(GroupEvent::of)
     }
 

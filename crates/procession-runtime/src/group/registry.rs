@@ -13,6 +13,7 @@ use crate::process::unwind::drop_guarded;
 use crate::relations::names::RegisterError;
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::placed::placed;
+use crate::util::recv_error::RecvError;
 use crate::{CallError, Pid, Reply, SendError};
 
 /// A table of keys, processes, and a value for each pair.
@@ -346,8 +347,11 @@ impl<V: Send + Sync + 'static> RegistryListener<V> {
         placed(async move { poll_fn(|task| waits.0.poll_recv(task)).await })
     }
 
-    /// Receives the next event if there is one.
-    pub fn try_recv(&mut self) -> Option<RegistryEvent<V>> {
+    /// Receives the next event if there is one, without waiting.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`]: there is no event now.
+    pub fn try_recv(&mut self) -> Result<RegistryEvent<V>, RecvError> {
         self.0.try_recv().map(RegistryEvent::of)
     }
 

@@ -181,7 +181,7 @@ impl<E: Send + 'static> Scope<E> {
         placed(async move {
             let turns = self.0.change(|ringing| ringing.about.turns.clone());
             let turn = match turns {
-                Some(turns) => turns.acquire_owned(1).await,
+                Some(turns) => turns.acquire_owned(1).await.ok(),
                 None => None,
             };
             let Some((starting, _)) = self.begin() else { return Pid::NOBODY };

@@ -25,6 +25,7 @@ use crate::relations::links;
 use crate::scheduler::budget;
 use crate::scheduler::listener;
 use crate::scheduler::reach::find;
+use crate::util::recv_error::RecvError;
 
 /// The rows of a key, in the order in which they were made.
 pub(crate) type KeyRows<V> = Arc<[(Pid, V)]>;
@@ -389,9 +390,10 @@ pub(crate) struct TableListener<V: Clone + Send + Sync + 'static> {
 }
 
 impl<V: Clone + Send + Sync + 'static> TableListener<V> {
-    pub(crate) fn try_recv(&mut self) -> Option<RowEvent<V>> {
+    pub(crate) fn try_recv(&mut self) -> Result<RowEvent<V>, RecvError> {
         budget::spend();
-        self.table.rows.change(|ringing| next(&mut ringing.about, self.number))
+        let event = self.table.rows.change(|ringing| next(&mut ringing.about, self.number));
+        event.ok_or(RecvError::Empty)
     }
 
     /// Polls for the next event. While it is pending, the waker stays in the table.

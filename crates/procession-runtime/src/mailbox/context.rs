@@ -28,6 +28,7 @@ use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
 use crate::scheduler::placed::placed;
 use crate::util::exclusive::Exclusive;
+use crate::util::recv_error::RecvError;
 
 /// The context of a process with a mailbox: it receives messages ([`recv`](Self::recv)), knows the
 /// process's PID and address, and manages its relations to other processes.
@@ -232,12 +233,31 @@ impl<M: Send + 'static> Context<M> {
         self.recv().first(false, pick).await
     }
 
-    /// Receives the next message if there is one.
+    /// Receives the next message if there is one, without waiting.
     ///
-    /// Also returns `None` if there are more signals before the message than one step may take. A
-    /// later call then continues behind these signals.
-    pub fn try_recv(&mut self) -> Option<M> {
+    /// # Errors
+    /// [`RecvError::Empty`]: there is no message now, or there are more signals before the message
+    /// than one step may take. A later call then continues behind these signals.
+    /// [`RecvError::Closed`]: this process was cancelled, and its mailbox is empty.
+    pub fn try_recv(&mut self) -> Result<M, RecvError> {
         crate::scheduler::budget::spend();
+        if let Some(message) = self.take_next() {
+            return Ok(message);
+        }
+        // One look, as in a receive that waits.
+        let seen = self.slot.state.see();
+        if !seen.is_cancelled() || seen.is_terminated() {
+            return Err(RecvError::Empty);
+        }
+        // Once more: messages that were sent before the cancel may have come since.
+        let there_may_be_more = crate::scheduler::budget::is_spent;
+        let error = || if there_may_be_more() { RecvError::Empty } else { RecvError::Closed };
+        self.take_next().ok_or_else(error)
+    }
+
+    /// Takes the oldest message, whether it was put aside before or not.
+    #[inline]
+    fn take_next(&mut self) -> Option<M> {
         self.take_message_aside().or_else(|| self.take_message())
     }
 
@@ -450,10 +470,7 @@ impl<M: Send + 'static> Future for Recv<'_, M> {
     type Output = Option<M>;
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<M>> {
-        let take = |context: &mut Context<M>| {
-            context.take_message_aside().or_else(|| context.take_message())
-        };
-        self.get_mut().poll_mailbox(task, false, take)
+        self.get_mut().poll_mailbox(task, false, Context::take_next)
     }
 }
 

@@ -203,7 +203,7 @@ impl<T: Send + 'static> ObjectPool<T> {
     }
 
     /// Returns an object, if one is kept.
-    pub fn try_get(&self) -> Option<Pooled<'_, T>> {
+    pub fn get_kept(&self) -> Option<Pooled<'_, T>> {
         Some(Pooled { pool: self, object: Some(self.kept()?) })
     }
 

@@ -46,7 +46,8 @@ use crate::process::served::WakeServed;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::listener::{BellWait, leave, look_or_wait};
-use crate::sync::error::{RecvError, SendError};
+use crate::sync::error::SendError;
+use crate::util::recv_error::RecvError;
 
 struct BroadcastChannel<T> {
     core: BroadcastCore<T>,

@@ -1,7 +1,9 @@
-//! The errors of all kinds of channels.
+//! The errors of locks, and of all kinds of channels.
 
 use std::error::Error;
 use std::fmt;
+
+use crate::time::Elapsed;
 
 /// A message cannot be sent by a channel of any kind. It contains the message.
 ///
@@ -61,33 +63,47 @@ impl<T> fmt::Display for SendError<T> {
 
 impl<T> Error for SendError<T> {}
 
-/// Nothing can be received from a channel of any kind.
+/// A lock or permits cannot be acquired.
 ///
-/// A receive that waits does not return [`Empty`](Self::Empty), and only a broadcast channel
-/// returns [`Lagged`](Self::Lagged).
+/// ```
+/// use procession::sync::{AcquireError, Mutex, Semaphore};
+///
+/// let mutex = Mutex::new(1);
+/// let guard = mutex.try_lock()?;
+/// assert_eq!(mutex.try_lock().err(), Some(AcquireError::WouldBlock));
+/// drop(guard);
+///
+/// let semaphore = Semaphore::new(1);
+/// semaphore.close();
+/// assert_eq!(semaphore.try_acquire(1).err(), Some(AcquireError::Closed));
+/// # Ok::<(), AcquireError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RecvError {
-    /// The channel is closed, so no message will come. All messages were received before, except
-    /// that [`has_changed`](super::watch::Receiver::has_changed) does not look at the last value.
+pub enum AcquireError {
+    /// The caller would have to wait: the lock is held, fewer permits are free, or others wait
+    /// already.
+    WouldBlock,
+    /// The semaphore is closed. A lock is never closed.
     Closed,
-    /// There is no message now.
-    Empty,
-    /// The receiver has missed this number of messages, because it was slower than the senders.
-    Lagged(u64),
+    /// The timeout elapsed first.
+    Elapsed,
 }
 
-impl fmt::Display for RecvError {
+impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("cannot receive: the channel is closed"),
-            Self::Empty => f.write_str("cannot receive: the channel is empty"),
-            Self::Lagged(missed) => write!(
-                f,
-                "cannot receive: the receiver was too slow and has missed {missed} messages"
-            ),
-        }
+        f.write_str(match self {
+            Self::WouldBlock => "cannot acquire: others hold the lock or the permits, or wait",
+            Self::Closed => "cannot acquire: the semaphore is closed",
+            Self::Elapsed => "cannot acquire: the timeout elapsed first",
+        })
     }
 }
 
-impl Error for RecvError {}
+impl Error for AcquireError {}
+
+impl From<Elapsed> for AcquireError {
+    fn from(_: Elapsed) -> Self {
+        Self::Elapsed
+    }
+}

@@ -16,7 +16,8 @@ use procession_sync::cell::UnsafeCell;
 use crate::process::served::WakeServed;
 use crate::process::target::LastTarget;
 use crate::scheduler::current;
-use crate::sync::semaphore::Acquire;
+use crate::sync::error::AcquireError;
+use crate::sync::semaphore::{Acquire, try_acquire};
 use crate::time::{self, Elapsed};
 
 /// A value that one process at a time may use.
@@ -96,20 +97,20 @@ impl<T: ?Sized> Mutex<T> {
         })
     }
 
-    /// Locks the mutex without waiting. Returns `true` if it was free.
-    fn try_take(&self) -> bool {
-        let is_free = self.semaphore.try_acquire(1);
-        if is_free {
-            self.last.replace(current::as_target());
-        }
-        is_free
+    /// Locks the mutex without waiting, if it is free.
+    fn try_take(&self) -> Result<(), AcquireError> {
+        try_acquire(&self.semaphore, 1)?;
+        self.last.replace(current::as_target());
+        Ok(())
     }
 
-    /// Locks the mutex without waiting. Returns `None` if it is locked, or if other processes wait
-    /// for it.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    /// Locks the mutex without waiting.
+    ///
+    /// # Errors
+    /// [`AcquireError::WouldBlock`]: the mutex is locked, or other processes wait for it.
+    pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.try_take().then(|| MutexGuard(self))
+        self.try_take().map(|()| MutexGuard(self))
     }
 
     /// Like [`lock`](Self::lock), but waits for at most `timeout`.
@@ -140,9 +141,12 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Locks the mutex like [`try_lock`](Self::try_lock), and returns a guard that keeps the mutex
     /// alive.
-    pub fn try_lock_owned(self: Arc<Self>) -> Option<OwnedMutexGuard<T>> {
+    ///
+    /// # Errors
+    /// Like [`try_lock`](Self::try_lock).
+    pub fn try_lock_owned(self: Arc<Self>) -> Result<OwnedMutexGuard<T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.try_take().then(|| OwnedMutexGuard(self))
+        self.try_take().map(|()| OwnedMutexGuard(self))
     }
 
     /// Like [`lock_owned`](Self::lock_owned), but waits for at most `timeout`.

@@ -29,7 +29,8 @@ use crate::process::served::TaskWaker;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
-use crate::sync::error::{RecvError, SendError};
+use crate::sync::error::SendError;
+use crate::util::recv_error::RecvError;
 
 /// Creates a channel for one value.
 #[track_caller]

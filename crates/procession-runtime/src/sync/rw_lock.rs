@@ -14,7 +14,8 @@ use procession_protocols::sync::batch_semaphore::BatchSemaphore;
 use procession_sync::cell::UnsafeCell;
 
 use crate::process::served::WakeServed;
-use crate::sync::semaphore::Acquire;
+use crate::sync::error::AcquireError;
+use crate::sync::semaphore::{Acquire, try_acquire};
 use crate::time::{self, Elapsed};
 
 /// Maximum number of readers at a time, which is more than there can be processes.
@@ -32,7 +33,7 @@ const READERS_MAX: usize = usize::MAX >> 3;
 ///     let names = RwLock::new(vec!["a"]);
 ///     let (first, second) = (names.read().await, names.read().await);
 ///     assert_eq!(first.len() + second.len(), 2);
-///     assert!(names.try_write().is_none());
+///     assert!(names.try_write().is_err());
 ///     drop((first, second));
 ///     names.write().await.push("b");
 ///     assert_eq!(names.read().await.len(), 2);
@@ -91,18 +92,22 @@ impl<T: ?Sized> RwLock<T> {
         })
     }
 
-    /// Locks for reading without waiting. Returns `None` if a writer holds the lock or others wait
-    /// for it.
-    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+    /// Locks for reading without waiting.
+    ///
+    /// # Errors
+    /// [`AcquireError::WouldBlock`]: a writer holds the lock, or others wait for it.
+    pub fn try_read(&self) -> Result<RwLockReadGuard<'_, T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.semaphore.try_acquire(1).then(|| RwLockReadGuard(self))
+        try_acquire(&self.semaphore, 1).map(|()| RwLockReadGuard(self))
     }
 
-    /// Locks for writing without waiting. Returns `None` if there is any other guard or others wait
-    /// for the lock.
-    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+    /// Locks for writing without waiting.
+    ///
+    /// # Errors
+    /// [`AcquireError::WouldBlock`]: there is any other guard, or others wait for the lock.
+    pub fn try_write(&self) -> Result<RwLockWriteGuard<'_, T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.semaphore.try_acquire(READERS_MAX).then(|| RwLockWriteGuard(self))
+        try_acquire(&self.semaphore, READERS_MAX).map(|()| RwLockWriteGuard(self))
     }
 
     /// Like [`read`](Self::read), but waits for at most `timeout`.
@@ -190,18 +195,23 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Locks for reading like [`try_read`](Self::try_read), and returns a guard that keeps the lock
     /// alive.
-    pub fn try_read_owned(self: Arc<Self>) -> Option<OwnedRwLockReadGuard<T>> {
+    ///
+    /// # Errors
+    /// Like [`try_read`](Self::try_read).
+    pub fn try_read_owned(self: Arc<Self>) -> Result<OwnedRwLockReadGuard<T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.semaphore.try_acquire(1).then(|| OwnedRwLockReadGuard(self))
+        try_acquire(&self.semaphore, 1).map(|()| OwnedRwLockReadGuard(self))
     }
 
     /// Locks for writing like [`try_write`](Self::try_write), and returns a guard that keeps the
     /// lock alive.
-    pub fn try_write_owned(self: Arc<Self>) -> Option<OwnedRwLockWriteGuard<T>> {
+    ///
+    /// # Errors
+    /// Like [`try_write`](Self::try_write).
+    pub fn try_write_owned(self: Arc<Self>) -> Result<OwnedRwLockWriteGuard<T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.semaphore
-            .try_acquire(READERS_MAX)
-            .then(|| OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX })
+        try_acquire(&self.semaphore, READERS_MAX)
+            .map(|()| OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX })
     }
 
     /// Returns the value without locking, since `&mut` proves that no guard exists.
@@ -309,7 +319,7 @@ pub struct OwnedRwLockReadGuard<T: ?Sized>(Arc<RwLock<T>>);
 ///     writes.push("b");
 ///     let reads = writes.downgrade();
 ///     assert_eq!((reads.len(), names.read().await.len()), (2, 2));
-///     assert!(names.try_write().is_none());
+///     assert!(names.try_write().is_err());
 /// });
 /// ```
 #[must_use = "dropping the guard unlocks"]

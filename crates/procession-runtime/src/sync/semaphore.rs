@@ -16,6 +16,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
+use crate::sync::error::AcquireError;
 use crate::time;
 
 /// The future of an acquisition. Returns `false` if the semaphore is closed.
@@ -86,6 +87,16 @@ impl Drop for Acquire<'_> {
     }
 }
 
+/// Takes permits without waiting.
+pub(super) fn try_acquire(semaphore: &BatchSemaphore, permits: usize) -> Result<(), AcquireError> {
+    if semaphore.try_acquire(permits) {
+        return Ok(());
+    }
+    // A semaphore stays closed, so this is also true of the attempt unless it was closed since.
+    let is_closed = semaphore.is_closed();
+    Err(if is_closed { AcquireError::Closed } else { AcquireError::WouldBlock })
+}
+
 /// A counting semaphore: a number of permits that callers take and return. For example, it limits
 /// how many requests run concurrently.
 ///
@@ -101,10 +112,10 @@ impl Drop for Acquire<'_> {
 /// procession::run(async {
 ///     let connections = Semaphore::new(2);
 ///     let both = connections.acquire(2).await.expect("the semaphore is not closed");
-///     assert!(connections.try_acquire(1).is_none());
+///     assert!(connections.try_acquire(1).is_err());
 ///     drop(both);
 ///     assert_eq!(connections.available_permits(), 2);
-///     assert!(connections.try_acquire(1).is_some());
+///     assert!(connections.try_acquire(1).is_ok());
 /// });
 /// ```
 pub struct Semaphore(BatchSemaphore);
@@ -116,46 +127,61 @@ impl Semaphore {
         Self(BatchSemaphore::new(permits.min(PERMITS_MAX)))
     }
 
-    /// Waits until `permits` permits are free, and takes them. Returns `None` if the semaphore is
-    /// or becomes closed.
+    /// Waits until `permits` permits are free, and takes them.
     ///
     /// Permits are granted in the order of the calls, so a later caller waits even if it wants
     /// fewer permits. A call for more permits than there will ever be waits forever.
+    ///
+    /// # Errors
+    /// [`AcquireError::Closed`]: the semaphore is or becomes closed.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has taken no permits.
     #[doc(alias = "acquire_many")]
     #[track_caller]
-    pub fn acquire(&self, permits: usize) -> impl Future<Output = Option<Permits<'_>>> {
+    pub fn acquire(
+        &self,
+        permits: usize,
+    ) -> impl Future<Output = Result<Permits<'_>, AcquireError>> {
         crate::scheduler::placed::placed(async move {
-            Acquire::new(&self.0, permits).await.then(|| Permits { semaphore: self, permits })
+            match Acquire::new(&self.0, permits).await {
+                true => Ok(Permits { semaphore: self, permits }),
+                false => Err(AcquireError::Closed),
+            }
         })
     }
 
-    /// Takes permits without waiting. Returns `None` if fewer permits are free, if others wait for
-    /// permits, or if the semaphore is closed.
-    pub fn try_acquire(&self, permits: usize) -> Option<Permits<'_>> {
+    /// Takes permits without waiting.
+    ///
+    /// # Errors
+    /// [`AcquireError::WouldBlock`]: fewer permits are free, or others wait for permits.
+    /// [`AcquireError::Closed`]: the semaphore is closed.
+    pub fn try_acquire(&self, permits: usize) -> Result<Permits<'_>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.0.try_acquire(permits).then(|| Permits { semaphore: self, permits })
+        try_acquire(&self.0, permits).map(|()| Permits { semaphore: self, permits })
     }
 
     /// Like [`acquire`](Self::acquire), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    /// [`AcquireError::Elapsed`]: the timeout elapses first. [`AcquireError::Closed`]: the
+    /// semaphore is or becomes closed.
     #[track_caller]
     pub fn acquire_timeout(
         &self,
         permits: usize,
         timeout: Duration,
-    ) -> impl Future<Output = Result<Option<Permits<'_>>, crate::time::Elapsed>> {
+    ) -> impl Future<Output = Result<Permits<'_>, AcquireError>> {
         crate::scheduler::placed::placed(async move {
-            time::timeout(timeout, self.acquire(permits)).await
+            time::timeout(timeout, self.acquire(permits)).await?
         })
     }
 
     /// Takes permits like [`acquire`](Self::acquire), and returns permits that keep the semaphore
     /// alive. They can be moved into another process.
+    ///
+    /// # Errors
+    /// Like [`acquire`](Self::acquire).
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has taken no permits.
@@ -164,33 +190,40 @@ impl Semaphore {
     pub fn acquire_owned(
         self: Arc<Self>,
         permits: usize,
-    ) -> impl Future<Output = Option<OwnedPermits>> {
+    ) -> impl Future<Output = Result<OwnedPermits, AcquireError>> {
         crate::scheduler::placed::placed(async move {
-            let is_granted = Acquire::new(&self.0, permits).await;
-            is_granted.then(|| OwnedPermits { semaphore: self, permits })
+            match Acquire::new(&self.0, permits).await {
+                true => Ok(OwnedPermits { semaphore: self, permits }),
+                false => Err(AcquireError::Closed),
+            }
         })
     }
 
     /// Takes permits like [`try_acquire`](Self::try_acquire), and returns permits that keep the
     /// semaphore alive.
-    pub fn try_acquire_owned(self: Arc<Self>, permits: usize) -> Option<OwnedPermits> {
+    ///
+    /// # Errors
+    /// Like [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_owned(
+        self: Arc<Self>,
+        permits: usize,
+    ) -> Result<OwnedPermits, AcquireError> {
         crate::scheduler::budget::spend();
-        let is_granted = self.0.try_acquire(permits);
-        is_granted.then(|| OwnedPermits { semaphore: self, permits })
+        try_acquire(&self.0, permits).map(|()| OwnedPermits { semaphore: self, permits })
     }
 
     /// Like [`acquire_owned`](Self::acquire_owned), but waits for at most `timeout`.
     ///
     /// # Errors
-    /// Returns [`Elapsed`](crate::time::Elapsed) if the timeout elapses first.
+    /// Like [`acquire_timeout`](Self::acquire_timeout).
     #[track_caller]
     pub fn acquire_owned_timeout(
         self: Arc<Self>,
         permits: usize,
         timeout: Duration,
-    ) -> impl Future<Output = Result<Option<OwnedPermits>, crate::time::Elapsed>> {
+    ) -> impl Future<Output = Result<OwnedPermits, AcquireError>> {
         crate::scheduler::placed::placed(async move {
-            time::timeout(timeout, self.acquire_owned(permits)).await
+            time::timeout(timeout, self.acquire_owned(permits)).await?
         })
     }
 

@@ -55,7 +55,8 @@ use procession_sync::RwLockReadGuard;
 use crate::process::served::WakeServed;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::listener::{BellWait, leave, look_or_wait};
-use crate::sync::error::{RecvError, SendError};
+use crate::sync::error::SendError;
+use crate::util::recv_error::RecvError;
 
 struct WatchChannel<T> {
     core: WatchCore<T>,

@@ -38,7 +38,7 @@ const SHORT: Duration = Duration::from_millis(1);
 /// Spends a part of the budget of the running step.
 fn spend(operations: usize) {
     let none = Semaphore::new(0);
-    (0..operations).for_each(|_| assert!(none.try_acquire(1).is_none()));
+    (0..operations).for_each(|_| assert!(none.try_acquire(1).is_err()));
 }
 
 /// Asserts that `scene` has the same outcome whatever was spent before.
@@ -172,7 +172,7 @@ fn locks_serve_in_the_order_of_the_calls() {
         permits.close();
         let act = move |_| {
             let permits = permits.clone();
-            async move { permits.acquire(1).await.is_none() }
+            async move { permits.acquire(1).await.is_err() }
         };
         both(spent, act, ready(())).await
     });
@@ -449,7 +449,7 @@ fn what_is_ready_is_ready_for_a_select_that_does_not_wait() {
     });
     alone("permits", || {
         let permits = Semaphore::new(3);
-        async move { now(async { permits.acquire(3).await.is_some() }).await }
+        async move { now(async { permits.acquire(3).await.is_ok() }).await }
     });
     alone("two locks", || {
         let (a, b) = (Mutex::new(1), RwLock::new(2));
@@ -593,10 +593,10 @@ fn what_is_ready_is_in_time_although_each_step_spends_its_budget() {
             cx.address().send(4).expect("it is alive");
             let joined = greedily(timeout(Duration::ZERO, ended)).await;
             let message = greedily(cx.recv_timeout(Duration::ZERO)).await;
-            (locked, permit.map(|got| got.is_some()), sent, received, joined, message)
+            (locked, permit.map(|got| got.count()), sent, received, joined, message)
         });
         let got = child.await.expect("it does not panic");
-        assert_eq!(got, (Ok(1), Ok(true), Ok(()), Ok(Some(2)), Ok(Ok(3)), Ok(Some(4))));
+        assert_eq!(got, (Ok(1), Ok(1), Ok(()), Ok(Some(2)), Ok(Ok(3)), Ok(Some(4))));
     });
 }
 
@@ -646,7 +646,7 @@ fn what_is_kept_over_the_end_of_a_step_is_given_back() {
         async move {
             once(lock.lock()).await;
             once(permits.acquire(2)).await;
-            (lock.try_lock().is_some(), permits.available_permits())
+            (lock.try_lock().is_ok(), permits.available_permits())
         }
     });
     alone("notification", || {

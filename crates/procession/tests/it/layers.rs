@@ -67,7 +67,7 @@ const ROOMS: &[(&str, &str)] = &[
         "supervisor",
         "behaviour coroutine machine mailbox process relations report scheduler sys time util variance",
     ),
-    ("sync", "process scheduler time"),
+    ("sync", "process scheduler time util"),
     ("sys", "util"),
     ("testing", "observe process report scheduler time"),
     ("time", "process scheduler sys util"),

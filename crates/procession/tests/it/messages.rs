@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use procession::observe::ProcessInfo;
+use procession::sync::RecvError;
 use procession::time::Elapsed;
 use procession::{Address, Child, Context, Exit, Scheduler};
 
@@ -162,7 +163,7 @@ fn after_a_cancel_the_mailbox_is_drained_before_receive_ends() {
             }
         }
         assert_eq!(cx.recv().await, None, "and again");
-        assert_eq!(cx.try_recv(), None);
+        assert_eq!(cx.try_recv(), Err(RecvError::Empty));
         // A message that comes after the end of a receive goes to the next one.
         own.send(6).expect("it lives");
         (received, cx.recv().await)
@@ -211,8 +212,23 @@ fn a_cancel_wakes_a_receive_and_the_waiters_for_it() {
     assert!(procession::process::cancel(matches.pid()));
     assert!(procession::process::cancel(waits.pid()));
     assert_eq!(receives.join(), Ok(None));
-    assert_eq!(matches.join(), Ok((None, Some(1))), "what is not wanted is left");
+    assert_eq!(matches.join(), Ok((None, Ok(1))), "what is not wanted is left");
     assert_eq!(waits.join(), Ok(true));
+}
+
+#[test]
+fn a_look_into_an_empty_mailbox_says_whether_the_process_was_cancelled() {
+    let scheduler = driven();
+    let looks = scheduler.start(|mut cx: Context<u8>| async move {
+        let before = cx.try_recv();
+        cx.cancelled().await;
+        (before, cx.try_recv(), cx.try_recv())
+    });
+    scheduler.run_until_idle();
+    looks.send(1).expect("it lives");
+    looks.cancel();
+    let closed = Err(RecvError::Closed);
+    assert_eq!(looks.join(), Ok((Err(RecvError::Empty), Ok(1), closed)));
 }
 
 #[test]

@@ -212,7 +212,7 @@ fn listener<M: Send + 'static>(scheduler: &Scheduler, name: fn(&M) -> String) ->
         SpawnOptions::new().on(scheduler).try_start(move |mut cx: Context<M>| async move {
             let own = cx.pid().to_string();
             for _ in 0..3 {
-                while let Some(message) = cx.try_recv() {
+                while let Ok(message) = cx.try_recv() {
                     assert_eq!(name(&message), own);
                 }
                 procession::yield_now().await;

@@ -19,7 +19,9 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::coroutine::Wait;
-use procession::sync::{Barrier, Condvar, Mutex, OnceCell, RwLock, Semaphore, WaitGroup};
+use procession::sync::{
+    AcquireError, Barrier, Condvar, Mutex, OnceCell, RwLock, Semaphore, WaitGroup,
+};
 use procession::{sleep, spawn, timeout, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -49,7 +51,7 @@ fn a_mutex_lets_one_in_at_a_time() {
                     for _ in 0..100 {
                         let mut count = shared.0.lock().await;
                         let before = *count;
-                        assert!(shared.1.try_lock().is_some(), "alone");
+                        assert!(shared.1.try_lock().is_ok(), "alone");
                         yield_now().await;
                         *count = before + 1;
                     }
@@ -71,20 +73,22 @@ fn a_mutex_lets_one_in_at_a_time() {
 fn a_failed_try_takes_nothing() {
     let mutex = Mutex::new(1);
     let held = mutex.try_lock().expect("it is free");
-    assert!(mutex.try_lock().is_none() && mutex.try_lock().is_none());
+    let refused = Some(AcquireError::WouldBlock);
+    assert_eq!([mutex.try_lock().err(), mutex.try_lock().err()], [refused; 2]);
     drop(held);
     let _held = mutex.try_lock().expect("it is free");
-    assert!(mutex.try_lock().is_none());
+    assert!(mutex.try_lock().is_err());
     let lock = RwLock::new(1);
     let reads = lock.try_read().expect("there is no writer");
-    assert!(lock.try_write().is_none());
+    assert!(lock.try_write().is_err());
     drop(reads);
     let writes = lock.try_write().expect("it is free");
-    assert!(lock.try_read().is_none() && lock.try_write().is_none());
+    assert_eq!([lock.try_read().err(), lock.try_write().err()], [refused; 2]);
     drop(writes);
     let semaphore = Semaphore::new(1);
     let one = semaphore.try_acquire(1);
-    assert!(one.is_some() && semaphore.try_acquire(1).is_none());
+    assert!(one.is_ok());
+    assert_eq!(semaphore.try_acquire(1).err(), refused);
     drop(one);
     assert_eq!(semaphore.available_permits(), 1);
 }
@@ -97,14 +101,14 @@ fn a_lock_is_handed_to_the_longest_waiter() {
     let mut second = Box::pin(mutex.lock());
     assert!(poll_once(first.as_mut()).is_pending() && poll_once(second.as_mut()).is_pending());
     drop(held);
-    assert!(mutex.try_lock().is_none(), "it belongs to the first waiter, which has not looked yet");
+    assert!(mutex.try_lock().is_err(), "it belongs to the first waiter, which has not looked yet");
     assert!(poll_once(second.as_mut()).is_pending());
     drop(first);
     let Poll::Ready(guard) = poll_once(second.as_mut()) else {
         panic!("the first went, so it is the second's")
     };
     drop(guard);
-    assert!(mutex.try_lock().is_some());
+    assert!(mutex.try_lock().is_ok());
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn writers_do_not_starve_and_readers_share() {
     let more = lock.try_read().expect("readers share");
     let mut writes = Box::pin(lock.write());
     assert!(poll_once(writes.as_mut()).is_pending());
-    assert!(lock.try_read().is_none(), "behind the waiting writer");
+    assert!(lock.try_read().is_err(), "behind the waiting writer");
     let mut late = Box::pin(lock.read());
     assert!(poll_once(late.as_mut()).is_pending());
     drop((reads, more));
@@ -164,14 +168,14 @@ fn permits_are_counted() {
         let own = Arc::clone(&semaphore);
         let wants_two = spawn(async move { own.acquire(2).await.map(|permits| permits.count()) });
         sleep(Duration::from_nanos(1)).await;
-        assert!(semaphore.try_acquire(1).is_none(), "a waiter wants more");
+        assert!(semaphore.try_acquire(1).is_err(), "a waiter wants more");
         assert!(timeout(Duration::from_secs(1), semaphore.acquire(1)).await.is_err());
         drop(two);
-        assert_eq!(wants_two.await, Ok(Some(2)));
+        assert_eq!(wants_two.await, Ok(Ok(2)));
         semaphore.acquire(3).await.expect("it is open").forget();
         assert_eq!(semaphore.available_permits(), 0);
         semaphore.add_permits(1);
-        assert!(semaphore.try_acquire(1).is_some());
+        assert!(semaphore.try_acquire(1).is_ok());
     });
 }
 
@@ -180,16 +184,16 @@ fn a_closed_semaphore_also_refuses_its_waiters() {
     driven().block_on(async {
         let semaphore = Arc::new(Semaphore::new(0));
         let own = Arc::clone(&semaphore);
-        let waits = spawn(async move { own.acquire(1).await.is_none() });
+        let waits = spawn(async move { own.acquire(1).await.err() });
         sleep(Duration::from_nanos(1)).await;
         semaphore.close();
-        assert_eq!(waits.await, Ok(true));
+        let closed = Some(AcquireError::Closed);
+        assert_eq!(waits.await, Ok(closed));
         semaphore.add_permits(1);
-        assert!(
-            semaphore.is_closed()
-                && semaphore.acquire(1).await.is_none()
-                && semaphore.try_acquire(1).is_none()
-        );
+        assert!(semaphore.is_closed());
+        assert_eq!(semaphore.acquire(1).await.err(), closed);
+        assert_eq!(semaphore.try_acquire(1).err(), closed);
+        assert_eq!(semaphore.acquire_timeout(1, Duration::from_secs(1)).await.err(), closed);
     });
 }
 
@@ -200,7 +204,7 @@ fn a_semaphore_stays_closed_whatever_becomes_of_its_permits() {
     let mut owned = Arc::clone(&semaphore).try_acquire_owned(2).expect("two are left");
     semaphore.close();
     let returned = (permits.split(1), owned.split(1));
-    let is_closed = || semaphore.is_closed() && semaphore.try_acquire(1).is_none();
+    let is_closed = || semaphore.is_closed() && semaphore.try_acquire(1).is_err();
     permits.forget();
     assert!(is_closed());
     owned.forget();
@@ -220,7 +224,7 @@ fn no_permit_is_lost_by_waiters_that_give_up() {
                 spawn(async move {
                     for _ in 0..200 {
                         let wanted = 1 + number % 2;
-                        if let Ok(Some(permits)) =
+                        if let Ok(Ok(permits)) =
                             timeout(Duration::from_micros(2), semaphore.acquire(wanted)).await
                         {
                             yield_now().await;
@@ -446,8 +450,8 @@ fn permits_that_cannot_be_counted_are_dropped() {
     }
     drop(held);
     assert_eq!(semaphore.available_permits(), most);
-    assert!(semaphore.try_acquire(most + 1).is_none());
-    assert_eq!(semaphore.try_acquire(most).map(|permits| permits.count()), Some(most));
+    assert!(semaphore.try_acquire(most + 1).is_err());
+    assert_eq!(semaphore.try_acquire(most).map(|permits| permits.count()), Ok(most));
 }
 
 #[test]

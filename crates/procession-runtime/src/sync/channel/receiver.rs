@@ -17,8 +17,8 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
 use crate::scheduler::current;
 use crate::sync::channel::state::Channel;
-use crate::sync::error::RecvError;
 use crate::time::{self, Timeout};
+use crate::util::recv_error::RecvError;
 
 /// The receiving end of a channel.
 ///

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use procession::mailbox::{WhenFull, call_all};
 use procession::process::send_exit;
+use procession::sync::RecvError;
 use procession::{
     Address, Context, Exit, Reply, Scheduler, SpawnOptions, sleep, spawn, timeout, yield_now,
 };
@@ -76,7 +77,7 @@ fn a_late_reply_meets_nobody() {
         sleep(10 * HOUR).await;
         (late, cancelled, cx.try_recv())
     });
-    assert_eq!(caller.join(), Ok((true, true, None)));
+    assert_eq!(caller.join(), Ok((true, true, Err(RecvError::Empty))));
 }
 
 #[test]

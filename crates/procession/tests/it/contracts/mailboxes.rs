@@ -42,7 +42,7 @@ fn bounded(scheduler: &Scheduler, capacity: u32, when_full: WhenFull) -> SpawnOp
 async fn collects(mut cx: Context<u32>) -> Vec<u32> {
     sleep(HOUR).await;
     let mut received = Vec::new();
-    while let Some(n) = cx.try_recv() {
+    while let Ok(n) = cx.try_recv() {
         received.push(n);
     }
     received

@@ -139,7 +139,7 @@ fn every_end_of_200_000_killed_at_once_is_told_and_nobody_is_left() {
             downs.push((down.monitor, down.pid));
         }
         downs.sort_unstable();
-        (downs == victims, cx.try_recv().is_none())
+        (downs == victims, cx.try_recv().is_err())
     });
     assert_eq!(watcher.join(), Ok((true, true)));
     assert_conserved(&scheduler);

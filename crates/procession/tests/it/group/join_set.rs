@@ -58,7 +58,7 @@ fn ends_of_detached_processes_are_forgotten() {
         sleep(seconds(1)).await;
         assert!(set.join_next().await.is_some_and(|result| result.is_ok()));
         set.detach_all();
-        assert_eq!(set.try_join_next(), None);
+        assert_eq!(set.next_ended(), None);
         set.extend([4, 5].map(|n| async move { n }));
         assert_eq!(set.join_all().await.map(|outputs| outputs.iter().sum()), Ok(9));
     });
@@ -94,7 +94,7 @@ fn a_drop_cancels_and_a_detached_process_goes_on() {
         set.insert(spawn(pending()));
         assert_eq!(receiver.await, Ok(7));
         sleep(seconds(1)).await;
-        assert_eq!((set.try_join_next(), set.len()), (None, 1));
+        assert_eq!((set.next_ended(), set.len()), (None, 1));
     });
     assert_conserved(&scheduler);
 }
@@ -199,10 +199,10 @@ fn results_are_taken_without_waiting_and_with_their_pids() {
     scheduler.block_on(async {
         let mut set = JoinSet::new();
         let pids: BTreeSet<Pid> = (0..1000).map(|_| set.insert(spawn(sleep(seconds(1))))).collect();
-        assert!(set.try_join_next_with_pid().is_none());
+        assert!(set.next_ended_with_pid().is_none());
         sleep(seconds(2)).await;
         let joined: BTreeSet<Pid> =
-            std::iter::from_fn(|| set.try_join_next_with_pid()).map(|(pid, _)| pid).collect();
+            std::iter::from_fn(|| set.next_ended_with_pid()).map(|(pid, _)| pid).collect();
         assert_eq!((joined, set.len()), (pids, 0));
     });
 }

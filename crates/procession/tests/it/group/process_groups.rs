@@ -6,6 +6,7 @@ use std::time::Duration;
 use procession::coroutine::Wait;
 use procession::mailbox::WhenFull;
 use procession::process::{GroupEvent, Groups};
+use procession::sync::RecvError;
 use procession::{Context, Exit, Pid, SpawnOptions, sleep, spawn, start};
 use procession_sync::Mutex;
 
@@ -107,8 +108,8 @@ fn a_monitor_receives_joins_and_leaves_of_its_group_in_order() {
         for event in [join("watched"), leave("watched"), leave("watched")] {
             assert_eq!(monitor.recv().await, event);
         }
-        assert_eq!(monitor.try_recv(), None);
-        let seen: Vec<_> = std::iter::from_fn(|| everything.try_recv()).collect();
+        assert_eq!(monitor.try_recv(), Err(RecvError::Empty));
+        let seen: Vec<_> = std::iter::from_fn(|| everything.try_recv().ok()).collect();
         let ends = [leave("other"), leave("watched")];
         assert_eq!(seen, [&[join("other"), join("watched"), leave("watched")], &ends[..]].concat());
     });
@@ -124,14 +125,14 @@ fn a_later_monitor_begins_with_the_members_and_a_dropped_one_ends() {
         groups.join("group", own).expect("it is alive");
         let join = GroupEvent::Join { group: "group".into(), pid: own };
         let leave = GroupEvent::Leave { group: "group".into(), pid: own };
-        assert_eq!(first.try_recv(), Some(join.clone()));
+        assert_eq!(first.try_recv(), Ok(join.clone()));
         let (members, mut second) = groups.monitor("group");
         assert_eq!(members, [own]);
         groups.leave("group", own);
-        assert_eq!((first.try_recv(), second.try_recv()), (Some(leave.clone()), Some(leave)));
+        assert_eq!((first.try_recv(), second.try_recv()), (Ok(leave.clone()), Ok(leave)));
         drop(second);
         groups.join("group", own).expect("it is alive");
-        assert_eq!((first.try_recv(), first.try_recv()), (Some(join), None));
+        assert_eq!((first.try_recv(), first.try_recv()), (Ok(join), Err(RecvError::Empty)));
     });
 }
 
@@ -149,10 +150,16 @@ fn monitors_of_a_process_receive_its_own_joins_and_end_with_it() {
                 groups.join("one", own).expect("it is alive");
                 groups.join("two", own).expect("it is alive");
                 let join = |group: &str| GroupEvent::Join { group: group.into(), pid: own };
-                assert_eq!((one.recv().await, one.try_recv()), (join("one"), None));
-                assert_eq!((two.recv().await, two.try_recv()), (join("two"), None));
+                assert_eq!(
+                    (one.recv().await, one.try_recv()),
+                    (join("one"), Err(RecvError::Empty))
+                );
+                assert_eq!(
+                    (two.recv().await, two.try_recv()),
+                    (join("two"), Err(RecvError::Empty))
+                );
                 assert_eq!((all.recv().await, all.recv().await), (join("one"), join("two")));
-                assert_eq!(all.try_recv(), None);
+                assert_eq!(all.try_recv(), Err(RecvError::Empty));
             }
         });
         assert_eq!(child.await, Ok(()));
@@ -524,7 +531,7 @@ fn ends_against_joins_leave_no_member() {
         assert!(groups.groups_of(pid).is_empty() && groups.members("group").is_empty());
     }
     let mut balance = 0_i64;
-    while let Some(event) = monitor.try_recv() {
+    while let Ok(event) = monitor.try_recv() {
         balance += if matches!(event, GroupEvent::Join { .. }) { 1 } else { -1 };
         assert!(balance >= 0, "a member leaves after it has joined");
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use procession::coroutine::Wait;
 use procession::process::{Registry, RegistryEvent};
+use procession::sync::RecvError;
 use procession::{Context, Exit, Pid, Reply, SpawnOptions};
 use procession_sync::Mutex;
 
@@ -123,7 +124,7 @@ fn a_listener_receives_registrations_and_removals() {
         registry.unregister("hello", own);
         let unregister = RegistryEvent::Unregister { key: hello, pid: own, value: 1.into() };
         assert_eq!(listener.recv().await, unregister);
-        assert_eq!(listener.try_recv(), None);
+        assert_eq!(listener.try_recv(), Err(RecvError::Empty));
         handle.cancel();
         let gone = RegistryEvent::Unregister { key: "before".into(), pid: own, value: 0.into() };
         assert_eq!(listener.recv().await, gone);

@@ -184,7 +184,7 @@ fn an_object_comes_back_reset_unless_it_is_not_worth_it() {
             std::mem::take(&mut object.1) != 9
         })
         .build();
-    assert!(objects.try_get().is_none());
+    assert!(objects.get_kept().is_none());
     let mut object = objects.get();
     object.1 = 7;
     drop(object);

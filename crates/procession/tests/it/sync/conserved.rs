@@ -145,7 +145,7 @@ fn permits_and_locks_are_conserved() {
                     match chance.u32(0..5) {
                         0 => {
                             let owned = semaphore.clone().acquire_owned(chance.usize(1..4));
-                            if let Some(Some(mut permits)) = perhaps(&mut chance, owned).await {
+                            if let Some(Ok(mut permits)) = perhaps(&mut chance, owned).await {
                                 let part = permits.split(1);
                                 yield_now().await;
                                 drop((permits, part));

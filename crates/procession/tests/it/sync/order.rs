@@ -47,7 +47,7 @@ const TOGETHER: &[(&str, Make)] = &[
         let permits = Arc::new(Semaphore::new(0));
         let all = waits(|| {
             let permits = Arc::clone(&permits);
-            async move { assert!(permits.acquire(1).await.is_none()) }
+            async move { assert!(permits.acquire(1).await.is_err()) }
         });
         (all, Box::new(move || permits.close()))
     }),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::sync::{Mutex, RwLock, Semaphore};
+use procession::sync::{AcquireError, Mutex, RwLock, Semaphore};
 use procession::time::{Elapsed, Instant};
 use procession::{sleep, spawn};
 
@@ -15,7 +15,7 @@ fn an_owned_guard_unlocks_in_another_process() {
     driven().block_on(async {
         let mutex = Arc::new(Mutex::new(0));
         let mut held = mutex.clone().lock_owned().await;
-        assert!(mutex.try_lock().is_none() && mutex.clone().try_lock_owned().is_none());
+        assert!(mutex.try_lock().is_err() && mutex.clone().try_lock_owned().is_err());
         let process = spawn(async move {
             sleep(Duration::from_secs(1)).await;
             *held += 1;
@@ -33,7 +33,7 @@ fn owned_permits_come_back_in_another_process() {
     driven().block_on(async {
         let semaphore = Arc::new(Semaphore::new(3));
         let mut permits = semaphore.clone().acquire_owned(3).await.expect("it is open");
-        assert!(semaphore.clone().try_acquire_owned(1).is_none());
+        assert!(semaphore.clone().try_acquire_owned(1).is_err());
         let one = permits.split(1).expect("there are three");
         assert!(permits.split(3).is_none());
         assert_eq!((permits.count(), one.count()), (2, 1));
@@ -54,7 +54,7 @@ fn owned_permits_come_back_in_another_process() {
         drop(last);
         assert_eq!(semaphore.available_permits(), 1);
         semaphore.close();
-        assert!(semaphore.clone().acquire_owned(1).await.is_none());
+        assert!(semaphore.clone().acquire_owned(1).await.is_err());
     });
 }
 
@@ -94,16 +94,16 @@ fn a_downgrade_lets_readers_in_and_no_writer() {
     drop(reads);
     drop(writer.output());
     assert_eq!(*late.output(), 1);
-    assert!(lock.try_write().is_some(), "all permits are back");
+    assert!(lock.try_write().is_ok(), "all permits are back");
 }
 
 #[test]
 fn a_downgraded_writer_keeps_writers_out() {
     let lock = RwLock::new(0);
     let reads = lock.try_write().expect("it is free").downgrade();
-    assert!(lock.try_write().is_none() && lock.try_read().is_some());
+    assert!(lock.try_write().is_err() && lock.try_read().is_ok());
     drop(reads);
-    assert!(lock.try_write().is_some());
+    assert!(lock.try_write().is_ok());
 }
 
 #[test]
@@ -111,17 +111,17 @@ fn an_owned_downgrade_keeps_one_permit() {
     let lock = Arc::new(RwLock::new(0));
     let mut writes = lock.clone().try_write_owned().expect("it is free");
     *writes = 1;
-    assert!(lock.clone().try_read_owned().is_none());
+    assert!(lock.clone().try_read_owned().is_err());
     let reads = writes.downgrade();
     let more = lock.clone().try_read_owned().expect("readers share");
     assert_eq!((*reads, *more), (1, 1));
-    assert!(lock.clone().try_write_owned().is_none());
+    assert!(lock.clone().try_write_owned().is_err());
     drop(more);
-    assert!(lock.try_write().is_none());
+    assert!(lock.try_write().is_err());
     drop(reads);
     let mut writes = probe(lock.clone().write_owned());
     assert_eq!(*writes.output(), 1);
-    assert!(lock.try_write().is_some(), "all permits are back");
+    assert!(lock.try_write().is_ok(), "all permits are back");
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn waits_for_locks_can_be_limited() {
         assert_eq!(lock.write_timeout(SECOND).await.err(), Some(Elapsed));
         assert_eq!(lock.clone().read_owned_timeout(SECOND).await.err(), Some(Elapsed));
         assert_eq!(lock.clone().write_owned_timeout(SECOND).await.err(), Some(Elapsed));
-        assert_eq!(semaphore.acquire_timeout(1, SECOND).await.err(), Some(Elapsed));
+        assert_eq!(semaphore.acquire_timeout(1, SECOND).await.err(), Some(AcquireError::Elapsed));
         let owned = semaphore.clone().acquire_owned_timeout(1, SECOND).await;
-        assert_eq!(owned.err(), Some(Elapsed));
+        assert_eq!(owned.err(), Some(AcquireError::Elapsed));
         assert_eq!(Instant::now() - begin, 8 * SECOND);
         drop(held);
         assert!(mutex.clone().lock_owned_timeout(SECOND).await.is_ok());
@@ -148,12 +148,12 @@ fn waits_for_locks_can_be_limited() {
             lock.read_timeout(SECOND).await.is_ok() && lock.write_timeout(SECOND).await.is_ok()
         );
         let reads = lock.clone().read_owned_timeout(SECOND).await.expect("it is free");
-        assert!(lock.try_read().is_some() && lock.try_write().is_none());
+        assert!(lock.try_read().is_ok() && lock.try_write().is_err());
         drop(reads);
         let writes = lock.clone().write_owned_timeout(SECOND).await.expect("it is free");
-        assert!(lock.try_read().is_none());
+        assert!(lock.try_read().is_err());
         drop(writes);
-        assert!(lock.try_write().is_some(), "a wait that has ended holds no permit");
+        assert!(lock.try_write().is_ok(), "a wait that has ended holds no permit");
         assert!(semaphore.acquire_timeout(1, SECOND).await.is_ok());
         assert_eq!(Instant::now() - begin, 8 * SECOND);
     });

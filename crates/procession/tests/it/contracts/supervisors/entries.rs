@@ -207,7 +207,7 @@ fn a_listener_reaches_a_process_that_has_not_begun() {
         let (_, mut monitor) = rooms.monitor("room");
         let options = SpawnOptions::new().enter(rooms.entry("room"));
         let child = options.start(|mut cx: Context<u32>| async move { cx.recv().await });
-        assert!(monitor.try_recv().is_some());
+        assert!(monitor.try_recv().is_ok());
         assert_eq!(rooms.broadcast("room", 7_u32).ok(), Some(1));
         assert_eq!(child.await, Ok(Some(7)));
     });
