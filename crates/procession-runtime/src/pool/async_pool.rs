@@ -137,7 +137,6 @@ opaque! {
 /// The workers are processes of one scheduler, started as jobs need them. An idle worker has no
 /// process, only an entry in a list. It leaves when it has been idle for the keep-alive, by the
 /// scheduler's clock. Its stop hook then runs in a separate process.
-/// [`OnFull::CallerRuns`](super::OnFull::CallerRuns) waits here.
 ///
 /// ```
 /// use procession::pool::Pool;

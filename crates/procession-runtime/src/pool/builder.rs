@@ -44,7 +44,7 @@ pub enum OnFull {
     /// Returns the job in the error.
     Refuse,
     /// Runs the job in the calling thread. If the caller holds a lock that the job needs, they
-    /// deadlock. In a pool of processes, the call waits instead.
+    /// deadlock. Only a pool of threads can do this.
     CallerRuns,
 }
 
@@ -122,7 +122,8 @@ impl Builder {
     }
 
     /// Sets the scheduler of workers that are processes. Default: the scheduler that the calling
-    /// process or thread belongs to, or else the default one. Pools of threads ignore it.
+    /// process or thread belongs to, or else the default one. A pool of threads has no scheduler,
+    /// so its build fails with [`PoolError::Unused`].
     pub fn on(mut self, scheduler: &Scheduler) -> Self {
         self.scheduler = Some(Arc::clone(scheduler.shared()));
         self
@@ -131,6 +132,20 @@ impl Builder {
     /// Returns the scheduler of workers that are processes.
     pub(super) fn shared(&self) -> Arc<Shared> {
         self.scheduler.clone().unwrap_or_else(|| Arc::clone(&here()))
+    }
+
+    /// Refuses settings that have no effect on workers of this kind.
+    pub(super) fn check_used(&self, are_threads: bool, rest: bool) -> Result<(), PoolError> {
+        let unused = if are_threads && self.scheduler.is_some() {
+            ("on", "threads belong to no scheduler")
+        } else if rest && self.stack_size.is_some() {
+            ("stack_size", "async processes have no stacks")
+        } else if !are_threads && self.on_full == OnFull::CallerRuns {
+            ("on_full(CallerRuns)", "only workers that are threads leave jobs to the caller")
+        } else {
+            return Ok(());
+        };
+        Err(PoolError::Unused { setting: unused.0, reason: unused.1 })
     }
 
     /// Sets the maximum number of workers, at least 1. [`UNLIMITED`](super::UNLIMITED) allows any
@@ -155,6 +170,9 @@ impl Builder {
     }
 
     /// Sets what a submit call does if the pool is full. Default: [`OnFull::Wait`].
+    ///
+    /// If the workers are processes, the build with [`OnFull::CallerRuns`] fails with
+    /// [`PoolError::Unused`].
     pub fn on_full(mut self, on_full: OnFull) -> Self {
         self.on_full = on_full;
         self
@@ -218,8 +236,8 @@ impl Builder {
     }
 
     /// Sets the size of each worker's stack in bytes. Default: for threads, the size that the
-    /// system chooses; for coroutines, the size that the scheduler has. Pools of async processes
-    /// ignore it.
+    /// system chooses; for coroutines, the size that the scheduler has. Async processes have no
+    /// stacks, so the build of such a pool fails with [`PoolError::Unused`].
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self

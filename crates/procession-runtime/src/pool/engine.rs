@@ -54,6 +54,8 @@ pub struct Inner<J: Send + 'static> {
     pub(super) scheduler: Option<Arc<Shared>>,
     pub(super) name: String,
     pub(super) on_full: OnFull,
+    /// `true` if jobs may wait in a queue, in the order of their priorities.
+    pub(super) has_queue: bool,
     pub(super) balance: Balance,
     /// Counts the choices among the members of which this is the first one.
     pub(super) turns: AtomicUsize,
@@ -96,6 +98,7 @@ impl<J: Send + 'static> Inner<J> {
             scheduler: scheduler.cloned(),
             name: builder.name.clone(),
             on_full: builder.on_full,
+            has_queue: builder.limits.queue > 0,
             balance: builder.balance,
             turns: AtomicUsize::new(0),
             keep_alive: AtomicU64::new(builder.keep_alive),

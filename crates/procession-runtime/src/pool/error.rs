@@ -52,6 +52,12 @@ impl<F> SubmitError<F> {
         matches!(self.kind, EnterError::WouldDeadlock)
     }
 
+    /// Returns `true` if the job has a [priority](super::JobBuilder::priority), and the pool has no
+    /// [queue](super::Builder::queue) that the priority could order.
+    pub fn is_no_queue(&self) -> bool {
+        matches!(self.kind, EnterError::NoQueue)
+    }
+
     /// Returns `true` if no worker could be started for the job, and no busy one would have come to
     /// it. The system refused a thread, or the scheduler refused a process, because it had reached
     /// its limit or had ended.
@@ -76,6 +82,7 @@ impl<F> fmt::Display for SubmitError<F> {
             }
             EnterError::Closed => "it is closed",
             EnterError::TimedOut => "it was full until the timeout",
+            EnterError::NoQueue => "the job has a priority, but the pool was built without a queue",
             EnterError::WouldDeadlock => "all its jobs wait for a place in it, or for one another",
             EnterError::Worker(cause) => {
                 return write!(f, "it has no worker, and none could be started: {cause}");
@@ -148,6 +155,13 @@ pub enum PoolError {
         /// The name of the scheduler.
         scheduler: String,
     },
+    /// A setting has no effect on a pool of this kind.
+    Unused {
+        /// The method of the builder.
+        setting: &'static str,
+        /// The reason.
+        reason: &'static str,
+    },
     /// The system refused one of the workers that start with the pool.
     Worker(io::Error),
     /// The pool is open, or not all of its jobs and workers have ended.
@@ -166,6 +180,9 @@ impl fmt::Display for PoolError {
                 "cannot build the pool: scheduler {scheduler:?} was built without \
                  Builder::enable_coroutines"
             ),
+            Self::Unused { setting, reason } => {
+                write!(f, "cannot build the pool: {setting} has no effect, because {reason}")
+            }
             Self::Worker(cause) => write!(
                 f,
                 "cannot build the pool: one of its first workers could not be started: {cause}"

@@ -101,6 +101,7 @@ impl<M, J: Send + 'static> Pool<M, J> {
         scheduler: Option<&Arc<Shared>>,
         workers: Workers<J>,
     ) -> Result<Self, PoolError> {
+        builder.check_used(scheduler.is_none(), matches!(workers, Workers::Resting(_)))?;
         check_capacity(builder.limits.capacity)?;
         OutOfRange::check("members", builder.members, 1, MEMBERS_MAX)?;
         if builder.name.contains('\0') {
@@ -131,9 +132,9 @@ impl<M, J: Send + 'static> Pool<M, J> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use procession::pool::{Pool, Priority};
+    /// use procession::pool::{Pool, Priority, Queue};
     ///
-    /// let pool = Pool::builder().build()?;
+    /// let pool = Pool::builder().queue(Queue::Bounded(100)).build()?;
     /// let sum = pool
     ///     .job(|| 1 + 2)
     ///     .priority(Priority::High)
@@ -441,7 +442,7 @@ impl<J: Send + 'static> Drop for QuiescenceWait<'_, J> {
 /// the pool is closed before the permit is used, the reservation is void.
 ///
 /// ```
-/// use procession::pool::{Pool, Priority};
+/// use procession::pool::Pool;
 ///
 /// let pool = Pool::builder().capacity(1).build()?;
 /// let sum = procession::run(async {
@@ -449,7 +450,7 @@ impl<J: Send + 'static> Drop for QuiescenceWait<'_, J> {
 ///     for n in 1..=3 {
 ///         sum += pool.reserve().await?.submit(move || n)?.await?;
 ///     }
-///     let last = pool.reserve().await?.job(|| 4).priority(Priority::Low).try_submit()?;
+///     let last = pool.reserve().await?.job(|| 4).key("account 7").try_submit()?;
 ///     Ok::<i32, Box<dyn std::error::Error>>(sum + last.await?)
 /// })?;
 /// assert_eq!(sum, 10);

@@ -126,8 +126,9 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
     }
 
     /// Sets the priority, which orders the jobs that are [queued](super::Builder::queue).
-    /// Submitters that wait for a place are served first come, first served. Default:
-    /// [`Priority::Normal`].
+    /// Submitters that wait for a place are served first come, first served. A pool without a queue
+    /// refuses a job with another priority than the default one
+    /// ([`SubmitError::is_no_queue`]). Default: [`Priority::Normal`].
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -189,7 +190,8 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
 
     /// If the pool is full, waits for a place, at most for this time, whatever
     /// [`Builder::on_full`](super::Builder::on_full) says. The time of the job itself is not
-    /// limited.
+    /// limited. [`try_submit`](Self::try_submit) and [`try_execute`](Self::try_execute) wait for
+    /// nothing, whatever the timeout is.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         (self.entry.on_full, self.entry.timeout) = (OnFull::Wait, Some(timeout));
         self
@@ -275,6 +277,10 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
     ) -> Result<(&'a Arc<Inner<J>>, u64, R), SubmitError<C>> {
         let Self { mut entry, source, content, .. } = self;
         let first = entry.first();
+        if entry.lane.priority != Priority::default() && !first.has_queue {
+            first.core.count_refused();
+            return Err(SubmitError::new(content, EnterError::NoQueue));
+        }
         // A process knows its scheduler. Only a job on a thread needs its origin.
         let origin = match first.scheduler {
             Some(_) => JobOrigin::default(),

@@ -24,6 +24,8 @@ pub(crate) enum SpawnErrorKind {
     Init(InitError),
     Affinity { worker: u32, width: u32 },
     Mailbox,
+    NoMailbox,
+    NoStack,
     NoProcess,
     NoCoroutines,
     Name(RegisterError),
@@ -83,6 +85,12 @@ impl fmt::Display for SpawnCause {
             SpawnErrorKind::Name(error) => error.fmt(f),
             SpawnErrorKind::Mailbox => {
                 f.write_str("the capacity of its mailbox is 0, but must be at least 1")
+            }
+            SpawnErrorKind::NoMailbox => {
+                f.write_str("its mailbox is bounded, but it was spawned without a mailbox")
+            }
+            SpawnErrorKind::NoStack => {
+                f.write_str("its stack has a size, but only coroutines have stacks")
             }
             SpawnErrorKind::NoCoroutines => f.write_str(
                 "it is a coroutine, and its scheduler was built without Builder::enable_coroutines",

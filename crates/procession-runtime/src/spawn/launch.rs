@@ -154,6 +154,12 @@ impl Rest {
         {
             return Err(SpawnErrorKind::Affinity { worker, width: shared.workforce.seats.first() });
         }
+        if self.mailbox.is_some() && kind.receives().is_none() {
+            return Err(SpawnErrorKind::NoMailbox);
+        }
+        if self.stack_bytes.is_some() && kind.name != COROUTINE {
+            return Err(SpawnErrorKind::NoStack);
+        }
         if self.link || self.monitor || self.scoped || self.supervised {
             self.own = Some(current::current().ok_or(SpawnErrorKind::NoProcess)?);
         }

@@ -94,6 +94,8 @@ impl SpawnOptions {
     /// A message counts until the process receives it. A state machine receives all messages
     /// together, so for a state machine, messages count until its next step. Completions, signals
     /// and the process's own timers do not count, and are never refused.
+    ///
+    /// A process of [`spawn`](Self::spawn) has no mailbox, and is refused with this option.
     pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
         self.rest().mailbox = Some((capacity, when_full));
         self
@@ -372,7 +374,7 @@ impl SpawnOptions {
     ///
     /// If the system never has a stack of this size, the coroutine ends with
     /// [`Exit::Failed`](crate::Exit::Failed) before it begins. If no stack is free at present, the
-    /// coroutine waits. The size has no effect on other processes.
+    /// coroutine waits. Other processes have no stacks, and are refused with this option.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.rest().stack_bytes = Some(bytes);
         self

@@ -319,7 +319,7 @@ fn late_sends_never_reach_a_stranger() {
             let started = SpawnOptions::new().on(&scheduler).try_start(
                 move |mut cx: Context<u64>| async move {
                     for _ in 0..2 {
-                        if let Some(message) = cx.try_recv() {
+                        if let Ok(message) = cx.try_recv() {
                             assert_eq!(message, number, "a message for another");
                         }
                         yield_now().await;

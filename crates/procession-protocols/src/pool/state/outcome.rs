@@ -58,6 +58,8 @@ pub enum EnterError {
     WouldDeadlock,
     /// The system refused to start a worker, and no other worker will take the job from the queue.
     Worker(io::Error),
+    /// The job has a priority, and no job of this pool waits in a queue.
+    NoQueue,
 }
 
 /// The ticket of a job that was taken, or the job with the reason of its refusal.

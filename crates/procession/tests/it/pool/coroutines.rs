@@ -122,6 +122,25 @@ fn what_is_refused_comes_back_and_the_end_of_the_scheduler_unwinds_jobs() {
 }
 
 #[test]
+fn a_setting_without_an_effect_on_the_workers_is_refused() {
+    let scheduler = scheduler(1);
+    let builder = || Pool::builder().on(&scheduler);
+    let refused = [
+        ("on", builder().build().err()),
+        ("on", builder().build_function(|()| ()).err()),
+        ("stack_size", builder().stack_size(1 << 20).build_async().err()),
+        ("on_full(CallerRuns)", builder().on_full(OnFull::CallerRuns).build_async().err()),
+        ("on_full(CallerRuns)", builder().on_full(OnFull::CallerRuns).build_coroutines().err()),
+    ];
+    for (expected, error) in refused {
+        let error = error.expect("it is refused");
+        assert!(matches!(error, PoolError::Unused { setting, .. } if setting == expected));
+        assert!(error.to_string().contains(&format!("{expected} has no effect")), "{error}");
+    }
+    assert!(builder().stack_size(1 << 20).build_coroutines().is_ok());
+}
+
+#[test]
 fn without_coroutines_there_is_no_pool_of_them() {
     let refused =
         Pool::builder().on(&driven()).build_coroutines().expect_err("they are not enabled");

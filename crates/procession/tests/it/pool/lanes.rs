@@ -46,6 +46,20 @@ fn priorities_order_the_queue_and_none_starves() {
 }
 
 #[test]
+fn a_pool_without_a_queue_refuses_a_priority_and_returns_the_job() {
+    let pool = threads(1, Queue::HandOff, OnFull::Wait);
+    for priority in [Priority::Low, Priority::High] {
+        let refused = pool.job(|| 7).priority(priority).submit().expect_err("nothing is queued");
+        assert!(refused.is_no_queue() && refused.to_string().ends_with("without a queue"));
+        assert_eq!(refused.into_inner()(), 7);
+    }
+    assert_eq!(pool.stats().refused, 2);
+    let normal = pool.job(|| 8).priority(Priority::Normal).submit().expect("it is the default");
+    assert_eq!(normal.join(), Ok(8));
+    assert_sums(&pool.stats());
+}
+
+#[test]
 fn jobs_of_a_key_run_in_order_one_at_a_time_even_if_some_panic() {
     let scheduler = driven();
     let builder = Pool::builder().capacity(4).queue(Queue::Unbounded);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::WhenFull;
 use procession::{Context, Exit, Scheduler, SpawnOptions};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -99,10 +100,16 @@ fn what_is_refused_for_what_it_asks_for_takes_no_place() {
         .max_processes(1)
         .build()
         .expect("it starts no thread");
+    let options = || SpawnOptions::new().on(&scheduler);
     for _ in 0..100 {
-        let options = SpawnOptions::new().on(&scheduler).affinity(1000);
-        let refused = options.try_spawn(async { 1 }).expect_err("there is no such worker");
-        assert!(!refused.is_limit(), "{refused}");
+        for (options, reason) in [
+            (options().affinity(1000), "it is bound to worker 1000, but there are only 1, from 0"),
+            (options().stack_size(1 << 20), "only coroutines have stacks"),
+            (options().mailbox(8, WhenFull::Wait), "it was spawned without a mailbox"),
+        ] {
+            let refused = options.try_spawn(async { 1 }).expect_err("there is no such thing");
+            assert!(!refused.is_limit() && refused.to_string().ends_with(reason), "{refused}");
+        }
     }
     assert_eq!(scheduler.spawn(async { 2 }).join(), Ok(2));
     let snapshot = scheduler.snapshot();
