@@ -14,6 +14,23 @@ use crate::process::unwind::drop_guarded;
 use crate::scheduler::budget::{charge_act, in_turn};
 use crate::time;
 
+/// Shows guards as the values that they guard.
+macro_rules! shown {
+    ($($guard:ty),* $(,)?) => {$(
+        impl<T: ?Sized + fmt::Debug> fmt::Debug for $guard {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&**self, f)
+            }
+        }
+
+        impl<T: ?Sized + fmt::Display> fmt::Display for $guard {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&**self, f)
+            }
+        }
+    )*};
+}
+
 pub mod broadcast;
 pub(crate) mod cancellation;
 pub mod channel;
@@ -222,6 +239,12 @@ impl<T> OnceCell<T> {
 impl<T> Default for OnceCell<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<T> From<T> for OnceCell<T> {
+    fn from(value: T) -> Self {
+        Self { turn: Semaphore::new(1), value: OnceLock::from(value) }
     }
 }
 

@@ -10,6 +10,7 @@ mod running;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
+use std::io;
 use std::num::NonZeroU64;
 use std::panic::Location;
 use std::pin::Pin;
@@ -412,7 +413,20 @@ impl fmt::Debug for Sleep {
 }
 
 /// The error of a time that was over before the future was complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use std::io;
+/// use std::time::Duration;
+/// use procession::timeout;
+///
+/// async fn answer() -> io::Result<u32> {
+///     Ok(timeout(Duration::from_millis(1), std::future::pending()).await?)
+/// }
+///
+/// let error = procession::run(answer()).unwrap_err();
+/// assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {
@@ -422,6 +436,13 @@ impl fmt::Display for Elapsed {
 }
 
 impl Error for Elapsed {}
+
+/// The kind of the error is [`TimedOut`](io::ErrorKind::TimedOut).
+impl From<Elapsed> for io::Error {
+    fn from(elapsed: Elapsed) -> Self {
+        Self::new(io::ErrorKind::TimedOut, elapsed)
+    }
+}
 
 /// Polls a future, and a sleep that limits its wait. `sleep` is called only if the future has to
 /// wait.
@@ -501,7 +522,7 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 /// The policy of an interval for ticks that it missed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
     /// Skips them. Later ticks stay at multiples of the period.

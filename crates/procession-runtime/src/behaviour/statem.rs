@@ -206,7 +206,7 @@ pub enum Transition<S> {
 }
 
 /// Where a [`Statem`] enters a state from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EnteredFrom<S> {
     /// It is the first state.
     Start,

@@ -142,7 +142,7 @@ impl fmt::Debug for Token {
 }
 
 /// A function for coroutines was called outside of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NoCoroutine;
 
 impl fmt::Display for NoCoroutine {

@@ -281,7 +281,7 @@ where
 }
 
 /// The result of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status<T> {
     /// The process wants another step.
     Continue,
@@ -294,7 +294,7 @@ pub enum Status<T> {
 }
 
 /// The events that a state machine waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaitingFor {
     /// Messages. Completions are kept until the wait ends.
     Messages,

@@ -24,7 +24,7 @@ const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
 pub const UNLIMITED: usize = usize::MAX;
 
 /// The limit of jobs that wait for a worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Queue {
     /// No job waits. A job is handed to a worker, or its submitter waits.
     #[default]
@@ -36,7 +36,8 @@ pub enum Queue {
 }
 
 /// The policy of a full pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum OnFull {
     /// Waits for a place, behind all earlier waiters.
     #[default]
@@ -49,7 +50,8 @@ pub enum OnFull {
 }
 
 /// The choice of the member that gets the next job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Balance {
     /// The members take turns.
     #[default]

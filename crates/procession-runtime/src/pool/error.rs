@@ -210,7 +210,7 @@ impl From<OutOfRange> for PoolError {
 }
 
 /// Why a wait for a pool ended early. It can be repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The timeout was reached.

@@ -172,6 +172,13 @@ impl fmt::Display for Exit {
 
 impl Error for Exit {}
 
+/// The kind of the error is [`Other`](io::ErrorKind::Other).
+impl From<Exit> for io::Error {
+    fn from(exit: Exit) -> Self {
+        Self::other(exit)
+    }
+}
+
 /// Returns `true` if the error says that the other side of a connection has gone, or that both
 /// sides were silent for longer than allowed.
 fn is_disconnect(error: &(dyn Error + 'static)) -> bool {

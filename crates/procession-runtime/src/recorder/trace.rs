@@ -150,7 +150,7 @@ pub enum TraceEventKind {
 /// The error of [`Scheduler::trace`].
 ///
 /// Available with the crate feature `look`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TraceError {
     /// The scheduler was built [without a recorder](crate::Builder::recorder_events).

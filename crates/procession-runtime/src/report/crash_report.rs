@@ -57,7 +57,7 @@ pub struct CrashReport {
 }
 
 /// What a supervisor did about a failed child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SupervisorAnswer {
     /// It restarts the child.

@@ -32,7 +32,7 @@ impl<F> Error for BlockOnError<F> {}
 
 /// The error of [`Scheduler::wait_until_empty`](crate::Scheduler::wait_until_empty): the caller is
 /// a process of the scheduler, or works for one, and would wait for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InsideError;
 
 impl fmt::Display for InsideError {

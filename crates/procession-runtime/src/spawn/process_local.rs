@@ -191,7 +191,7 @@ impl<T, F> fmt::Debug for ProcessLocalScope<T, F> {
 }
 
 /// The error of using a [`ProcessLocal`] outside of its scopes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NoScope(());
 
 impl fmt::Display for NoScope {

@@ -34,7 +34,7 @@ impl From<Pid> for ChildKey {
 }
 
 /// The status of a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChildStatus {
     /// The child runs.

@@ -20,7 +20,7 @@ use crate::time::Elapsed;
 /// assert_eq!(sender.try_send("third").map_err(SendError::into_inner), Err("third"));
 /// # Ok::<(), SendError<&str>>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SendError<T> {
     /// The channel is closed, or it is a broadcast channel or a watch without a receiver, which can
@@ -78,7 +78,7 @@ impl<T> Error for SendError<T> {}
 /// assert_eq!(semaphore.try_acquire(1).err(), Some(AcquireError::Closed));
 /// # Ok::<(), AcquireError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// The caller would have to wait: the lock is held, fewer permits are free, or others wait

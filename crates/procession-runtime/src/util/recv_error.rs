@@ -7,7 +7,7 @@ use std::fmt;
 ///
 /// A receive that waits does not return [`Empty`](Self::Empty), and only a broadcast channel
 /// returns [`Lagged`](Self::Lagged).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecvError {
     /// The channel is closed, or the process of the mailbox was cancelled, so no message will come.

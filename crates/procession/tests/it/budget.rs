@@ -133,7 +133,7 @@ fn locks_serve_in_the_order_of_the_calls() {
         });
         check("semaphore", move |spent| async move {
             let (permits, turns) = (Arc::new(Semaphore::new(2)), Turns::default());
-            let held = if is_held { permits.clone().acquire_owned(1).await } else { None };
+            let held = if is_held { permits.clone().acquire_owned(1).await.ok() } else { None };
             let act = move |who| {
                 let (permits, turns) = (permits.clone(), turns.clone());
                 async move {

@@ -51,7 +51,7 @@ fn a_mutex_lets_one_in_at_a_time() {
                     for _ in 0..100 {
                         let mut count = shared.0.lock().await;
                         let before = *count;
-                        assert!(shared.1.try_lock().is_ok(), "alone");
+                        assert!(shared.1.try_lock().is_some(), "alone");
                         yield_now().await;
                         *count = before + 1;
                     }
@@ -91,6 +91,24 @@ fn a_failed_try_takes_nothing() {
     assert_eq!(semaphore.try_acquire(1).err(), refused);
     drop(one);
     assert_eq!(semaphore.available_permits(), 1);
+}
+
+#[test]
+fn locks_are_made_of_values_and_guards_show_the_values() {
+    driven().block_on(async {
+        let (mutex, lock) = (Arc::new(Mutex::from(7)), Arc::new(RwLock::from(8)));
+        assert_eq!(format!("{0} {0:?}", mutex.lock().await), "7 7");
+        assert_eq!(format!("{0} {0:?}", mutex.clone().lock_owned().await), "7 7");
+        assert_eq!(format!("{0} {0:?}", lock.read().await), "8 8");
+        assert_eq!(format!("{0} {0:?}", lock.write().await), "8 8");
+        assert_eq!(format!("{0} {0:?}", lock.clone().read_owned().await), "8 8");
+        assert_eq!(format!("{0} {0:?}", lock.clone().write_owned().await), "8 8");
+        assert_eq!(*OnceCell::from(9).get_or_init(async { 10 }).await, 9);
+        assert_eq!(
+            (Mutex::<u8>::default().into_inner(), RwLock::<u8>::default().into_inner()),
+            (0, 0)
+        );
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::home::mpsc;
 use std::future::poll_fn;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
@@ -27,6 +28,22 @@ fn a_result_is_awaited_or_joined() {
     assert_eq!(
         crate::home::thread::scope(|scope| scope.spawn(|| handle.join()).join()).expect("no panic"),
         Ok(3)
+    );
+}
+
+#[test]
+fn the_exit_of_a_process_becomes_an_io_error_that_has_it() {
+    async fn joined(fails: bool) -> io::Result<u32> {
+        Ok(procession::spawn(async move { if fails { panic_quietly("no disk") } else { 1 } })
+            .await?)
+    }
+    let scheduler = driven();
+    assert_eq!(scheduler.block_on(joined(false)).expect("it returns"), 1);
+    let error = scheduler.block_on(joined(true)).expect_err("it panics");
+    let exit = error.get_ref().and_then(|cause| cause.downcast_ref());
+    assert_eq!(
+        (error.kind(), exit),
+        (io::ErrorKind::Other, Some(&Exit::Panicked("no disk".into())))
     );
 }
 
