@@ -95,7 +95,7 @@ pub mod local {
     //! A [`ProcessLocal`] is visible to all code of a future, without being passed on.
     //! [`coroutine::Local`](crate::coroutine::Local) is the same for a whole coroutine.
 
-    pub use crate::spawn::process_local::{NoScope, ProcessLocal, ProcessLocalScope};
+    pub use crate::spawn::process_local::{ProcessLocal, ProcessLocalScope};
 }
 
 pub mod relay {

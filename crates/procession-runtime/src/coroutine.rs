@@ -159,7 +159,7 @@ pub use context::Context;
 #[doc(hidden)]
 pub use foreign::may_suspend_foreign;
 pub use local::Local;
-pub use suspend::{NoCoroutine, Token, suspend, token};
+pub use suspend::{Token, suspend, token};
 pub use try_wait::{Interrupted, try_wait};
 #[doc(hidden)]
 pub use wait_fd::HeldFd;

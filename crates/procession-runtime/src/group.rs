@@ -18,7 +18,7 @@ pub(crate) mod scope;
 pub(crate) mod table;
 
 pub use self::join_set::JoinSet;
-pub use self::process_groups::{BroadcastError, GroupEvent, GroupMonitor, Groups, NoMember};
+pub use self::process_groups::{BroadcastError, GroupEvent, GroupMonitor, Groups};
 pub use self::registry::{
     Registry, RegistryEntries, RegistryError, RegistryEvent, RegistryListener,
 };

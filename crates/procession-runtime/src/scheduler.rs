@@ -18,7 +18,7 @@ pub(crate) mod error;
 #[expect(unsafe_code, reason = "the frame lies on the stack of the coroutine")]
 pub(crate) mod frame;
 pub(crate) mod handle;
-mod handle_error;
+pub(crate) mod handle_error;
 pub(crate) mod health;
 pub(crate) mod helpers;
 pub(crate) mod lane;
@@ -58,7 +58,7 @@ pub(crate) mod writes;
 
 pub use self::enter::EnterGuard;
 pub use self::error::BuildError;
-pub use self::handle_error::{BlockOnError, InsideError};
+pub use self::handle_error::{BlockOnError, MisplacedCall};
 pub use self::health::{Health, NotReady};
 pub use self::spawn_error::SpawnCause;
 pub use crate::util::out_of_range::OutOfRange;

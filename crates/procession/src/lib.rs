@@ -111,14 +111,12 @@
 //! | [`SendCause`], [`CallCause`] | the same | can be kept, copied and sent, without the value |
 //! | [`SpawnError`] | a spawn | has the future or the closure |
 //! | [`SpawnCause`] | the same | can be kept, copied and sent, without the value |
-//! | [`RegisterError`] | a name that is taken | names the owner |
+//! | [`RegisterError`] | a name that is taken, a group | names the owner, or who does not exist |
 //! | `RegistryError` | a key that is taken | names the owner, and has the value |
 //! | `BroadcastError` | a message to a group | has the message, and counts accepting members |
-//! | `NoMember` | a process that joins a group | names the process |
 //! | `ScopeError` | a scope | has the error of the first process that failed |
 //! | [`ParseError`], [`OutOfRange`] | a text or a number | name what was expected |
-//! | [`NoScope`] | a value outside of its scope | is a defect of the caller |
-//! | [`NoCoroutine`], [`InsideError`] | a misplaced call | is a defect of the caller |
+//! | [`MisplacedCall`] | a call in the wrong place | is a defect of the caller |
 //! | [`BuildError`] | a scheduler | is shown to an operator |
 //! | `DoorError` | a door | is a cause of a `BuildError` |
 //! | [`BlockOnError`] | blocking on a future | has the future |
@@ -151,9 +149,7 @@
 //! [`RegisterError`]: process::RegisterError
 //! [`ParseError`]: process::ParseError
 //! [`OutOfRange`]: scheduler::OutOfRange
-//! [`NoScope`]: process::NoScope
-//! [`NoCoroutine`]: coroutine::NoCoroutine
-//! [`InsideError`]: scheduler::InsideError
+//! [`MisplacedCall`]: scheduler::MisplacedCall
 //! [`BuildError`]: scheduler::BuildError
 //! [`BlockOnError`]: scheduler::BlockOnError
 //! [`InitError`]: machine::InitError

@@ -40,7 +40,7 @@
 //! schedulers.
 
 #[doc(inline)]
-pub use procession_runtime::local::{NoScope, ProcessLocal, ProcessLocalScope};
+pub use procession_runtime::local::{ProcessLocal, ProcessLocalScope};
 #[doc(inline)]
 pub use procession_runtime::process::{ParseError, Returns};
 #[doc(inline)]
@@ -60,6 +60,6 @@ pub use procession_runtime::{
 #[cfg(feature = "supervision")]
 #[doc(inline)]
 pub use procession_runtime::group::{
-    BroadcastError, GroupEvent, GroupMonitor, Groups, JoinSet, NoMember, Registry, RegistryEntries,
+    BroadcastError, GroupEvent, GroupMonitor, Groups, JoinSet, Registry, RegistryEntries,
     RegistryError, RegistryEvent, RegistryListener, Scope, ScopeError, TableEntry, scope,
 };

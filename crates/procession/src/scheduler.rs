@@ -8,5 +8,5 @@
 pub use procession_runtime::Builder;
 #[doc(inline)]
 pub use procession_runtime::scheduler::{
-    BlockOnError, BuildError, EnterGuard, Health, InsideError, NotReady, OutOfRange,
+    BlockOnError, BuildError, EnterGuard, Health, MisplacedCall, NotReady, OutOfRange,
 };

@@ -1,6 +1,5 @@
 //! Suspensions that a token ends.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
@@ -15,6 +14,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::frame::{Sleeper, frame};
+use crate::scheduler::handle_error::MisplacedCall;
 use crate::time;
 
 /// The right to wake one suspension of a coroutine. See [`suspend`].
@@ -44,9 +44,9 @@ impl Sleeper {
 /// to end the suspension, and call [`suspend`].
 ///
 /// # Errors
-/// [`NoCoroutine`] outside of coroutines.
-pub fn token() -> Result<Token, NoCoroutine> {
-    let frame = frame().ok_or(NoCoroutine)?;
+/// [`MisplacedCall`] outside of coroutines.
+pub fn token() -> Result<Token, MisplacedCall> {
+    let frame = frame().ok_or(MisplacedCall::OutsideCoroutine)?;
     let new = || Arc::new(Sleeper { word: AtomicU32::new(0), waker: Mutex::new(None) });
     let sleeper = Arc::clone(frame.sleeper.get_or_init(new));
     let number = sleeper.number();
@@ -57,7 +57,7 @@ pub fn token() -> Result<Token, NoCoroutine> {
 /// Returns `true` if the token was used, even if that was before this call.
 ///
 /// # Errors
-/// [`NoCoroutine`] outside of coroutines.
+/// [`MisplacedCall`] outside of coroutines.
 ///
 /// # Blocking, panics, cancellation
 /// Like [`wait`]. A suspension that is unwound is over, and its tokens have no effect.
@@ -72,7 +72,7 @@ pub fn token() -> Result<Token, NoCoroutine> {
 ///         let stale = token.clone();
 ///         std::thread::spawn(move || token.wake());
 ///         let woken = coroutine::suspend(None)?;
-///         Ok::<_, coroutine::NoCoroutine>((woken, stale.wake()))
+///         Ok::<_, procession::scheduler::MisplacedCall>((woken, stale.wake()))
 ///     });
 ///     sleeps.expect("they are enabled").await
 /// });
@@ -80,7 +80,7 @@ pub fn token() -> Result<Token, NoCoroutine> {
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 #[track_caller]
-pub fn suspend(timeout: Option<Duration>) -> Result<bool, NoCoroutine> {
+pub fn suspend(timeout: Option<Duration>) -> Result<bool, MisplacedCall> {
     let Token { sleeper, number } = token()?;
     /// Ends the suspension in every case, so that its tokens are stale.
     struct Over<'a>(&'a Sleeper, u32);
@@ -140,15 +140,3 @@ impl fmt::Debug for Token {
         f.debug_tuple("Token").field(&self.number).finish()
     }
 }
-
-/// A function for coroutines was called outside of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NoCoroutine;
-
-impl fmt::Display for NoCoroutine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no coroutine runs here")
-    }
-}
-
-impl Error for NoCoroutine {}

@@ -58,10 +58,10 @@ impl Groups {
     /// Adds a process to a group. A process that is a member already becomes a member once more.
     ///
     /// # Errors
-    /// Returns [`NoMember`] if the process has ended or belongs to another node.
-    pub fn join(&self, group: impl Into<Arc<str>>, pid: Pid) -> Result<(), NoMember> {
+    /// [`RegisterError::NoMember`]: the process has ended, or belongs to another node.
+    pub fn join(&self, group: impl Into<Arc<str>>, pid: Pid) -> Result<(), RegisterError> {
         let group = group.into();
-        self.0.insert(&group, pid, (), false).map_err(|_| NoMember { group, pid })
+        self.0.insert(&group, pid, (), false).map_err(|_| RegisterError::NoMember { group, pid })
     }
 
     /// Describes a membership that a new process gets before it runs. See
@@ -83,10 +83,7 @@ impl Groups {
     /// ```
     pub fn entry(&self, group: impl Into<Arc<str>>) -> TableEntry {
         let (group, groups) = (group.into(), self.clone());
-        TableEntry::new(Arc::clone(&group), move |pid| {
-            let joined = groups.join(Arc::clone(&group), pid);
-            joined.map_err(|NoMember { group: name, pid }| RegisterError::Ended { name, pid })
-        })
+        TableEntry::new(Arc::clone(&group), move |pid| groups.join(Arc::clone(&group), pid))
     }
 
     /// Removes a process from a group, once. Returns `true` if it was a member.
@@ -160,9 +157,9 @@ impl Groups {
     ///     );
     ///     assert_eq!(error.to_string(), text);
     ///     assert_eq!(error.into_inner(), Some(1));
-    ///     Ok::<(), procession::process::NoMember>(())
+    ///     Ok::<(), procession::process::RegisterError>(())
     /// })?;
-    /// # Ok::<(), procession::process::NoMember>(())
+    /// # Ok::<(), procession::process::RegisterError>(())
     /// ```
     ///
     /// # Panics
@@ -254,7 +251,7 @@ impl Groups {
     /// leave from then on.
     ///
     /// ```
-    /// use procession::process::{GroupEvent, Groups, NoMember};
+    /// use procession::process::{GroupEvent, Groups, RegisterError};
     ///
     /// procession::run(async {
     ///     let groups = Groups::new();
@@ -266,9 +263,9 @@ impl Groups {
     ///     worker.cancel();
     ///     assert_eq!(monitor.recv().await, GroupEvent::Join { group: "workers".into(), pid });
     ///     assert_eq!(monitor.recv().await, GroupEvent::Leave { group: "workers".into(), pid });
-    ///     Ok::<(), NoMember>(())
+    ///     Ok::<(), RegisterError>(())
     /// })?;
-    /// # Ok::<(), procession::process::NoMember>(())
+    /// # Ok::<(), procession::process::RegisterError>(())
     /// ```
     pub fn monitor(&self, group: impl Into<Arc<str>>) -> (Vec<Pid>, GroupMonitor) {
         let (members, listener) = self.0.listen_to(group.into());
@@ -360,35 +357,6 @@ impl Drop for Monitoring<'_> {
         self.0.0.stop_waiting();
     }
 }
-
-/// The error of joining a group with a process that does not exist on this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoMember {
-    group: Arc<str>,
-    pid: Pid,
-}
-
-impl NoMember {
-    /// Returns the name of the group.
-    pub fn group(&self) -> &str {
-        &self.group
-    }
-
-    /// Returns the process.
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-}
-
-impl fmt::Display for NoMember {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, pid } = self;
-        let group = group.escape_debug();
-        write!(f, "cannot add {pid} to the group `{group}`: there is no such process")
-    }
-}
-
-impl Error for NoMember {}
 
 /// The error of a broadcast to a group without members, or to a member that receives messages of
 /// another type.

@@ -59,7 +59,8 @@ impl Names {
     }
 }
 
-/// The reason why a name, or a key in a [`Registry`](crate::group::Registry), was not registered.
+/// The reason why a process did not get a name or a key in a [`Registry`](crate::group::Registry),
+/// or did not join a [group](crate::group::Groups).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -77,22 +78,30 @@ pub enum RegisterError {
         /// The process.
         pid: Pid,
     },
-    /// The process has ended or belongs to another scheduler.
+    /// The process has ended, or belongs to another scheduler.
     Ended {
         /// The name that was refused.
         name: Arc<str>,
         /// The process.
         pid: Pid,
     },
+    /// The process was to join a group, and has ended or belongs to another node.
+    NoMember {
+        /// The name of the group.
+        group: Arc<str>,
+        /// The process.
+        pid: Pid,
+    },
 }
 
 impl RegisterError {
-    /// Returns the name that was refused.
+    /// Returns the name that was refused, or the name of the group.
     pub fn name(&self) -> &str {
         match self {
-            Self::Taken { name, .. } | Self::HasName { name, .. } | Self::Ended { name, .. } => {
-                name
-            }
+            Self::Taken { name, .. }
+            | Self::HasName { name, .. }
+            | Self::Ended { name, .. }
+            | Self::NoMember { group: name, .. } => name,
         }
     }
 
@@ -100,7 +109,7 @@ impl RegisterError {
     pub fn owner(&self) -> Option<Pid> {
         match *self {
             Self::Taken { owner, .. } => Some(owner),
-            Self::HasName { .. } | Self::Ended { .. } => None,
+            Self::HasName { .. } | Self::Ended { .. } | Self::NoMember { .. } => None,
         }
     }
 }
@@ -112,6 +121,9 @@ impl fmt::Display for RegisterError {
             Self::Taken { owner, .. } => write!(f, "`{name}` is taken by {owner}"),
             Self::HasName { pid, .. } => {
                 write!(f, "cannot register {pid} as `{name}`: it has a name already")
+            }
+            Self::NoMember { pid, .. } => {
+                write!(f, "cannot add {pid} to the group `{name}`: there is no such process")
             }
             Self::Ended { pid, .. } => {
                 write!(

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::scheduler::handle_error::{BlockOnError, InsideError};
+use crate::scheduler::handle_error::{BlockOnError, MisplacedCall};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::placed::placed;
 use crate::scheduler::settle::SettledOutput;
@@ -171,10 +171,10 @@ impl Scheduler {
     /// [`shutdown`](Self::shutdown).
     ///
     /// # Errors
-    /// [`InsideError`](crate::scheduler::InsideError), without a wait, if the caller is a process
-    /// of this scheduler, or a [job that works for such a process](crate::current_pid()), because
-    /// it would wait for itself. Indirect waits are not found. For example, a process joins a
-    /// process of another scheduler which waits here, or a process calls this in a future of a
+    /// [`MisplacedCall`](crate::scheduler::MisplacedCall), without a wait, if the caller is a
+    /// process of this scheduler, or a [job that works for such a process](crate::current_pid()),
+    /// because it would wait for itself. Indirect waits are not found. For example, a process joins
+    /// a process of another scheduler which waits here, or a process calls this in a future of a
     /// separate `block_on`.
     ///
     /// # Cancellation
@@ -199,7 +199,7 @@ impl Scheduler {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[track_caller]
-    pub fn wait_until_empty(&self) -> impl Future<Output = Result<(), InsideError>> {
+    pub fn wait_until_empty(&self) -> impl Future<Output = Result<(), MisplacedCall>> {
         // A `block_on` hides the process that calls it, and the process that a job works for.
         let caller = current::current().map(|slot| slot.pid()).or_else(current::on_behalf_of);
         placed(async move { self.shared().wait_until_empty(caller).await })

@@ -1,4 +1,4 @@
-//! The errors of blocking on a future, and of waiting until a scheduler is empty.
+//! The errors of blocking on a future, and of misplaced calls.
 
 use std::error::Error;
 use std::fmt;
@@ -30,17 +30,29 @@ impl<F> fmt::Debug for BlockOnError<F> {
 
 impl<F> Error for BlockOnError<F> {}
 
-/// The error of [`Scheduler::wait_until_empty`](crate::Scheduler::wait_until_empty): the caller is
-/// a process of the scheduler, or works for one, and would wait for itself.
+/// A function was called where it cannot do what it is for. This is a mistake of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct InsideError;
+#[non_exhaustive]
+pub enum MisplacedCall {
+    /// A function for coroutines was called outside of a coroutine.
+    OutsideCoroutine,
+    /// A [`ProcessLocal`](crate::local::ProcessLocal) was used outside of its scopes.
+    OutsideScope,
+    /// A process of a scheduler, or a thread that works for one, would wait for itself
+    /// ([`Scheduler::wait_until_empty`](crate::Scheduler::wait_until_empty)).
+    InsideScheduler,
+}
 
-impl fmt::Display for InsideError {
+impl fmt::Display for MisplacedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "cannot wait until the scheduler has no process: the caller is one of its processes",
-        )
+        f.write_str(match self {
+            Self::OutsideCoroutine => "no coroutine runs here",
+            Self::OutsideScope => "no scope of this local runs here",
+            Self::InsideScheduler => {
+                "cannot wait until the scheduler has no process: the caller is one of its processes"
+            }
+        })
     }
 }
 
-impl Error for InsideError {}
+impl Error for MisplacedCall {}

@@ -1,7 +1,6 @@
 //! Values that the code of one future sees, whatever worker polls it.
 
 use std::cell::{Cell, RefCell};
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,6 +10,7 @@ use std::task::{Context as TaskContext, Poll};
 use pin_project_lite::pin_project;
 
 use crate::coroutine::local::Local;
+use crate::scheduler::handle_error::MisplacedCall;
 
 /// A value that all code of a future can see, without being passed on. For example, the user of a
 /// request, or the name of a trace.
@@ -97,12 +97,16 @@ impl<T: 'static> ProcessLocal<T> {
     /// Calls `function` with the value of the running scope.
     ///
     /// # Errors
-    /// Returns [`NoScope`], without a call, outside of scopes of this local.
-    pub fn with<R>(&'static self, function: impl FnOnce(&T) -> R) -> Result<R, NoScope> {
-        let innermost =
-            self.0.in_drive().and_then(|scopes| scopes.innermost()).ok_or(NoScope(()))?;
+    /// Returns [`MisplacedCall`](crate::scheduler::MisplacedCall), without a call, outside of
+    /// scopes of this local.
+    pub fn with<R>(&'static self, function: impl FnOnce(&T) -> R) -> Result<R, MisplacedCall> {
+        let innermost = self
+            .0
+            .in_drive()
+            .and_then(|scopes| scopes.innermost())
+            .ok_or(MisplacedCall::OutsideScope)?;
         let value = innermost.borrow();
-        value.as_ref().map(function).ok_or(NoScope(()))
+        value.as_ref().map(function).ok_or(MisplacedCall::OutsideScope)
     }
 }
 
@@ -189,15 +193,3 @@ impl<T, F> fmt::Debug for ProcessLocalScope<T, F> {
         f.write_str("ProcessLocalScope(..)")
     }
 }
-
-/// The error of using a [`ProcessLocal`] outside of its scopes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NoScope(());
-
-impl fmt::Display for NoScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no scope of this local runs here")
-    }
-}
-
-impl Error for NoScope {}

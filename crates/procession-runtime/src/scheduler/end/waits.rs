@@ -10,7 +10,7 @@ use procession_sync::atomic::fence;
 use crate::Pid;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::handle_error::InsideError;
+use crate::scheduler::handle_error::MisplacedCall;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::{budget, current};
@@ -35,14 +35,14 @@ impl Shared {
     pub(crate) async fn wait_until_empty(
         self: &Arc<Self>,
         caller: Option<Pid>,
-    ) -> Result<(), InsideError> {
+    ) -> Result<(), MisplacedCall> {
         let waiter = EndWaiter { shared: self, number: self.lifetime.number() };
         poll_fn(|task| {
             if !budget::charge(task) {
                 return Poll::Pending;
             }
             if is_inside(self, caller) {
-                return Poll::Ready(Err(InsideError));
+                return Poll::Ready(Err(MisplacedCall::InsideScheduler));
             }
             waiter.leave(0, task.waker());
             self.lifetime.closing.watch();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use procession::coroutine::{Wait, wait};
 use procession::observe::{ProcessInfo, ProcessState};
+use procession::scheduler::MisplacedCall;
 use procession::sync::{Mutex, Select, channel};
 use procession::time::Instant;
 use procession::{Exit, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
@@ -78,7 +79,7 @@ fn a_suspension_is_ended_by_its_own_token_only() {
     });
     let token = child.join().expect("it does not panic").expect("it is a coroutine");
     assert!(token.wake(), "the token harms nothing");
-    assert_eq!(coroutine::suspend(None), Err(coroutine::NoCoroutine));
+    assert_eq!(coroutine::suspend(None), Err(MisplacedCall::OutsideCoroutine));
     assert_eq!(coroutine::token().expect_err("no coroutine").to_string(), "no coroutine runs here");
 }
 
@@ -93,7 +94,7 @@ fn tokens_and_timeouts_race_without_a_loss() {
             let timeout = (round % 2 == 0).then_some(Duration::from_micros(round % 7));
             woken += u32::from(coroutine::suspend(timeout)?);
         }
-        Ok::<_, coroutine::NoCoroutine>(woken)
+        Ok::<_, MisplacedCall>(woken)
     });
     let woke = to_wake.iter().map(|token| u32::from(token.wake())).sum::<u32>();
     assert_eq!(sleeper.join(), Ok(Ok(woke)), "a token that reports a wake-up caused one");

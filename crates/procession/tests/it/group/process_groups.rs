@@ -63,7 +63,7 @@ fn the_end_of_a_process_removes_it_before_others_learn_of_it() {
             refused.to_string(),
             format!("cannot add {own} to the group `both`: there is no such process")
         );
-        assert_eq!((refused.group(), refused.pid()), ("both", own));
+        assert_eq!((refused.name(), refused.owner()), ("both", None));
     });
     assert_conserved(&scheduler);
 }

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::scheduler::InsideError;
+use procession::scheduler::MisplacedCall;
 use procession::{Context, Exit, Scheduler, sleep, spawn, spawn_blocking, timeout};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -14,7 +14,7 @@ use crate::home::{mpsc, thread};
 use crate::scene::soon;
 
 /// The answer to a process of the scheduler.
-const REFUSED: Result<(), InsideError> = Err(InsideError);
+const REFUSED: Result<(), MisplacedCall> = Err(MisplacedCall::InsideScheduler);
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll, Waker};
 use std::time::Duration;
 
-use procession::process::{NoScope, ProcessLocal};
+use procession::process::ProcessLocal;
+use procession::scheduler::MisplacedCall;
 use procession::time::run_after;
 use procession::{Exit, Scheduler, spawn, yield_now};
 use procession_sync::Mutex;
@@ -26,7 +27,7 @@ fn scopes_hide_each_other_and_are_not_inherited() {
     driven().block_on(async {
         assert_eq!(number(), None);
         assert_eq!(
-            NUMBER.with(|_| ()).map_err(|error: NoScope| error.to_string()),
+            NUMBER.with(|_| ()).map_err(|error: MisplacedCall| error.to_string()),
             Err("no scope of this local runs here".into())
         );
         let seen = NUMBER.scope(1, async {
@@ -145,6 +146,6 @@ fn a_scope_begins_and_ends_while_the_value_of_another_is_borrowed() {
             panic_quietly("in a borrow")
         })
     }));
-    let ended: Result<Result<(), NoScope>, Exit> = process.join();
+    let ended: Result<Result<(), MisplacedCall>, Exit> = process.join();
     assert_eq!(ended, Err(Exit::Panicked("in a borrow".into())));
 }
