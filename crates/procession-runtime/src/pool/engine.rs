@@ -45,7 +45,7 @@ pub(super) enum Workers<J: Send + 'static> {
 }
 
 /// A pool, apart from its handles.
-pub struct Inner<J: Send + 'static> {
+pub(super) struct Inner<J: Send + 'static> {
     pub(super) me: Weak<Self>,
     id: u64,
     pub(super) core: PoolCore<J>,
