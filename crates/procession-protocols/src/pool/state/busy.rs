@@ -80,6 +80,10 @@ impl Blocked {
     /// Removes the waits for the job of this ticket, which has ended.
     #[inline]
     pub(super) fn end_joins(&mut self, ticket: u64) {
+        // Most pools have no job that waits for another one.
+        if self.joins.is_empty() {
+            return;
+        }
         while let Some(&(_, busy)) =
             self.joins.range((ticket, Busy::FIRST)..=(ticket, Busy::LAST)).next()
         {
