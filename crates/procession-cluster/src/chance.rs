@@ -2,10 +2,11 @@
 
 use std::io;
 
-use rustix::rand::{GetRandomFlags, getrandom};
-
 /// Fills the buffer with bytes that nobody can guess.
+#[cfg(target_os = "linux")]
 pub(crate) fn fill(mut buffer: &mut [u8]) -> io::Result<()> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+
     while !buffer.is_empty() {
         match getrandom(&mut *buffer, GetRandomFlags::empty()) {
             Ok(count) => buffer = &mut buffer[count..],
@@ -14,6 +15,14 @@ pub(crate) fn fill(mut buffer: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Fills the buffer with bytes that nobody can guess.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn fill(buffer: &mut [u8]) -> io::Result<()> {
+    use std::io::Read;
+
+    std::fs::File::open("/dev/urandom")?.read_exact(buffer)
 }
 
 /// Returns a number that nobody can guess.

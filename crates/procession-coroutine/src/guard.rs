@@ -24,7 +24,7 @@ use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
 /// The advice `MADV_GUARD_INSTALL`.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(procession_portable)))]
 const GUARD_INSTALL: i32 = 102;
 
 /// The share of a process's mappings that guards may use, in percent. The value leaves the larger
@@ -117,7 +117,7 @@ fn budget() -> usize {
     })
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(procession_portable)))]
 fn install(start: NonNull<u8>, length: usize) -> io::Result<()> {
     // SAFETY: [mapped] by the callers, all in this file.
     match unsafe { libc::madvise(start.as_ptr().cast(), length, GUARD_INSTALL) } {
@@ -126,7 +126,7 @@ fn install(start: NonNull<u8>, length: usize) -> io::Result<()> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(procession_portable))))]
 fn install(_: NonNull<u8>, _: usize) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }

@@ -174,11 +174,16 @@ fn report(header: &Header, size: usize) -> ! {
     let _ = line.write_str("\n");
     let _ = header.write(&mut line);
     let _ = writeln!(line, " has overflowed its stack of {} KiB; aborting", size >> 10);
+    // Not by the C library, whose function another library of the program may replace.
+    #[cfg(target_os = "linux")]
     // SAFETY: [signal] `write` may be called, and the text is valid. The result is ignored, because
     // the error could not be reported anywhere.
     let _ = unsafe {
         libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.text.as_ptr(), line.length)
     };
+    #[cfg(not(target_os = "linux"))]
+    // SAFETY: as above.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.length) };
     // SAFETY: [signal] `abort` may be called.
     unsafe { libc::abort() }
 }

@@ -92,7 +92,6 @@
 //! The clock stands still until the operation has ended.
 
 pub(crate) mod buffered;
-mod cached;
 mod dir;
 mod file;
 mod file_traits;

@@ -2,7 +2,6 @@
 
 pub(crate) mod accept;
 mod attempts;
-#[expect(unsafe_code, reason = "a socket option that no safe interface offers for all peers")]
 pub(crate) mod credentials;
 mod datagram;
 mod descriptors;

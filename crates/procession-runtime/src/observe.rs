@@ -35,6 +35,7 @@ pub(crate) mod unfinished;
 #[cfg(all(
     feature = "door",
     target_os = "linux",
+    not(procession_portable),
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod unwind;

@@ -27,7 +27,7 @@ use crate::scheduler::poller::{Batch, Poller};
 use crate::scheduler::shared::Shared;
 use crate::scheduler::starved::Starved;
 use crate::sys::World;
-use crate::sys::epoll::{EventMask, Kernel};
+use crate::sys::events::{EventMask, Kernel};
 
 impl Poller {
     /// Returns the kernel's queue of events, and `true` if this call opened it.

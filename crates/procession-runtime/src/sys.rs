@@ -5,13 +5,19 @@
 //! scheduler moves it, and the scheduler does so only when no process can run. In simulated mode,
 //! the system below the scheduler is an [`Os`] of the program, and the scheduler does what it does
 //! on the real one. In all modes, every random choice is drawn from the seed.
+//!
+//! What only Linux has is in `linux`, and what serves instead on other systems in `portable`. Both
+//! have the same modules and items, and [`system`] is the one that is compiled. The cfg
+//! `procession_portable` selects `portable` on Linux, so that its code is tested there.
 
 pub(crate) mod alarm;
 #[expect(unsafe_code, reason = "the C library calls a function at the end of the program")]
 mod at_exit;
 #[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
 mod cycles;
-pub(crate) mod epoll;
+pub(crate) mod events;
+#[cfg(all(target_os = "linux", not(procession_portable)))]
+pub(crate) mod linux;
 #[cfg_attr(
     not(feature = "sim"),
     expect(unreachable_pub, reason = "only a simulated system has one")
@@ -22,15 +28,15 @@ pub(crate) mod network;
     expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
 )]
 pub(crate) mod os;
-#[expect(unsafe_code, reason = "descriptors need not be open, so they are passed by number")]
 #[cfg(feature = "io")]
 pub(crate) mod poll;
+#[cfg(not(all(target_os = "linux", not(procession_portable))))]
+pub(crate) mod portable;
 pub(crate) mod stderr;
-#[expect(unsafe_code, reason = "a system call that no safe interface offers")]
-mod thread_clock;
 #[cfg(all(
     feature = "door",
     target_os = "linux",
+    not(procession_portable),
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 #[expect(unsafe_code, reason = "a signal handler copies a stack")]
@@ -38,17 +44,14 @@ pub(crate) mod thread_stack;
 #[cfg(all(
     feature = "door",
     target_os = "linux",
+    not(procession_portable),
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 #[expect(unsafe_code, reason = "the loader passes raw pointers")]
 pub(crate) mod unwind_tables;
 
-use std::cell::Cell;
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Instant as RealInstant;
@@ -61,9 +64,15 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Condvar, Mutex, MutexGuard, hint, thread};
 
 use crate::util::generator::Generator;
-use epoll::Kernel;
+use events::Kernel;
+#[cfg(all(target_os = "linux", not(procession_portable)))]
+pub(crate) use linux as system;
 pub(crate) use os::RunState;
 use os::{Os, ThreadBody, WaitSource};
+#[cfg(not(all(target_os = "linux", not(procession_portable))))]
+pub(crate) use portable as system;
+use system::clock::monotonic;
+pub(crate) use system::threads::{Cpus, LentThread, ThreadFile};
 
 /// Starts a detached thread. The body is boxed, because the code that starts a thread is long, and
 /// would be compiled for each type of body.
@@ -83,17 +92,6 @@ fn start_thread(name: String, stack_size: Option<usize>, body: ThreadBody) -> io
 /// Returns the nanoseconds of a duration, at most `NEVER`.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(NEVER)
-}
-
-/// Returns the system's monotonic clock in nanoseconds. All real worlds share it, and on Linux std
-/// reads the same clock. The number needs no conversion: a reading takes 23.5 ns, and 27 ns with
-/// std.
-#[inline]
-fn monotonic() -> u64 {
-    #[expect(clippy::disallowed_methods, reason = "the world is the home of the clock")]
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // The clock begins at 0 when the system starts. So neither part is negative, and 500 years fit.
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
 /// Returns the moment of std's clock at which this clock showed 0, or a moment slightly before it,
@@ -315,7 +313,7 @@ impl World {
             if time.is_zero() {
                 break;
             }
-            wake_precisely();
+            system::threads::wake_precisely();
             let (again, _) = parker.arrival.wait_timeout(token, time);
             token = again;
             if self.is_test() {
@@ -349,7 +347,7 @@ impl World {
         }
         token.bell = Some(ParkBell::Kernel(Arc::clone(kernel)));
         drop(token);
-        let timeout = self.park_time(deadline).inspect(|_| wake_precisely());
+        let timeout = self.park_time(deadline).inspect(|_| system::threads::wake_precisely());
         let waited = kernel.wait(timeout, events);
         let mut token = parker.lock();
         token.bell = None;
@@ -360,42 +358,6 @@ impl World {
             return self.park(parker, deadline);
         }
         token.there = false;
-    }
-}
-
-/// The system's file about one thread of this program. It can be read any number of times, even if
-/// no file descriptors are left.
-#[derive(Debug)]
-pub(crate) struct ThreadFile(File);
-
-impl ThreadFile {
-    /// Opens the file, which takes a descriptor. Returns `None` if no descriptor is left, there is
-    /// no `/proc`, or the thread is one of a simulated system.
-    pub(crate) fn open(thread: u32) -> Option<Self> {
-        if os::here().is_some() {
-            return None;
-        }
-        File::open(format!("/proc/self/task/{thread}/stat")).ok().map(Self)
-    }
-
-    /// Returns the activity of the thread, or `None` if the thread has ended.
-    pub(crate) fn state(&self) -> Option<RunState> {
-        /// More than the file contains, so one call returns the whole file.
-        const SIZE: usize = 1024;
-        let text = &mut [0; SIZE];
-        let count = self.0.read_at(text, 0).ok()?;
-        state_in(&text[..count])
-    }
-}
-
-/// Returns the state in the text of a `stat` file.
-fn state_in(text: &[u8]) -> Option<RunState> {
-    // The name before it may contain anything, including parentheses.
-    let name_ends = text.windows(2).rposition(|pair| pair == b") ")?;
-    match text.get(name_ends + 2)? {
-        b'S' | b'D' => Some(RunState::Waits),
-        b'R' => Some(RunState::Runs),
-        _ => Some(RunState::Stopped),
     }
 }
 
@@ -444,7 +406,7 @@ impl World {
         if let Some(os) = os::here() {
             return os.thread();
         }
-        rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+        system::threads::number()
     }
 
     /// Lets `call` run when the program ends in order, on the thread that ends it.
@@ -454,7 +416,7 @@ impl World {
 
     /// Returns `true` on the main thread, which ends with the program.
     pub(crate) fn is_main_thread() -> bool {
-        os::here().is_none() && Self::thread_number() == std::process::id()
+        os::here().is_none() && system::threads::is_main()
     }
 
     /// Returns the processor time that a thread of this program has used, in nanoseconds, or `None`
@@ -463,82 +425,16 @@ impl World {
         if let Some(os) = self.simulated() {
             return os.activity(thread).map(|(used, _)| used);
         }
-        thread_clock::processor_time(thread)
+        system::threads::processor_time(thread)
     }
 }
 
-/// The processors that threads may run on.
-#[derive(Clone)]
-pub(crate) struct Cpus(rustix::thread::CpuSet);
-
 impl Cpus {
-    /// The number of processors that can be named.
-    pub(crate) const LIMIT: usize = rustix::thread::CpuSet::MAX_CPU;
-
     /// Returns the number of processors that the program may use, at least 1.
     pub(crate) fn available() -> usize {
         match os::here() {
             Some(os) => os.processors(),
             None => std::thread::available_parallelism().map_or(1, usize::from),
-        }
-    }
-
-    /// Binds the calling thread to the processor that it runs on. Threads that it starts from now
-    /// on are bound to the same processor.
-    #[cfg(feature = "sim")]
-    pub(crate) fn bind_to_one() -> io::Result<()> {
-        let mut cpus = rustix::thread::CpuSet::new();
-        cpus.set(rustix::thread::sched_getcpu());
-        Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
-    }
-
-    /// Selects the given processors that this program may use, or returns `None` if there are none.
-    /// All numbers must be below the limit.
-    pub(crate) fn allowed_of(numbers: &[usize]) -> io::Result<Option<Self>> {
-        let allowed = rustix::thread::sched_getaffinity(None)?;
-        let mut cpus = rustix::thread::CpuSet::new();
-        numbers
-            .iter()
-            .filter(|&&number| allowed.is_set(number))
-            .for_each(|&number| cpus.set(number));
-        Ok((cpus.count() > 0).then_some(Self(cpus)))
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.0.count() as usize
-    }
-
-    /// Lets the calling thread run on these processors only.
-    pub(crate) fn bind_this_thread(&self) -> io::Result<()> {
-        Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
-    }
-}
-
-thread_local! {
-    /// The original timer slack of this thread, once it has been changed.
-    static SLACK_BEFORE: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// Asks the system, once per thread, to wake this thread at its deadline. Without this, the system
-/// wakes a thread up to 50 us late to save wake-ups, and a thread that keeps the time of many
-/// processes must be more precise.
-fn wake_precisely() {
-    if SLACK_BEFORE.get().is_none() {
-        // If the system refuses, deadlines are met a little later.
-        SLACK_BEFORE.set(Some(rustix::thread::current_timer_slack().unwrap_or(0)));
-        let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
-    }
-}
-
-/// A thread that may belong to the user. Dropping this restores the timer slack of the thread.
-pub(crate) struct LentThread;
-
-impl Drop for LentThread {
-    fn drop(&mut self) {
-        if let Some(before) = SLACK_BEFORE.take() {
-            // If the system refuses, the thread keeps the precise slack. A slack of 0 means the
-            // slack that its parent had.
-            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(before));
         }
     }
 }
@@ -613,36 +509,6 @@ impl Parker {
             Some(ParkBell::Simulated(waits)) => waits.0.unpark(waits.1),
             None if waits => self.arrival.notify_one(),
             None => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{RunState, ThreadFile, World, state_in};
-
-    #[test]
-    fn the_state_of_a_thread_is_found_whatever_its_name() {
-        assert_eq!(state_in(b"7 (a) R (b) c) S 1 2 3"), Some(RunState::Waits));
-        assert_eq!(state_in(b"7 () D 1"), Some(RunState::Waits));
-        assert_eq!(state_in(b"7 (x) R 1"), Some(RunState::Runs));
-        assert_eq!(state_in(b"7 (x) t 1"), Some(RunState::Stopped));
-        assert_eq!(state_in(b"7 (x) "), None);
-        assert_eq!(state_in(b""), None);
-    }
-
-    #[test]
-    fn the_file_of_a_thread_is_read_again_and_again_until_the_thread_has_ended() {
-        let this = ThreadFile::open(World::thread_number()).expect("the system has descriptors");
-        assert_eq!((this.state(), this.state()), (Some(RunState::Runs), Some(RunState::Runs)));
-        let opened = std::thread::scope(|scope| {
-            let other = scope.spawn(|| ThreadFile::open(World::thread_number()));
-            other.join().expect("it does not panic")
-        });
-        // The remains of a thread that was joined may stay for a moment.
-        let ended = opened.expect("the system has descriptors");
-        while ended.state().is_some() {
-            std::thread::yield_now();
         }
     }
 }

@@ -95,7 +95,7 @@ mod real {
         }
     }
 
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(all(target_os = "linux", not(miri), not(procession_portable)))]
     mod system {
         use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
@@ -109,7 +109,7 @@ mod real {
         }
     }
 
-    #[cfg(not(all(target_os = "linux", not(miri))))]
+    #[cfg(not(all(target_os = "linux", not(miri), not(procession_portable))))]
     mod system {
         pub(super) fn register() -> bool {
             false

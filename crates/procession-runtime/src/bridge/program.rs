@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use procession_sync::Mutex;
 
 use crate::sys::World;
+use crate::sys::system::HAS_PROC;
 
 /// The threads that work for schedulers on test clocks. Each of these schedulers knows the state of
 /// its threads, and a test must not wait for other tests.
@@ -47,6 +48,9 @@ pub(super) struct SeenThread {
 
 /// Returns the number of threads of this program, or 0 if the system does not say it.
 pub(super) fn thread_count() -> u64 {
+    if !HAS_PROC {
+        return 0;
+    }
     // The directory has a link for each thread.
     fs::metadata("/proc/self/task").map_or(0, |directory| directory.nlink())
 }
@@ -54,6 +58,9 @@ pub(super) fn thread_count() -> u64 {
 /// Returns the threads of this program that work for no scheduler on a test clock. Without `/proc`,
 /// none is seen.
 pub(super) fn threads() -> Vec<SeenThread> {
+    if !HAS_PROC {
+        return Vec::new();
+    }
     let testing = TESTING.lock().clone();
     let entries = fs::read_dir("/proc/self/task").into_iter().flatten();
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -160,7 +167,11 @@ fn inode_of(descriptor: &str) -> Option<u64> {
 }
 
 impl Sockets {
+    /// Looks at the sockets of this program. Without `/proc`, none is seen.
     pub(super) fn look() -> Self {
+        if !HAS_PROC {
+            return Self::default();
+        }
         let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten();
         let inodes = descriptors
             .filter_map(|entry| inode_of(entry.ok()?.file_name().to_str()?))

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use procession_protocols::io::readiness::WaiterId;
 use rustix::event::Timespec;
+use rustix::fs::RawMode;
 use rustix::io::Errno;
 
 use crate::coroutine::try_wait::Interrupted;
@@ -36,7 +37,7 @@ use crate::scheduler::current;
 use crate::scheduler::frame::{Frame, suspendable};
 use crate::scheduler::shared::Shared;
 use crate::scheduler::starved::Starved;
-use crate::sys::epoll::EventMask;
+use crate::sys::events::EventMask;
 use crate::time::{Instant, sleep, sleep_until};
 use crate::yield_now;
 
@@ -287,7 +288,7 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-fn is_always_ready(mode: u32) -> bool {
+fn is_always_ready(mode: RawMode) -> bool {
     use rustix::fs::FileType;
     let kind = FileType::from_raw_mode(mode);
     matches!(kind, FileType::RegularFile | FileType::Directory | FileType::BlockDevice)
@@ -341,7 +342,7 @@ fn block_in_poll(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instan
 fn is_ready(fd: BorrowedFd<'_>, interest: Interest, timeout: Option<Duration>) -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
     let flags = match interest {
-        Interest::Read => PollFlags::IN | PollFlags::PRI | PollFlags::RDHUP,
+        Interest::Read => PollFlags::IN | PollFlags::PRI,
         Interest::Write => PollFlags::OUT,
     };
     // A timeout that the system cannot represent is longer than any program runs.

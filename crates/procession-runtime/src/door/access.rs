@@ -7,10 +7,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use procession_sync::Mutex;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
+use crate::sys::system::program::fill_at_random;
 
 /// The maximum number of links that wait to be used, and of sessions. A new link or session takes
 /// the place of the oldest.
@@ -23,10 +23,8 @@ struct Secret([u8; 16]);
 impl Secret {
     fn draw() -> io::Result<Self> {
         let mut bytes = [0; 16];
-        // One call of the system returns up to 256 bytes. This early in the life of the system, it
-        // returns only as many as it has.
-        let count = getrandom(&mut bytes, GetRandomFlags::empty())?;
-        if count == bytes.len() { Ok(Self(bytes)) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        fill_at_random(&mut bytes)?;
+        Ok(Self(bytes))
     }
 
     fn hex(&self) -> String {

@@ -1,8 +1,5 @@
 //! Opens a door: its sockets, and the scheduler of its server.
 
-use std::fs;
-
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Arc;
 
 use super::access::{Keys, Way};
@@ -15,13 +12,11 @@ use crate::net::bind_before;
 use crate::scheduler::error::DoorError;
 use crate::scheduler::shared::Shared;
 use crate::sys::stderr;
+use crate::sys::system::program;
 use crate::{OnCancel, Scheduler, SpawnOptions};
 
 /// The environment variable that opens doors.
 const VARIABLE: &str = "PROCESSION_DOOR";
-/// The key of `AT_SECURE` in the auxiliary vector. Its value is not 0 if the program has more
-/// rights than its caller.
-const AT_SECURE: usize = 23;
 /// The maximum number of the server's processes: the listeners, the connections, and a few that
 /// end.
 const PROCESSES: u32 = 256;
@@ -45,16 +40,9 @@ pub(crate) fn open(shared: &Arc<Shared>, choice: &DoorChoice) -> Result<Option<O
 /// Returns `true` if the environment asks for a door, and may.
 fn is_wanted(shared: &Shared) -> bool {
     let is_real = !shared.world.is_test() && shared.world.simulated().is_none();
-    is_real && std::env::var_os(VARIABLE).is_some_and(|value| value == "1") && !has_more_rights()
-}
-
-/// Returns `true` if the program has more rights than its caller, or the system does not say.
-fn has_more_rights() -> bool {
-    let Ok(vector) = fs::read("/proc/self/auxv") else { return true };
-    let words = vector.chunks_exact(size_of::<usize>());
-    let words: Vec<_> = words.map(|word| word.try_into().map_or(0, usize::from_ne_bytes)).collect();
-    let value = words.chunks_exact(2).find(|pair| pair[0] == AT_SECURE).map(|pair| pair[1]);
-    value != Some(0)
+    is_real
+        && std::env::var_os(VARIABLE).is_some_and(|value| value == "1")
+        && !program::has_more_rights()
 }
 
 fn enter(shared: &Arc<Shared>, options: &DoorOptions) -> Result<Opened, DoorError> {
@@ -67,8 +55,7 @@ fn enter(shared: &Arc<Shared>, options: &DoorOptions) -> Result<Opened, DoorErro
     });
     let tcp = tcp.transpose()?;
     let mut bytes = [0; 4];
-    getrandom(&mut bytes, GetRandomFlags::empty())
-        .map_err(|error| DoorError::Random(error.into()))?;
+    program::fill_at_random(&mut bytes).map_err(DoorError::Random)?;
     let (listener, file) = socket::listen(options.directory.as_deref(), u32::from_ne_bytes(bytes))?;
     // One thread: whatever a request does, it does not block.
     let server = Scheduler::builder().no_door().name("procession-door").worker_threads(1);

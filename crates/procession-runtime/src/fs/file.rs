@@ -3,17 +3,18 @@
 use std::fmt;
 use std::fs::{File as StdFile, Metadata, Permissions};
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSliceMut, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
 use super::buffered::{BlockingFile, Buffered, JobEnd};
 use super::jobs::{run, run_write};
 use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
+use crate::sys::system::cached_files;
 
 /// The most that a worker itself copies from the page cache in one read.
 pub(super) const INLINE_MAX: usize = 64 << 10;
@@ -402,15 +403,14 @@ impl File {
             return Poll::Pending;
         }
         let room = buffer.len().min(INLINE_MAX);
-        let parts = &mut [IoSliceMut::new(&mut buffer[..room])];
-        match rustix::io::preadv2(
-            &**self.buffered.target(),
-            parts,
-            u64::MAX,
-            ReadWriteFlags::NOWAIT,
-        ) {
-            Ok(0) | Err(Errno::AGAIN | Errno::INTR) => Poll::Ready(None),
+        match cached_files::read_on(self.buffered.target(), &mut buffer[..room]) {
+            Ok(0) => Poll::Ready(None),
             Ok(count) => Poll::Ready(Some(count)),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Poll::Ready(None)
+            }
             Err(_) => {
                 self.reads_inline = false;
                 Poll::Ready(None)

@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::task::Poll;
 
-use super::cached;
+use super::file::INLINE_MAX;
 use super::jobs::{run, run_write};
 use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
+use crate::sys::system::cached_files;
 
 /// Functions with one path, which each call the function of the same name in `std::fs` by `$run`.
 macro_rules! of_a_path {
@@ -84,7 +85,7 @@ async fn read_with<T: Send + 'static>(
 #[track_caller]
 pub fn read(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<u8>>> {
     let path = path.as_ref().to_owned();
-    placed(read_with(path, cached::read, fs::read))
+    placed(read_with(path, |path| cached_files::read(path, INLINE_MAX), fs::read))
 }
 
 /// Reads a whole file, which must be UTF-8.
@@ -98,7 +99,7 @@ pub fn read(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<u8>>>
 #[track_caller]
 pub fn read_to_string(path: impl AsRef<Path>) -> impl Future<Output = io::Result<String>> {
     let path = path.as_ref().to_owned();
-    let cached = |path: &Path| String::from_utf8(cached::read(path)?).ok();
+    let cached = |path: &Path| String::from_utf8(cached_files::read(path, INLINE_MAX)?).ok();
     placed(read_with(path, cached, fs::read_to_string))
 }
 

@@ -22,12 +22,12 @@ use std::task::Poll;
 
 use procession_sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, acceptfrom_with};
 
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::starved::Starved;
+use crate::sys::system::sockets;
 use crate::time::sleep_on;
 
 use super::io::{Io, IoResult, Side};
@@ -51,20 +51,19 @@ fn is_exhausted(error: &io::Error) -> bool {
 /// Returns `true` for an error of the connection that would have been accepted (`accept(2)`). That
 /// connection is gone, and the next connection may be fine.
 fn is_of_the_connection(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(
+    let Some(error) = Errno::from_io_error(error) else { return false };
+    Some(error) == sockets::NO_NETWORK
+        || matches!(
+            error,
             Errno::CONNABORTED
                 | Errno::PROTO
                 | Errno::NOPROTOOPT
                 | Errno::NETDOWN
                 | Errno::HOSTDOWN
-                | Errno::NONET
                 | Errno::HOSTUNREACH
                 | Errno::NETUNREACH
                 | Errno::PERM
         )
-    )
 }
 
 /// Returns the next connection, in non-blocking mode, and the address of its peer if that is one of
@@ -74,8 +73,7 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
         if let Some(accepted) = simulated::accept(listener) {
             return accepted.map(|(socket, peer)| IoResult::whole((socket, Some(peer))));
         }
-        let (socket, peer) =
-            acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+        let (socket, peer) = sockets::accept(listener)?;
         Ok(IoResult::whole((socket, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))))
     };
     loop {

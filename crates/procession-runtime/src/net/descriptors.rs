@@ -6,18 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, recvmsg, sendmsg,
 };
 
 use super::io::IoResult;
+use crate::sys::system::sockets;
 
 /// Maximum number of descriptors in one message, in the kernel (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 253;
 
-/// Space for all ancillary data of a message. If the socket has `SO_PASSCRED`, the kernel puts the
-/// credentials before the descriptors, which would otherwise have no space left.
-const SPACE: usize = cmsg_space!(ScmCredentials(1), ScmRights(DESCRIPTORS_MAX));
+/// Space for all ancillary data of a message. The kernel may put credentials before the
+/// descriptors, which would otherwise have no space left.
+const SPACE: usize = sockets::CREDENTIALS_SPACE + cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
 /// Bytes that were received together with file descriptors.
 #[derive(Debug)]
@@ -52,18 +53,21 @@ pub(super) fn send(
         assert!(ancillary.push(rights), "the space has the size of the message");
     }
     let parts = [IoSlice::new(bytes)];
-    Ok(IoResult::whole(sendmsg(socket, &parts, &mut ancillary, SendFlags::NOSIGNAL)?))
+    Ok(IoResult::whole(sendmsg(socket, &parts, &mut ancillary, sockets::NO_SIGNAL)?))
 }
 
 pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<IoResult<ReceivedFds>> {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let parts = &mut [IoSliceMut::new(buffer)];
-    let received = recvmsg(socket, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(socket, parts, &mut ancillary, sockets::OWN_FDS)?;
     let mut fds = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
+            for fd in rights {
+                sockets::own_fd(&fd)?;
+                fds.push(fd);
+            }
         }
     }
     let fds_lost = received.flags.contains(ReturnFlags::CTRUNC);

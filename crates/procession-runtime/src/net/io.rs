@@ -23,6 +23,7 @@ use crate::reactor::Registered;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
+use crate::sys::system::events::REPORTS_URGENT_DATA;
 use crate::time::{Elapsed, Sleep, is_last_try, poll_within, sleep_on};
 
 /// Number of times that one poll repeats a call before the process yields. A call is repeated if
@@ -56,10 +57,10 @@ pub(crate) trait StreamSocket: AsFd {
     const SHORT_IS_ALL: bool;
 }
 
-/// A read returns all data that has arrived in order. Urgent data splits a read, and the kernel
-/// reports urgent data (`translate` in `sys/epoll.rs`).
+/// A read returns all data that has arrived in order. Urgent data splits a read, which proves
+/// nothing unless the kernel reports urgent data (`translate` in `sys/linux/events.rs`).
 impl StreamSocket for std::net::TcpStream {
-    const SHORT_IS_ALL: bool = true;
+    const SHORT_IS_ALL: bool = REPORTS_URGENT_DATA;
 }
 
 /// A read also ends where descriptors or credentials were sent along with the bytes, although more

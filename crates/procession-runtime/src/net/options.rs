@@ -9,9 +9,7 @@ use std::net::{
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
-};
+use rustix::net::{AddressFamily, SocketType, bind, connect, listen, sockopt};
 
 use super::accept::BACKLOG;
 use super::attempts::first_connected;
@@ -20,6 +18,7 @@ use super::resolve::Host;
 use super::simulated;
 use super::tcp::{TcpListener, TcpStream};
 use super::udp::UdpSocket;
+use crate::sys::system::sockets;
 
 /// Options of a socket that must be set before it has an address.
 ///
@@ -189,7 +188,7 @@ impl SocketOptions {
         reuse_address: bool,
     ) -> io::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket_with(family, of, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+        let socket = sockets::open(family, of)?;
         if self.reuse_address.unwrap_or(reuse_address) {
             sockopt::set_socket_reuseaddr(&socket, true)?;
         }

@@ -1,11 +1,11 @@
 //! `poll` over several descriptors, in blocking style.
 //!
-//! A coroutine that has to wait creates an `epoll` descriptor for the duration of the call. It adds
-//! the descriptors that it asks about to the `epoll` descriptor, and registers only the `epoll`
-//! descriptor with its scheduler. The descriptors therefore keep their mode and their
-//! registrations, and other callers may ask about them at the same time. Each time the `epoll`
-//! descriptor becomes readable, the coroutine asks the kernel again with `poll` and returns its
-//! answer. The flags and the count are thus the system's by construction.
+//! A coroutine that has to wait creates a set for the duration of the call, which is a descriptor
+//! of the system: of `epoll` on Linux. It adds the descriptors that it asks about to the set, and
+//! registers only the set with its scheduler. The descriptors therefore keep their mode and their
+//! registrations, and other callers may ask about them at the same time. Each time the set becomes
+//! readable, the coroutine asks the kernel again with `poll` and returns its answer. The flags and
+//! the count are thus the system's by construction.
 //!
 //! # Rejected
 //! - Registering each descriptor with the scheduler's own poller. It refuses a descriptor that it
@@ -13,15 +13,12 @@
 //!   read and write readiness.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
-
-use rustix::event::epoll;
 
 use super::io::{Io, IoResult, Side};
 use crate::coroutine;
 pub use crate::sys::poll::{PollFd, PollFlags};
-use crate::sys::poll::{add, ask};
+use crate::sys::poll::{PollSet, ask};
 
 /// Waits until at least one of several descriptors is ready, for at most `timeout`.
 ///
@@ -88,16 +85,16 @@ pub fn poll(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result
     }
     // The timeout has not begun yet. So whatever the system refuses here, the blocking call can
     // still wait for the whole timeout.
-    let Ok(together) = watch(descriptors).and_then(Io::new) else {
+    let Ok(set) = watch(descriptors).and_then(Io::new) else {
         return crate::blocking(|| ask(descriptors, timeout));
     };
-    let answered =
-        coroutine::wait(together.run_within(Side::Read, timeout, |_| {
-            match ask_at_once(descriptors)? {
-                0 => Err(io::ErrorKind::WouldBlock.into()),
-                count => Ok(IoResult::whole(count)),
-            }
-        }));
+    let answered = coroutine::wait(set.run_within(Side::Read, timeout, |set| {
+        set.settle();
+        match ask_at_once(descriptors)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            count => Ok(IoResult::whole(count)),
+        }
+    }));
     match answered {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => ask_at_once(descriptors),
         answered => answered,
@@ -108,9 +105,9 @@ fn ask_at_once(descriptors: &mut [PollFd]) -> io::Result<usize> {
     ask(descriptors, Some(Duration::ZERO))
 }
 
-/// Returns a descriptor that becomes readable once one of `descriptors` may have a report.
-fn watch(descriptors: &[PollFd]) -> io::Result<OwnedFd> {
-    let together = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+/// Returns a set that becomes readable once one of `descriptors` may have a report.
+fn watch(descriptors: &[PollFd]) -> io::Result<PollSet> {
+    let set = PollSet::open()?;
     let mut asked: Vec<_> = descriptors
         .iter()
         .map(|one| (one.descriptor(), one.events().bits()))
@@ -124,7 +121,7 @@ fn watch(descriptors: &[PollFd]) -> io::Result<OwnedFd> {
         same
     });
     for (descriptor, events) in asked {
-        add(&together, descriptor, events)?;
+        set.add(descriptor, events)?;
     }
-    Ok(together)
+    Ok(set)
 }

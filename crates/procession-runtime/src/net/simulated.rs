@@ -13,11 +13,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, sendmsg,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, recv, recvmsg, sendmsg};
 
 use crate::sys::os::{self, CallFault, DatagramAddress, Network, Os};
+use crate::sys::system::sockets::NO_SIGNAL;
 
 /// Asks the network of the calling thread, if it has one.
 fn ask<R>(call: impl FnOnce(&dyn Network) -> Option<R>) -> Option<R> {
@@ -148,7 +147,7 @@ pub(super) fn send(
     let address = DatagramAddress::encode(to);
     let mut all = vec![IoSlice::new(address.bytes())];
     all.extend(parts.iter().map(|part| IoSlice::new(part)));
-    let sent = sendmsg(socket, &all, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
+    let sent = sendmsg(socket, &all, &mut SendAncillaryBuffer::default(), NO_SIGNAL);
     let sent = sent.map_err(io::Error::from);
     Some(sent.map(|count| count.saturating_sub(DatagramAddress::LENGTH)))
 }

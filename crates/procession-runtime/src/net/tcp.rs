@@ -15,6 +15,7 @@ use super::options::{SocketOptions, socket_methods};
 use super::resolve::Host;
 use super::simulated::{self, OptionSocket};
 use super::stream::{std_conversions, stream_methods};
+use crate::sys::system::sockets;
 use crate::time;
 
 /// A TCP socket that accepts connections.
@@ -318,7 +319,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
-        let timeout_ms = sockopt::tcp_user_timeout(&*self.options())?;
+        let timeout_ms = sockets::tcp_user_timeout(&*self.options())?;
         Ok((timeout_ms > 0).then(|| Duration::from_millis(timeout_ms.into())))
     }
 
@@ -338,7 +339,7 @@ impl TcpStream {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        Ok(sockopt::set_tcp_user_timeout(&*self.options(), timeout_ms)?)
+        Ok(sockets::set_tcp_user_timeout(&*self.options(), timeout_ms)?)
     }
 
     /// Returns `true` if received data is acknowledged immediately, and not together with the next
@@ -347,7 +348,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn quick_ack(&self) -> io::Result<bool> {
-        Ok(sockopt::tcp_quickack(&*self.options())?)
+        Ok(sockets::tcp_quickack(&*self.options())?)
     }
 
     /// Sets for the moment whether received data is acknowledged immediately; see
@@ -356,7 +357,7 @@ impl TcpStream {
     /// # Errors
     /// Returns the system's error.
     pub fn set_quick_ack(&self, quick: bool) -> io::Result<()> {
-        Ok(sockopt::set_tcp_quickack(&*self.options(), quick)?)
+        Ok(sockets::set_tcp_quickack(&*self.options(), quick)?)
     }
 
     /// Returns what happens to unsent data when the socket is closed (`SO_LINGER`).

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{
     SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener as StdUnixListener,
@@ -15,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, connect,
-    listen, recv, recvfrom, socket_with,
+    AddressFamily, RecvFlags, SocketAddrAny, SocketAddrUnix, SocketType, connect, listen, recv,
+    recvfrom,
 };
 
 use super::accept::{BACKLOG, accept};
@@ -27,6 +26,7 @@ use super::io::{Io, IoResult, Side, timed_out};
 use super::options::{socket_methods, waiting_methods};
 use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::stream::{std_conversions, stream_methods};
+use crate::sys::system::sockets;
 use crate::time::{sleep, timeout};
 
 /// Interval between attempts while the peer's queue is full, for a connect or a datagram. The
@@ -165,12 +165,13 @@ impl UnixStream {
     /// Returns the same errors as [`connect`](Self::connect).
     #[track_caller]
     pub fn connect_addr(address: &SocketAddr) -> impl Future<Output = io::Result<Self>> {
-        crate::scheduler::placed::placed(async move { Self::connect_to(to_system(address)?).await })
+        crate::scheduler::placed::placed(async move {
+            Self::connect_to(sockets::to_system(address)?).await
+        })
     }
 
     async fn connect_to(address: SocketAddrUnix) -> io::Result<Self> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let socket = sockets::open(AddressFamily::UNIX, SocketType::STREAM)?;
         loop {
             match connect(&socket, &address) {
                 Ok(()) => return Io::new(StdUnixStream::from(socket)).map(Self),
@@ -328,7 +329,7 @@ impl UnixDatagram {
         address: &SocketAddr,
     ) -> impl Future<Output = io::Result<usize>> {
         crate::scheduler::placed::placed(async move {
-            self.send_parts_to(&[IoSlice::new(bytes)], to_system(address)?).await
+            self.send_parts_to(&[IoSlice::new(bytes)], sockets::to_system(address)?).await
         })
     }
 
@@ -516,21 +517,12 @@ impl UnixDatagram {
 waiting_methods!(UnixDatagram);
 descriptor_methods!(UnixDatagram);
 
-/// Converts an address of std into one of the system.
-fn to_system(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
-    match (address.as_pathname(), address.as_abstract_name()) {
-        (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
-        (_, Some(name)) => Ok(SocketAddrUnix::new_abstract_name(name)?),
-        _ => Ok(SocketAddrUnix::new_unnamed()),
-    }
-}
-
 /// Converts an address of the system into one of std, for which an empty path is an unnamed
 /// address.
 fn from_system(address: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
     let address = address.map(SocketAddrUnix::try_from).transpose()?;
-    if let Some(name) = address.as_ref().and_then(SocketAddrUnix::abstract_name) {
-        return SocketAddr::from_abstract_name(name);
+    if let Some(named) = address.as_ref().and_then(sockets::abstract_address) {
+        return named;
     }
     SocketAddr::from_pathname(OsStr::from_bytes(
         address.as_ref().and_then(SocketAddrUnix::path_bytes).unwrap_or_default(),

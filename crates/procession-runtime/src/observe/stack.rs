@@ -28,9 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The number of looks that find a process in one step before its thread is interrupted. A step
 /// that notes its stacks is to end before, also on a busy machine.
 const STEP_LOOKS: u32 = 5;
-/// The time between two looks for the copy of a stack, and the number of these looks.
-const SAMPLE_LOOK_EVERY: Duration = Duration::from_millis(1);
-const SAMPLE_LOOKS: u32 = 200;
 
 /// Where the stacks of a process come from.
 ///
@@ -273,9 +270,18 @@ fn step_of(shared: &Shared, slot: u32) -> Option<RunningStep> {
 }
 
 /// Returns the return addresses of the stack of the thread that runs a step.
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    not(procession_portable),
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 async fn stack_of_step(step: RunningStep) -> Option<Vec<usize>> {
     use crate::sys::thread_stack::Sample;
+
+    /// The time between two looks for the copy of a stack, and the number of these looks.
+    const SAMPLE_LOOK_EVERY: Duration = Duration::from_millis(1);
+    const SAMPLE_LOOKS: u32 = 200;
+
     let sample = Sample::ask(step.thread)?;
     for _ in 0..SAMPLE_LOOKS {
         if let Some(copy) = sample.take() {
@@ -286,7 +292,11 @@ async fn stack_of_step(step: RunningStep) -> Option<Vec<usize>> {
     None
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    not(procession_portable),
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 async fn stack_of_step(_: RunningStep) -> Option<Vec<usize>> {
     None
 }

@@ -223,7 +223,7 @@ impl Drop for ChildGuard {
             let _ = self.ends.kill(&mut child);
         }
         if matches!(child.try_wait(), Ok(None)) {
-            reaper::adopt(child, self.ends.take_pidfd());
+            reaper::adopt(child, self.ends.take_handle());
         }
     }
 }

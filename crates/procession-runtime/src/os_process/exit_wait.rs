@@ -5,15 +5,14 @@ use std::os::fd::OwnedFd;
 use std::process::{Child as StdChild, ExitStatus};
 
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::net::io::{Io, IoResult, Side};
 use crate::pool::program::ProgramPool;
 use crate::pool::{JobError, JobHandle};
+use crate::sys::system::exit_handle;
 
-/// Threads that wait for processes without a pidfd. They are apart from other helpers, since a
+/// Threads that wait for processes without a handle. They are apart from other helpers, since a
 /// process may run for long.
 static WAITERS: ProgramPool = ProgramPool::new("children");
 
@@ -27,7 +26,7 @@ pub(super) struct ExitWait {
 }
 
 enum ExitEvent {
-    Pidfd(Io<OwnedFd>),
+    Handle(Io<OwnedFd>),
     /// A helper thread, once a process waits.
     Helper(Option<JobHandle<io::Result<()>>>),
 }
@@ -38,10 +37,10 @@ fn pid(child: &StdChild) -> Option<Pid> {
 
 impl ExitWait {
     pub(super) fn of(child: &StdChild, with_group: bool) -> Self {
-        let pidfd = pid(child)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-            .and_then(|pidfd| Io::new(pidfd).ok());
-        let event = pidfd.map_or(ExitEvent::Helper(None), ExitEvent::Pidfd);
+        let handle = pid(child)
+            .and_then(|pid| exit_handle::open(pid).ok())
+            .and_then(|handle| Io::new(handle).ok());
+        let event = handle.map_or(ExitEvent::Helper(None), ExitEvent::Handle);
         Self { event, seen: false, with_group }
     }
 
@@ -69,13 +68,13 @@ impl ExitWait {
             }
             let (with_group, seen) = (self.with_group, &mut self.seen);
             match &mut self.event {
-                ExitEvent::Pidfd(pidfd) => {
+                ExitEvent::Handle(handle) => {
                     let ended = |_: &OwnedFd| match ask(child, with_group, seen)? {
                         Some(_) => Ok(IoResult::whole(())),
                         None => Err(io::ErrorKind::WouldBlock.into()),
                     };
-                    if let Err(error) = pidfd.run(Side::Read, ended).await {
-                        if !pidfd.shared().lifetime.has_ended() {
+                    if let Err(error) = handle.run(Side::Read, ended).await {
+                        if !handle.shared().lifetime.has_ended() {
                             return Err(error);
                         }
                         // Nothing polls for the descriptor any more.
@@ -96,9 +95,9 @@ impl ExitWait {
     }
 
     /// Takes the descriptor, to wait for the process elsewhere.
-    pub(super) fn take_pidfd(&mut self) -> Option<OwnedFd> {
+    pub(super) fn take_handle(&mut self) -> Option<OwnedFd> {
         match std::mem::replace(&mut self.event, ExitEvent::Helper(None)) {
-            ExitEvent::Pidfd(pidfd) => Some(pidfd.into_inner()),
+            ExitEvent::Handle(handle) => Some(handle.into_inner()),
             ExitEvent::Helper(_) => None,
         }
     }

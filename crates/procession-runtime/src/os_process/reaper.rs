@@ -1,20 +1,21 @@
 //! The thread that asks for the status of children without handles.
 //!
-//! It waits for the pidfds of all children and for a bell, which rings when another child is added.
-//! If the system has no descriptor for the bell, it looks for other children at intervals. It ends
-//! when no children are left.
+//! It waits for the exit handles of all children and for a bell, which rings when another child is
+//! added. If the system has no descriptor for the bell, it looks for other children at intervals.
+//! It ends when no children are left.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child as StdChild;
 use std::sync::Arc;
 
 use procession_sync::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sys::World;
+use crate::sys::system::bell::Bell;
 
-/// Interval between two looks at children without a pidfd, and for others without a bell. It only
+/// Interval between two looks at children without a handle, and for others without a bell. It only
 /// decides for how long such a child stays a zombie.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -25,26 +26,26 @@ struct Orphans {
     children: Vec<Orphan>,
     has_thread: bool,
     /// Wakes the thread, unless the system has refused it.
-    bell: Option<Arc<OwnedFd>>,
+    bell: Option<Arc<Bell>>,
 }
 
 struct Orphan {
     child: StdChild,
-    pidfd: Option<Arc<OwnedFd>>,
+    handle: Option<Arc<OwnedFd>>,
 }
 
 /// Takes a child that has not ended yet. If the system refuses the thread, the child waits until
 /// another child is taken.
-pub(super) fn adopt(child: StdChild, pidfd: Option<OwnedFd>) {
+pub(super) fn adopt(child: StdChild, handle: Option<OwnedFd>) {
     let mut orphans = ORPHANS.lock();
-    orphans.children.push(Orphan { child, pidfd: pidfd.map(Arc::new) });
+    orphans.children.push(Orphan { child, handle: handle.map(Arc::new) });
     if orphans.has_thread {
         if let Some(bell) = &orphans.bell {
-            ring(bell);
+            bell.ring();
         }
         return;
     }
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
+    let bell = Bell::open().ok().map(Arc::new);
     orphans.has_thread = true;
     orphans.bell.clone_from(&bell);
     drop(orphans);
@@ -54,14 +55,9 @@ pub(super) fn adopt(child: StdChild, pidfd: Option<OwnedFd>) {
     }
 }
 
-fn ring(bell: &OwnedFd) {
-    // Ignored: a bell that is full has rung.
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
-}
-
 /// Asks for the status of all that have ended, and waits for others. Returns `false` if there are
 /// none.
-fn reap(bell: Option<&OwnedFd>) -> bool {
+fn reap(bell: Option<&Bell>) -> bool {
     let mut orphans = ORPHANS.lock();
     // An error means that other code has asked for the status.
     orphans.children.retain_mut(|orphan| matches!(orphan.child.try_wait(), Ok(None)));
@@ -69,12 +65,12 @@ fn reap(bell: Option<&OwnedFd>) -> bool {
         (orphans.has_thread, orphans.bell) = (false, None);
         return false;
     }
-    let pidfds: Vec<_> =
-        orphans.children.iter().filter_map(|orphan| orphan.pidfd.clone()).collect();
-    let looks = bell.is_none() || pidfds.len() < orphans.children.len();
+    let handles: Vec<_> =
+        orphans.children.iter().filter_map(|orphan| orphan.handle.clone()).collect();
+    let looks = bell.is_none() || handles.len() < orphans.children.len();
     drop(orphans);
-    let waited: Vec<_> = pidfds.iter().map(|pidfd| &**pidfd).chain(bell).collect();
-    let mut events: Vec<_> = waited.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
+    let waited = handles.iter().map(|handle| handle.as_fd()).chain(bell.map(Bell::as_fd));
+    let mut events: Vec<_> = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     if poll(&mut events, looks.then_some(&LOOK))
         .is_err_and(|error| error != rustix::io::Errno::INTR)
     {
@@ -83,7 +79,7 @@ fn reap(bell: Option<&OwnedFd>) -> bool {
     }
     if let Some(bell) = bell {
         // Emptied before the next look, so that a child that is added after that look rings again.
-        let _ = rustix::io::read(bell, &mut [0; 8]);
+        bell.silence();
     }
     true
 }

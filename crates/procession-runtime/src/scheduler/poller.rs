@@ -8,7 +8,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use crate::sys::epoll::Kernel;
+use crate::sys::events::Kernel;
 
 /// The reactor's state: the kernel's queue of events, and the registered descriptors.
 pub(crate) struct Poller {

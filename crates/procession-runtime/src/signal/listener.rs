@@ -20,7 +20,7 @@ const FORBIDDEN: [c_int; 6] =
     [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGBUS];
 
 /// The signals with a name.
-const NAMES: [(c_int, &str); 31] = [
+const NAMES: &[(c_int, &str)] = &[
     (libc::SIGHUP, "SIGHUP"),
     (libc::SIGINT, "SIGINT"),
     (libc::SIGQUIT, "SIGQUIT"),
@@ -36,6 +36,7 @@ const NAMES: [(c_int, &str); 31] = [
     (libc::SIGPIPE, "SIGPIPE"),
     (libc::SIGALRM, "SIGALRM"),
     (libc::SIGTERM, "SIGTERM"),
+    #[cfg(target_os = "linux")]
     (libc::SIGSTKFLT, "SIGSTKFLT"),
     (libc::SIGCHLD, "SIGCHLD"),
     (libc::SIGCONT, "SIGCONT"),
@@ -50,6 +51,7 @@ const NAMES: [(c_int, &str); 31] = [
     (libc::SIGPROF, "SIGPROF"),
     (libc::SIGWINCH, "SIGWINCH"),
     (libc::SIGIO, "SIGIO"),
+    #[cfg(target_os = "linux")]
     (libc::SIGPWR, "SIGPWR"),
     (libc::SIGSYS, "SIGSYS"),
 ];

@@ -24,6 +24,7 @@ use rustix::net::{SendFlags, send};
 use crate::process::served::WakeServed;
 use crate::process::unwind::guarded;
 use crate::sys::World;
+use crate::sys::system::sockets::NO_SIGNAL;
 
 /// One more than the highest number of a signal on Linux.
 pub(super) const SIGNALS: usize = 65;
@@ -109,7 +110,7 @@ impl SignalRelay {
         }
         self.inbox.note(number, || {
             // Ignored: if the socket is full, the thread has something to read.
-            let _ = send(&self.writer, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            let _ = send(&self.writer, &[0], SendFlags::DONTWAIT | NO_SIGNAL);
         });
     }
 

@@ -1,23 +1,22 @@
 //! An alarm: the time until which one thread waits. Other threads may change the time during the
 //! wait.
 //!
-//! On the real clock it is a timer with a descriptor (timerfd), so that the thread does not wake
-//! when its time moves. Without a descriptor, and in a simulated system, the thread wakes for each
-//! earlier time, and waits again.
+//! On the real clock it is a timer of the system, if the system has such timers, so that the thread
+//! does not wake when its time moves. Without a timer, and in a simulated system, the thread wakes
+//! for each earlier time, and waits again.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::io::ErrorKind;
 
 use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
-use rustix::io::Errno;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
+use crate::sys::system::timer::SystemTimer;
 use crate::sys::{Parker, World, os};
 
 pub(crate) struct Alarm {
-    timer: Option<OwnedFd>,
+    timer: Option<SystemTimer>,
     /// The time. Written by one thread at a time, which the caller sees to.
     at: AtomicU64,
     parker: Parker,
@@ -33,9 +32,7 @@ impl Alarm {
     /// Creates an alarm that is not set. If it will be used, takes a descriptor, if there is one.
     pub(crate) fn new(is_used: bool) -> Self {
         let timer = match os::here() {
-            None if is_used => {
-                rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).ok()
-            }
+            None if is_used => SystemTimer::open(),
             _ => None,
         };
         Self { timer, at: AtomicU64::new(NEVER), parker: Parker::default() }
@@ -46,7 +43,7 @@ impl Alarm {
         // Relaxed: a waiting thread that sees an older time is woken by what follows, and looks
         // again.
         let before = self.at.swap(when, Relaxed);
-        if self.timer.as_ref().is_some_and(|timer| start(timer, when).is_ok()) {
+        if self.timer.as_ref().is_some_and(|timer| timer.start(when).is_ok()) {
             return;
         }
         if when < before {
@@ -69,35 +66,16 @@ impl Alarm {
             if at != NEVER && world.now() >= at {
                 return;
             }
-            // The read fails if other code of the program has closed this descriptor by mistake.
-            let rings = match &self.timer {
-                Some(timer) => rustix::io::read(timer, &mut [0_u8; 8]).map(drop),
-                None => Err(Errno::BADF),
-            };
-            match rings {
+            // The wait fails if other code of the program has closed this descriptor by mistake.
+            match self.timer.as_ref().map(SystemTimer::wait) {
                 // The timer rings once. If the time has moved, it will ring again for the new time.
-                Ok(()) if self.at.load(Relaxed) == at => return,
-                Ok(()) | Err(Errno::INTR) => {}
-                Err(_) => world.park(&self.parker, at),
+                Some(Ok(())) if self.at.load(Relaxed) == at => return,
+                Some(Ok(())) => {}
+                Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Some(Err(_)) | None => world.park(&self.parker, at),
             }
         }
     }
-}
-
-/// Starts a timer, or stops it if the time is `NEVER`. If the time has passed, the timer rings
-/// immediately.
-fn start(timer: &OwnedFd, when: u64) -> rustix::io::Result<()> {
-    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let at = match when {
-        NEVER => never,
-        // Zero would stop it.
-        when => Timespec {
-            tv_sec: (when / 1_000_000_000) as i64,
-            tv_nsec: (when % 1_000_000_000).max(u64::from(when == 0)) as i64,
-        },
-    };
-    let time = Itimerspec { it_interval: never, it_value: at };
-    rustix::time::timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &time).map(drop)
 }
 
 #[cfg(test)]
@@ -111,7 +89,8 @@ mod tests {
 
     fn both() -> [Alarm; 2] {
         let (with, without) = (Alarm::new(true), Alarm::new(false));
-        assert!(with.timer.is_some(), "the system has descriptors");
+        let has_timers = cfg!(all(target_os = "linux", not(procession_portable)));
+        assert_eq!(with.timer.is_some(), has_timers, "the system has descriptors");
         [with, without]
     }
 
@@ -127,12 +106,13 @@ mod tests {
     }
 
     /// A sandbox may emulate the timer with another clock than the clock that threads read.
+    #[cfg(all(target_os = "linux", not(procession_portable)))]
     #[test]
     fn a_timer_that_rings_early_is_not_waited_for_again() {
         let world = World::real(Some(0));
         let [alarm, _] = both();
         alarm.set(world.now() + 1000 * SECOND);
-        super::start(alarm.timer.as_ref().expect("it has one"), 1).expect("it is a timer");
+        alarm.timer.as_ref().expect("it has one").start(1).expect("it is a timer");
         alarm.wait(&world);
     }
 

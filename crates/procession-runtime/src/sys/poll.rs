@@ -1,13 +1,10 @@
-//! `poll(2)` and `epoll_ctl(2)` for descriptors that may not be open.
-//!
-//! ## Invariants
-//! - `[transparent]` a [`PollFd`] is laid out as a `pollfd`.
+//! What `poll(2)` asks for and reports about descriptors that may not be open.
 
-use std::io;
 use std::ops::BitOr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::ptr;
-use std::time::Duration;
+use std::os::fd::RawFd;
+
+use crate::sys::system;
+pub(crate) use crate::sys::system::poll::{PollSet, ask};
 
 /// The conditions that [`poll`](crate::net::poll) asks for and reports about a descriptor: the
 /// flags of `poll(2)`.
@@ -33,8 +30,9 @@ impl PollFlags {
     pub const PRI: Self = Self(libc::POLLPRI);
     /// There is room to write.
     pub const OUT: Self = Self(libc::POLLOUT);
-    /// The peer of a stream has shut down its write direction.
-    pub const RDHUP: Self = Self(libc::POLLRDHUP);
+    /// The peer of a stream has shut down its write direction. Other systems than Linux do not
+    /// report it, and there it is no flag.
+    pub const RDHUP: Self = Self(system::poll::RDHUP);
     /// The descriptor has an error. Reported even if it is not asked for.
     pub const ERR: Self = Self(libc::POLLERR);
     /// The peer has hung up. Reported even if it is not asked for.
@@ -108,52 +106,5 @@ impl std::fmt::Debug for PollFd {
             .field("events", &self.events())
             .field("answer", &self.answer())
             .finish()
-    }
-}
-
-/// Makes the system's call.
-pub(crate) fn ask(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
-    // A timeout that the system cannot represent is longer than any program runs.
-    let timeout = timeout.and_then(|timeout| {
-        let tv_sec = libc::time_t::try_from(timeout.as_secs()).ok()?;
-        Some(libc::timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() })
-    });
-    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    let count = descriptors.len() as libc::nfds_t;
-    // SAFETY: [transparent] the pointer and `count` describe a slice of `pollfd`s. `timeout` is
-    // null or points to a value that outlives the call, and there is no signal mask.
-    let answered =
-        unsafe { libc::ppoll(descriptors.as_mut_ptr().cast(), count, timeout, ptr::null()) };
-    usize::try_from(answered).map_err(|_| io::Error::last_os_error())
-}
-
-/// The flags of `poll` that `epoll` has, with the same values. The other flags of `epoll` change
-/// its behaviour.
-const SHARED: i16 = libc::POLLIN
-    | libc::POLLPRI
-    | libc::POLLOUT
-    | libc::POLLRDNORM
-    | libc::POLLRDBAND
-    | libc::POLLWRNORM
-    | libc::POLLWRBAND
-    | libc::POLLRDHUP;
-
-/// Adds a descriptor to an `epoll` descriptor, for some of the flags of `poll`.
-pub(crate) fn add(together: &OwnedFd, descriptor: RawFd, events: i16) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: (events & SHARED) as u32, u64: 0 };
-    // SAFETY: the event outlives the call, and `epoll_ctl` takes any number as a descriptor.
-    let added = unsafe {
-        libc::epoll_ctl(together.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &raw mut event)
-    };
-    if added == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        // A file, which is always ready for everything it can be ready for, so `ask_at_once` has
-        // found that nothing else was asked for. Or a descriptor that was just closed, which the
-        // next call reports.
-        Some(libc::EPERM | libc::EBADF) => Ok(()),
-        _ => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! The wait without a pidfd, as on a system that refuses it.
+//! The wait without a handle, as on a system that has none.
 
 use std::future::{Future, poll_fn};
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::task::Poll;
 use super::{ExitEvent, ExitWait};
 
 #[test]
-fn without_a_pidfd_a_helper_waits() {
+fn without_a_handle_a_helper_waits() {
     let mut child = StdCommand::new("sh")
         .args(["-c", "read line; exit $line"])
         .stdin(Stdio::piped())

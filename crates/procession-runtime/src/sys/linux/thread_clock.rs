@@ -6,7 +6,7 @@
 
 /// Returns the processor time of a thread in nanoseconds, or `None` if this program has no such
 /// thread or the system refuses. Needs neither a descriptor nor `/proc`, and takes 0.3 us.
-pub(super) fn processor_time(thread: u32) -> Option<u64> {
+pub(in crate::sys) fn processor_time(thread: u32) -> Option<u64> {
     // The kernel's numbering of these clocks. `pthread_getcpuclockid` computes the same, but takes
     // a handle, and using one is undefined behaviour once its thread has ended.
     const OF_THREAD: i32 = 4;

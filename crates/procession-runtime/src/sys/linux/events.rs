@@ -1,4 +1,4 @@
-//! Waiting in the kernel for descriptors: epoll, and a *bell* that wakes the waiting thread.
+//! epoll, and the bell in it.
 //!
 //! # Rejected
 //! - `epoll_pwait2`, for timeouts finer than a millisecond. Kernels before 5.11 and some
@@ -24,10 +24,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use procession_protocols::io::readiness::{DescriptorToken, ReadyEvent};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use crate::sys::os::{self, CallFault, Os, WaitSource};
+use super::bell::Bell;
 
 /// Maximum number of events per call. Further events come with the next call. A FIFO ring has room
 /// for as many processes.
@@ -37,6 +37,9 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The token of the bell, which no descriptor has.
 const BELL: u64 = u64::MAX;
+
+/// Urgent data is an event.
+pub(crate) const REPORTS_URGENT_DATA: bool = true;
 
 /// The changes of a descriptor that are events. Errors and hang-ups always are.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +55,7 @@ impl EventMask {
 /// An epoll instance with its bell.
 pub(crate) struct Kernel {
     epoll: OwnedFd,
-    bell: OwnedFd,
+    bell: Bell,
 }
 
 impl fmt::Debug for Kernel {
@@ -63,9 +66,9 @@ impl fmt::Debug for Kernel {
 
 impl Kernel {
     /// Opens an epoll instance and its bell. Takes two descriptors.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(in crate::sys) fn open() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Bell::open()?;
         // Level-triggered, so that a thread that polls in passing does not take the ring away from
         // the waiting thread, which may be about to enter the kernel. The waiting thread silences
         // the bell once it returns.
@@ -92,22 +95,15 @@ impl Kernel {
 
     /// Wakes the thread that waits, or else the next thread that will wait.
     pub(crate) fn ring(&self) {
-        // Ignored: it fails only after 2^64 - 2 rings without a silencing, and then the bell rings
-        // already.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.bell.ring();
     }
 
-    /// Waits for events for at most `timeout`, and adds at most [`BATCH_MAX`] events to `events`.
-    /// `None` waits without a limit. Events that have already happened are returned immediately.
-    /// The wait may end early without events, because of the bell or a signal.
-    pub(crate) fn wait(
+    /// Waits as [`wait`](Self::wait) does, on a real thread.
+    pub(in crate::sys) fn wait_in_kernel(
         &self,
         timeout: Option<Duration>,
         events: &mut Vec<ReadyEvent>,
     ) -> io::Result<()> {
-        if let Some(os) = os::here() {
-            return self.poll_simulated(&*os, events);
-        }
         let waits = timeout != Some(Duration::ZERO);
         let at_once = match timeout {
             None => None,
@@ -128,9 +124,7 @@ impl Kernel {
             Ok((happened, _)) => {
                 events.extend(happened.iter().filter_map(translate));
                 if waits && happened.iter().any(|event| event.data.u64() == BELL) {
-                    // Ignored: another waiting thread was faster. A ring after that causes one
-                    // wake-up without need.
-                    let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+                    self.bell.silence();
                 }
             }
             Err(Errno::INTR) => {}
@@ -139,38 +133,23 @@ impl Kernel {
         Ok(())
     }
 
-    /// Polls without waiting, on a thread of a simulated system, which draws what goes wrong. Such
-    /// a thread waits in its system.
-    #[cold]
-    fn poll_simulated(&self, os: &dyn Os, events: &mut Vec<ReadyEvent>) -> io::Result<()> {
-        if os.fault(CallFault::Interrupted, 2) != 0 {
-            return Ok(());
-        }
-        let how = os.fault(CallFault::Events, 5);
+    /// Adds at most `count_max` events that have happened. More come with the next call.
+    pub(in crate::sys) fn take(
+        &self,
+        count_max: usize,
+        events: &mut Vec<ReadyEvent>,
+    ) -> io::Result<()> {
         let mut buffer = [const { MaybeUninit::uninit() }; BATCH_MAX];
-        // One event at a time: later calls return the remaining events.
-        let room = if how == 1 { &mut buffer[..1] } else { &mut buffer[..] };
-        let (happened, _) = epoll::wait(&self.epoll, room, Some(&AT_ONCE))?;
-        let first = events.len();
+        let room = count_max.min(BATCH_MAX);
+        let (happened, _) = epoll::wait(&self.epoll, &mut buffer[..room], Some(&AT_ONCE))?;
         events.extend(happened.iter().filter_map(translate));
-        match how {
-            2 => events[first..].reverse(),
-            // Each event is reported twice.
-            3 => events.extend_from_within(first..),
-            // The other direction is reported as well, although it may not be ready.
-            4 => events[first..].iter_mut().for_each(|event| {
-                (event.read, event.write) = (true, true);
-            }),
-            _ => {}
-        }
         Ok(())
     }
-}
 
-impl WaitSource for Kernel {
-    fn is_ready(&self) -> bool {
+    /// Returns `true` if there are events, or the kernel cannot be asked: a wait then ends, and
+    /// fails.
+    pub(in crate::sys) fn has_events(&self) -> bool {
         let fds = &mut [PollFd::from_borrowed_fd(self.epoll.as_fd(), PollFlags::IN)];
-        // A wait on what cannot be asked ends, and fails.
         poll(fds, Some(&AT_ONCE)) != Ok(0)
     }
 }
@@ -187,57 +166,4 @@ fn translate(event: &epoll::Event) -> Option<ReadyEvent> {
         read_closed: flags.intersects(Flags::HUP | Flags::RDHUP | Flags::PRI | Flags::ERR),
         write_closed: ended,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use procession_protocols::scheduler::seat_id::NEVER;
-    use procession_sync::atomic::AtomicBool;
-    use procession_sync::atomic::Ordering::Relaxed;
-
-    use crate::sys::{Parker, World};
-
-    /// Goal: a thread that polls in passing does not take a wake-up away. Method: one thread waits
-    /// in the kernel and is woken while another one polls all the time.
-    #[test]
-    fn a_ring_reaches_the_waiting_thread_while_others_poll() {
-        let world = World::current(Some(0));
-        let kernel = Arc::new(world.open_kernel().expect("the system has descriptors"));
-        let (parker, stop) = (Parker::default(), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            let (told, tells) = mpsc::channel();
-            scope.spawn(|| {
-                let mut events = Vec::new();
-                while !stop.load(Relaxed) {
-                    world.park_in_kernel(&parker, &kernel, NEVER, &mut events);
-                    // Ignored: the test is over.
-                    let _ = told.send(());
-                }
-                drop(told);
-            });
-            scope.spawn(|| {
-                let mut events = Vec::new();
-                while !stop.load(Relaxed) {
-                    kernel.wait(Some(Duration::ZERO), &mut events).expect("it is open");
-                }
-            });
-            let mut lost = 0;
-            for _ in 0..20_000 {
-                parker.unpark();
-                if tells.recv_timeout(Duration::from_secs(5)).is_err() {
-                    lost += 1;
-                    break;
-                }
-            }
-            stop.store(true, Relaxed);
-            // Both, for the wake-up that may have been lost.
-            parker.unpark();
-            kernel.ring();
-            assert_eq!(lost, 0, "a ring was lost");
-        });
-    }
 }

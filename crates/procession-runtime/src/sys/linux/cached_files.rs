@@ -23,15 +23,13 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::path::Path;
 use std::sync::OnceLock;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
 use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::path::Arg;
-
-use super::file::INLINE_MAX;
 
 /// The file systems that open a file without waiting if its name is cached, and read from the page
 /// cache without waiting: ext4, XFS, Btrfs and F2FS.
@@ -50,8 +48,9 @@ fn is_supported() -> bool {
     *IS_SUPPORTED.get_or_init(|| open(c"/", OFlags::PATH).is_some())
 }
 
-/// Returns the content of a file. `None` means that a helper must read it.
-pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
+/// Returns the content of a file that has at most `length_max` bytes. `None` means that a helper
+/// must read it.
+pub(crate) fn read(path: &Path, length_max: usize) -> Option<Vec<u8>> {
     if !is_supported() {
         return None;
     }
@@ -60,7 +59,7 @@ pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let status = fstat(&named).ok()?;
     let length = usize::try_from(status.st_size).ok()?;
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile
-        || !(1..=INLINE_MAX).contains(&length)
+        || !(1..=length_max).contains(&length)
         || !IN_MEMORY.contains(&(fstatfs(&named).ok()?.f_type as u32))
     {
         return None;
@@ -87,6 +86,15 @@ pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     None
 }
 
+/// Reads from the position of a file what is in the page cache. Fails with
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) if the kernel would have to wait, and with another
+/// error if the file cannot be read in this way.
+pub(crate) fn read_on(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    /// The position of the file.
+    const HERE: u64 = u64::MAX;
+    Ok(preadv2(file, &mut [IoSliceMut::new(buffer)], HERE, ReadWriteFlags::NOWAIT)?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -94,7 +102,9 @@ mod tests {
 
     use rustix::fs::statfs;
 
-    use super::{IN_MEMORY, INLINE_MAX, is_supported, read};
+    use super::{IN_MEMORY, is_supported, read};
+
+    const LENGTH_MAX: usize = 64 << 10;
 
     /// A directory that is removed at the end.
     struct Scratch(PathBuf);
@@ -128,10 +138,10 @@ mod tests {
         let scratch = Scratch::new("content");
         let kind = statfs(&scratch.0).expect("it exists").f_type as u32;
         let mut count = 0;
-        for length in [1, 2, 4095, 4096, 4097, INLINE_MAX] {
+        for length in [1, 2, 4095, 4096, 4097, LENGTH_MAX] {
             let content: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let path = scratch.file(&content);
-            if let Some(found) = read(&path) {
+            if let Some(found) = read(&path, LENGTH_MAX) {
                 assert!(found == content, "{length}");
                 count += 1;
             }
@@ -144,12 +154,12 @@ mod tests {
     #[test]
     fn other_files_are_left_to_helpers() {
         let scratch = Scratch::new("others");
-        assert_eq!(read(&scratch.file(&[])), None);
-        assert_eq!(read(&scratch.file(&vec![7; INLINE_MAX + 1])), None);
-        assert_eq!(read(&scratch.0.join("nothing")), None);
-        assert_eq!(read(&scratch.0), None);
+        assert_eq!(read(&scratch.file(&[]), LENGTH_MAX), None);
+        assert_eq!(read(&scratch.file(&vec![7; LENGTH_MAX + 1]), LENGTH_MAX), None);
+        assert_eq!(read(&scratch.0.join("nothing"), LENGTH_MAX), None);
+        assert_eq!(read(&scratch.0, LENGTH_MAX), None);
         for path in ["/dev/zero", "/dev/null", "/proc/self/status", "nul\0"] {
-            assert_eq!(read(path.as_ref()), None, "{path}");
+            assert_eq!(read(path.as_ref(), LENGTH_MAX), None, "{path}");
         }
     }
 
@@ -164,7 +174,7 @@ mod tests {
         // Both ends are open here, so that a read would find data.
         let both = open(&path, OFlags::RDWR, Mode::empty()).expect("it exists");
         rustix::io::write(&both, b"data").expect("there is room");
-        assert_eq!(read(&path), None);
+        assert_eq!(read(&path, LENGTH_MAX), None);
         let mut data = [0; 8];
         assert_eq!(rustix::io::read(&both, &mut data), Ok(4), "nothing was read");
     }
