@@ -63,8 +63,27 @@ mod tests {
     use procession_protocols::scheduler::seat_id::NEVER;
     use procession_sync::atomic::AtomicBool;
     use procession_sync::atomic::Ordering::Relaxed;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+    use crate::sys::system::bell::Bell;
     use crate::sys::{Parker, World};
+
+    #[test]
+    fn a_bell_rings_from_the_first_ring_until_it_is_silenced() {
+        let bell = Bell::open().expect("the system has descriptors");
+        let rings = || {
+            let fds = &mut [PollFd::new(&bell, PollFlags::IN)];
+            poll(fds, Some(&Timespec::default())) == Ok(1)
+        };
+        assert!(!rings());
+        bell.silence();
+        for count in [1, 2, 64, 65, 1000] {
+            (0..count).for_each(|_| bell.ring());
+            assert!(rings() && rings(), "{count} rings");
+            bell.silence();
+            assert!(!rings(), "{count} rings");
+        }
+    }
 
     /// Goal: a thread that polls in passing does not take a wake-up away. Method: one thread waits
     /// in the kernel and is woken while another one polls all the time.

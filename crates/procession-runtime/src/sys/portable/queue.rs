@@ -96,3 +96,51 @@ impl AsFd for EventQueue {
         self.registry.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::{EventQueue, READS};
+
+    /// Returns the numbers of the events that have happened.
+    fn drained(queue: &EventQueue, count_max: usize) -> Vec<usize> {
+        let mut numbers = Vec::new();
+        queue.drain(count_max, |event| numbers.push(event.token().0)).expect("it is open");
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn a_descriptor_is_added_once_and_can_be_added_again_after_its_removal() {
+        let queue = EventQueue::open(8).expect("there are descriptors");
+        let (_other, one) = UnixStream::pair().expect("there are descriptors");
+        let fd = one.as_raw_fd();
+        queue.add(fd, 1, READS).expect("it is new");
+        let error = queue.add(fd, 2, READS).expect_err("it is there");
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        queue.remove(fd).expect("it is there");
+        queue.add(fd, 3, READS).expect("it is new again");
+    }
+
+    #[test]
+    fn each_change_is_one_event_and_what_a_batch_has_no_room_for_stays() {
+        let queue = EventQueue::open(8).expect("there are descriptors");
+        let pairs = [0; 3].map(|_| UnixStream::pair().expect("there are descriptors"));
+        for (number, (_, one)) in pairs.iter().enumerate() {
+            queue.add(one.as_raw_fd(), number, READS).expect("it is new");
+        }
+        assert!(drained(&queue, usize::MAX).is_empty());
+        for (other, _) in &pairs {
+            assert_eq!(rustix::io::write(other, b"data"), Ok(4));
+        }
+        let mut all = drained(&queue, 1);
+        assert_eq!(all.len(), 1);
+        all.extend(drained(&queue, usize::MAX));
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2]);
+        assert!(drained(&queue, usize::MAX).is_empty(), "nothing has changed since");
+    }
+}

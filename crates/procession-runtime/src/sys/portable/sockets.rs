@@ -87,3 +87,20 @@ pub(crate) fn tcp_quickack(_: impl AsFd) -> rustix::io::Result<bool> {
 pub(crate) fn set_tcp_quickack(_: impl AsFd, _: bool) -> rustix::io::Result<()> {
     Err(Errno::NOPROTOOPT)
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::ErrorKind;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+
+    #[test]
+    fn an_abstract_name_is_refused_and_the_error_says_what_to_use() {
+        let named = SocketAddr::from_abstract_name("name").expect("it is short");
+        let error = super::to_system(&named).expect_err("there are no abstract names");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().ends_with("only on Linux: use a path"), "{error}");
+        let path = SocketAddr::from_pathname("/tmp/name").expect("it is short");
+        super::to_system(&path).expect("it is a path");
+    }
+}
