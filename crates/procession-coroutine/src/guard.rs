@@ -12,6 +12,8 @@
 //! - Stacks without guards beyond the budget: an overflow would silently corrupt another stack.
 //! - Checking the kernel's version: gVisor and kernels with back-ported features make it wrong in
 //!   both directions, and `mlockall` refuses guards in every version.
+//! - Believing the result of the probe: emulators of user programs such as QEMU 7.2 accept every
+//!   advice and do nothing, so no overflow would fault. The probe makes the kernel read the guard.
 //!
 //! ## Invariants
 //! - `[mapped]` callers pass ranges of whole pages inside a mapping that they own.
@@ -69,11 +71,19 @@ pub(crate) fn has_page_table_guards() -> bool {
     *HAS.get_or_init(|| {
         let length = page_size();
         let Ok(page) = map(length) else { return false };
-        let made = install(page, length).is_ok();
+        let made = install(page, length).is_ok() && is_guarded(page);
         // SAFETY: [mapped] just made, and used for nothing else.
         unsafe { unmap(page, length) };
         made
     })
+}
+
+/// Returns `true` if the kernel cannot read the text at `start`. Without a guard, the memory is
+/// zero, which is the empty text and the name of no file.
+fn is_guarded(start: NonNull<u8>) -> bool {
+    // SAFETY: [mapped] by the caller. The kernel reads it, and the C library does not.
+    let found = unsafe { libc::access(start.as_ptr().cast(), libc::F_OK) };
+    found != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
 /// Makes a guard of `length` bytes, in the way that is `wanted` if the system allows it.

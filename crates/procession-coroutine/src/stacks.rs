@@ -121,7 +121,11 @@ impl fmt::Display for StackError {
         write!(f, "no stack of {} bytes: ", self.wanted)?;
         match &self.kind {
             StackErrorKind::TooLarge => {
-                write!(f, "the largest has {} bytes", capacity(SPAN_BITS.end - 1))
+                write!(
+                    f,
+                    "the largest has {} bytes",
+                    capacity(SPAN_BITS.end - 1, guard::page_size())
+                )
             }
             StackErrorKind::Limit(limit) => write!(f, "the limit of {limit} stacks is reached"),
             StackErrorKind::Guards(budget) => {
@@ -270,23 +274,23 @@ pub struct StackStats {
     pub reserved_bytes: usize,
 }
 
-/// Returns the usable bytes of a stack with this span.
-fn capacity(span_bits: u32) -> usize {
+/// Returns the usable bytes of a stack with this span, on a machine with pages of `page` bytes.
+fn capacity(span_bits: u32, page: usize) -> usize {
     let span = 1 << span_bits;
     // If pages are large, the smallest spans hold only their guard.
-    usize::saturating_sub(span, guard_length(span) + TOP)
+    usize::saturating_sub(span, guard_length(span, page) + TOP)
 }
 
 /// Returns the smallest span that has room for `bytes`.
 #[inline]
-fn span_bits_for(bytes: usize) -> Option<u32> {
-    SPAN_BITS
-        .into_iter()
-        .find(|&span_bits| capacity(span_bits) >= bytes.max(corosensei::stack::MIN_STACK_SIZE))
+fn span_bits_for(bytes: usize, page: usize) -> Option<u32> {
+    SPAN_BITS.into_iter().find(|&span_bits| {
+        capacity(span_bits, page) >= bytes.max(corosensei::stack::MIN_STACK_SIZE)
+    })
 }
 
-fn guard_length(span: usize) -> usize {
-    (span / 4).min(GUARD_LARGE).next_multiple_of(guard::page_size())
+fn guard_length(span: usize, page: usize) -> usize {
+    (span / 4).min(GUARD_LARGE).next_multiple_of(page)
 }
 
 impl Stacks {
@@ -312,7 +316,7 @@ impl Stacks {
     /// Returns a [`StackError`] if the stack would exceed the largest size, a limit is reached, or
     /// the system refuses memory.
     pub fn take(&self, bytes: usize) -> Result<Stack, StackError> {
-        let taken = match span_bits_for(bytes) {
+        let taken = match span_bits_for(bytes, guard::page_size()) {
             Some(span_bits) => self.size(span_bits).take(),
             None => Err(StackErrorKind::TooLarge),
         };
@@ -327,7 +331,7 @@ impl Stacks {
             let span = 1 << span_bits;
             Arc::new(SizeClass {
                 span,
-                guard: guard_length(span),
+                guard: guard_length(span, guard::page_size()),
                 config: Arc::clone(&self.0.config),
                 slots: Mutex::new(Slots::default()),
             })
@@ -630,7 +634,7 @@ impl StackCache {
     /// Returns an error if [`Stacks::take`] does.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Result<Stack, StackError> {
-        let span = span_bits_for(bytes).map_or(0, |span_bits| 1 << span_bits);
+        let span = span_bits_for(bytes, guard::page_size()).map_or(0, |span_bits| 1 << span_bits);
         // The last one fits, unless the program has coroutines of several sizes.
         match self.kept.iter().rposition(|stack| stack.size.span == span) {
             Some(index) => {
@@ -655,5 +659,51 @@ impl StackCache {
     /// Returns all stacks to the slab.
     pub fn clear(&mut self) {
         self.kept.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corosensei::stack::MIN_STACK_SIZE;
+
+    use super::{GUARD_LARGE, SPAN_BITS, TOP, capacity, guard_length, span_bits_for};
+
+    /// The pages of x86-64, and the three sizes that AArch64 has.
+    const PAGES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
+
+    #[test]
+    fn each_stack_and_its_guard_are_whole_pages_of_each_size() {
+        for page in PAGES {
+            let sizes = [1, MIN_STACK_SIZE, 16 << 10, 64 << 10, 128 << 10, 1 << 20, 512 << 20];
+            for bytes in sizes {
+                let span_bits = span_bits_for(bytes, page).expect("none of them is too large");
+                let span = 1_usize << span_bits;
+                let guard = guard_length(span, page);
+                assert_eq!((span % page, guard % page), (0, 0), "{bytes} bytes, pages of {page}");
+                assert!((page..=GUARD_LARGE.max(page)).contains(&guard), "{guard}");
+                // The header and the highest frames lie in other pages than the guard.
+                assert!(span >= guard + page, "{bytes} bytes, pages of {page}");
+                assert!(span - guard - TOP >= bytes.max(MIN_STACK_SIZE), "{bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stack_of_128_kib_has_one_guard_beside_pages_of_64_kib() {
+        let page = 64 << 10;
+        // The two smallest spans are no larger than the guard, so no stack has them.
+        assert_eq!((capacity(15, page), capacity(16, page)), (0, 0));
+        assert_eq!(span_bits_for(0, page), Some(17));
+        assert_eq!(span_bits_for(128 << 10, page), Some(18));
+        assert_eq!(guard_length(256 << 10, page), page);
+    }
+
+    #[test]
+    fn what_exceeds_the_largest_span_has_none() {
+        for page in PAGES {
+            let largest = capacity(SPAN_BITS.end - 1, page);
+            assert_eq!(span_bits_for(largest, page), Some(SPAN_BITS.end - 1));
+            assert_eq!(span_bits_for(largest + 1, page), None);
+        }
     }
 }

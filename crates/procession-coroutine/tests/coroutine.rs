@@ -363,7 +363,9 @@ fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has this file");
     let pages: usize =
         statm.split(' ').nth(1).expect("the second number").parse().expect("a number");
-    pages * 4096
+    // SAFETY: this call has no preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    pages * usize::try_from(page).expect("a page has a size")
 }
 
 #[test]
