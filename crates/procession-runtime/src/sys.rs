@@ -13,7 +13,10 @@
 pub(crate) mod alarm;
 #[expect(unsafe_code, reason = "the C library calls a function at the end of the program")]
 mod at_exit;
-#[expect(unsafe_code, reason = "an instruction that no safe interface offers")]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "an instruction that no safe interface offers")
+)]
 mod cycles;
 pub(crate) mod events;
 #[cfg(all(target_os = "linux", not(procession_portable)))]
