@@ -107,6 +107,19 @@ impl Shared {
         }
     }
 
+    /// Notes that a signal ends the main function, whose future is dropped next. If this future
+    /// owns processes, for example in a `JoinSet`, its drop cancels them before the shutdown
+    /// begins. They count as lost nevertheless, because the signal is the cause.
+    #[cfg(feature = "signal")]
+    pub(crate) fn interrupt(&self) {
+        self.table().each(|slot| {
+            if slot.parent_in_table().is_none() && !is_in_hand(slot) {
+                note_told(&self.lifetime.losses, slot);
+            }
+        });
+        self.lifetime.note_interrupted();
+    }
+
     pub(crate) fn terminate_all(&self, except: Option<Pid>) {
         // Nobody asks for the losses of a scheduler that is only dropped.
         let is_counted = self.lifetime.is_stopping();

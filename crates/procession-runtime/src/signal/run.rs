@@ -126,6 +126,9 @@ impl Scheduler {
                     })
                     .await;
                 }
+                if output.is_none() {
+                    self.shared().interrupt();
+                }
                 output
             };
             let left = ends.map_or(deadline, |ends| ends.saturating_duration_since(self.now()));

@@ -9,8 +9,8 @@ use procession_protocols::scheduler::shutdown;
 use procession_protocols::scheduler::shutdown::ShutdownPhase;
 use procession_protocols::util::sorted_map::{SortedMap, SortedSet};
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::Pid;
 
@@ -74,6 +74,8 @@ pub(crate) struct Lifetime {
     /// When a shutdown terminates the processes, by the scheduler's clock. The greatest value if
     /// there is none.
     deadline: AtomicU64,
+    /// `true` once a signal has ended the main function, and a shutdown follows.
+    is_interrupted: AtomicBool,
     pub(crate) losses: Losses,
 }
 
@@ -86,6 +88,7 @@ impl Lifetime {
             last_waiter: AtomicU64::new(0),
             last_write: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
+            is_interrupted: AtomicBool::new(false),
             losses: Losses::default(),
         }
     }
@@ -115,6 +118,15 @@ impl Lifetime {
         self.deadline.load(Relaxed)
     }
 
+    /// Notes that the processes which are cancelled from now on are lost by the shutdown that
+    /// follows.
+    #[cfg(feature = "signal")]
+    pub(super) fn note_interrupted(&self) {
+        // Relaxed: a worker that ends a process because of a later cancel was told of the cancel
+        // through the state of the process.
+        self.is_interrupted.store(true, Relaxed);
+    }
+
     /// Returns `true` while a shutdown lets processes end in order.
     pub(crate) fn is_stopping(&self) -> bool {
         self.closing.phase() == shutdown::STOPPING
@@ -129,7 +141,8 @@ impl Lifetime {
 
     /// Counts a process that ends because it was dropped, if a shutdown has dropped it.
     pub(crate) fn note_dropped(&self, pid: Pid, place: &'static Location<'static>) {
-        if self.closing.phase() != shutdown::OPEN {
+        // Relaxed: as above.
+        if self.closing.phase() != shutdown::OPEN || self.is_interrupted.load(Relaxed) {
             self.losses.count_dropped(pid, place);
         }
     }

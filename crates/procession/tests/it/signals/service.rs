@@ -5,6 +5,7 @@ use std::io;
 use std::process::{ExitCode, Termination};
 use std::time::Duration;
 
+use procession::process::JoinSet;
 use procession::signal::{ShutdownOptions, SignalKind};
 use procession::{Context, SpawnOptions, sleep, spawn, start};
 
@@ -159,4 +160,29 @@ fn a_program_that_drops_what_it_has_spawned_says_so() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("stopped by SIGTERM\n3 processes were dropped before the end"), "{text}");
     assert!(text.contains(file!()), "{text}");
+}
+
+/// Goal: the processes of a set that the main function owns are named as well, although the set
+/// cancels them when the future of the main function is dropped.
+#[test]
+fn a_program_names_the_processes_that_its_main_function_owned() {
+    let Some(child) = child("service::a_program_names_the_processes_that_its_main_function_owned")
+    else {
+        let scheduler = driven();
+        let stopped = scheduler.run_until_signal(Duration::from_secs(30), async {
+            let mut set = JoinSet::new();
+            for _ in 0..3 {
+                set.insert(spawn(pending::<()>()));
+            }
+            raise(SignalKind::terminate());
+            drop(set.join_next().await);
+        });
+        let stopped = stopped.expect("the system has descriptors");
+        assert_eq!(stopped.report(), ExitCode::SUCCESS);
+        return;
+    };
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("stopped by SIGTERM\n3 processes were dropped before the end"), "{text}");
 }
