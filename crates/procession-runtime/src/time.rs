@@ -326,14 +326,28 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<()> {
-        if !crate::scheduler::budget::charge(task) {
+        let sleep = self.get_mut();
+        // A timer that has fired is not refused, because its process might never yield: for
+        // example, if it polls the timer beside something that is always ready and knows no budget.
+        if !crate::scheduler::budget::charge(task) && !sleep.has_fired() {
             return Poll::Pending;
         }
-        self.get_mut().poll_uncharged(task)
+        sleep.poll_uncharged(task)
     }
 }
 
 impl Sleep {
+    /// Returns `true` if a timer was set, and has fired.
+    #[cold]
+    fn has_fired(&mut self) -> bool {
+        let deadline = self.deadline;
+        let timer = timer_of(&self.whose, &mut self.armed);
+        timer.is_some_and(|(shared, armed)| {
+            let is_pending = armed.timer.timers(&shared).is_pending(armed.timer.id);
+            !is_pending && deadline <= shared.world.now()
+        })
+    }
+
     fn poll_uncharged(&mut self, task: &TaskContext<'_>) -> Poll<()> {
         let sleep = self;
         let since = std::mem::replace(&mut sleep.since, Since::Zero);

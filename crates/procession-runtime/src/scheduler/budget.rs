@@ -15,7 +15,9 @@
 //!   has spent before. After it, an operation acts in the next step at the earliest. If it has to
 //!   wait, it takes its place before it is charged, because a drop releases the place.
 //! - An operation with a single taker is charged first ([`charge`]), because nobody can overtake
-//!   it. Examples are the mailbox of a process and the result of a handle.
+//!   it. Examples are the mailbox of a process and the result of a handle. A timer that has fired
+//!   is charged, but not refused. It does not keep a step from its end, because a refused poll sets
+//!   no further timer.
 //! - An operation that acts on the *absence* of something draws no conclusion from a poll that the
 //!   budget may have refused. It looks at the state itself, as a wait for a cancel does, or it
 //!   polls with a fresh budget ([`with_fresh`]), as the default of a select and the last poll of a

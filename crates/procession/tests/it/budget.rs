@@ -24,6 +24,7 @@ use procession::sync::{
     Barrier, CancellationToken, Condvar, Mutex, Notify, OnceCell, RwLock, Select, Semaphore,
     WaitGroup, broadcast, oneshot, watch,
 };
+use procession::time::Instant;
 use procession::{Address, Context, Reply, SpawnOptions, sleep, spawn, start, timeout, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -598,6 +599,31 @@ fn what_is_ready_is_in_time_although_each_step_spends_its_budget() {
         let got = child.await.expect("it does not panic");
         assert_eq!(got, (Ok(1), Ok(1), Ok(()), Ok(Some(2)), Ok(Ok(3)), Ok(Some(4))));
     });
+}
+
+#[test]
+fn a_timer_that_has_fired_is_not_refused() {
+    const ROUNDS_MAX: usize = 100;
+    let is_seen = driven().block_on(async {
+        let process = spawn(async {
+            let begun = Instant::now();
+            let mut timer = pin!(sleep(SHORT));
+            let mut rounds = 0;
+            poll_fn(|task| {
+                if begun.elapsed() >= SHORT {
+                    spend(BUDGET + 1);
+                    rounds += 1;
+                }
+                match timer.as_mut().poll(task) {
+                    Poll::Pending if rounds > ROUNDS_MAX => Poll::Ready(false),
+                    polled => polled.map(|()| true),
+                }
+            })
+            .await
+        });
+        process.await
+    });
+    assert_eq!(is_seen, Ok(true));
 }
 
 /// A future that tells whether it was polled.
