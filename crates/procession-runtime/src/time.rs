@@ -342,10 +342,11 @@ impl Sleep {
     fn has_fired(&mut self) -> bool {
         let deadline = self.deadline;
         let timer = timer_of(&self.whose, &mut self.armed);
-        timer.is_some_and(|(shared, armed)| {
-            let is_pending = armed.timer.timers(&shared).is_pending(armed.timer.id);
-            !is_pending && deadline <= shared.world.now()
-        })
+        !crate::scheduler::budget::refuses_timers()
+            && timer.is_some_and(|(shared, armed)| {
+                let is_pending = armed.timer.timers(&shared).is_pending(armed.timer.id);
+                !is_pending && deadline <= shared.world.now()
+            })
     }
 
     fn poll_uncharged(&mut self, task: &TaskContext<'_>) -> Poll<()> {

@@ -54,12 +54,25 @@
 //! - `CLOCK_MONOTONIC_COARSE`: 5 ns, but it advances once in 4 ms on most kernels.
 //!
 //! ## Checked by
-//! `tests::*` below, with a scripted beacon; `it::bounds` on the test clock, without one.
+//! `tests::*` below, with a scripted beacon; `it::bounds` on the test clock, without one; the
+//! defect of the module `mutation`, which the simulation finds.
 
 use std::cell::Cell;
 
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
+
+/// The defect that the simulation plants.
+pub mod mutation {
+    pub use crate::util::mutant::is;
+
+    /// No defect.
+    pub const SOUND: u8 = 0;
+    /// What is built: sound, unless the build has mutants.
+    pub const BUILT: u8 = crate::util::mutant::planted("pace", SOUND);
+    /// A worker that has something in its own queues never serves.
+    pub const NEVER_SERVE: u8 = 1;
+}
 
 /// The maximum number of dispatches between two services. The number is Go's, a prime, so that it
 /// does not resonate with the periods of a program.
@@ -212,6 +225,7 @@ impl Pace {
         let count = self.every.get().min(FAIRNESS - self.unserved.get());
         self.count.set(count);
         self.left.set(count);
+        let serves = serves && !mutation::is(mutation::BUILT, mutation::NEVER_SERVE);
         Look { serves, dispatches, now }
     }
 

@@ -14,9 +14,10 @@ mod chosen {
     use std::sync::OnceLock;
 
     /// The protocols. `planted` encodes a protocol by its place in this list.
-    const PROTOCOLS: [&str; 18] = [
+    const PROTOCOLS: [&str; 20] = [
         "answer",
         "bounded",
+        "budget",
         "dependents",
         "driver",
         "idle",
@@ -24,6 +25,7 @@ mod chosen {
         "lifo",
         "lock",
         "on_exit",
+        "pace",
         "pins",
         "pool",
         "readiness",

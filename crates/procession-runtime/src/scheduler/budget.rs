@@ -33,6 +33,22 @@ use crate::process::waker;
 use crate::scheduler::current::{counter_at, current, with_local};
 use crate::scheduler::local::{BUDGET, CurrentStep};
 
+/// The defects that the simulation plants.
+mod mutation {
+    pub(super) use procession_protocols::util::mutant::is;
+
+    /// No defect.
+    const SOUND: u8 = 0;
+    /// What is built: sound, unless the build has mutants.
+    pub(super) const BUILT: u8 = procession_protocols::util::mutant::planted("budget", SOUND);
+    /// No operation ends a step.
+    pub(super) const WITHOUT_END: u8 = 1;
+    /// A waiter for permits is charged before it has its place.
+    pub(super) const CHARGED_FIRST: u8 = 2;
+    /// A timer that has fired is refused.
+    pub(super) const REFUSES_TIMERS: u8 = 3;
+}
+
 /// Returns what is left of the budget of this step, if the process in `slot` runs on this thread.
 #[inline]
 pub(crate) fn budget_of(slot: &Slot) -> Option<u32> {
@@ -66,7 +82,9 @@ fn charge_if(task: &TaskContext<'_>, overdraws: impl FnOnce(&CurrentStep) -> boo
             return true;
         };
         local.step.spend();
-        local.step.budget.get() > 0 || overdraws(&local.step)
+        local.step.budget.get() > 0
+            || overdraws(&local.step)
+            || mutation::is(mutation::BUILT, mutation::WITHOUT_END)
     });
     if !goes_on {
         yield_step(task);
@@ -92,6 +110,18 @@ pub(crate) fn charge_after<R>(
     }
     keep(taken);
     Poll::Pending
+}
+
+/// Returns `true` if the defect is planted that refuses an operation before it has its place, and
+/// the budget is spent.
+#[inline]
+pub(crate) fn is_refused_first(task: &TaskContext<'_>) -> bool {
+    mutation::is(mutation::BUILT, mutation::CHARGED_FIRST) && !charge(task)
+}
+
+/// Returns `true` if the defect is planted that refuses timers that have fired.
+pub(crate) fn refuses_timers() -> bool {
+    mutation::is(mutation::BUILT, mutation::REFUSES_TIMERS)
 }
 
 /// Awaits what `attempt` waits for, and is charged afterwards. `attempt` returns nothing, so a drop

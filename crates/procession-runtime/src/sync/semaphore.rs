@@ -14,7 +14,7 @@ use crate::process::served::{TaskWaker, WakeServed};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::budget::charge_after;
+use crate::scheduler::budget::{charge_after, is_refused_first};
 use crate::scheduler::current;
 use crate::sync::error::AcquireError;
 use crate::time;
@@ -46,6 +46,9 @@ impl Future for Acquire<'_> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
+        if is_refused_first(task) {
+            return Poll::Pending;
+        }
         let acquired = self.poll_uncharged(task);
         charge_after(task, acquired, |granted| self.keeps = granted)
     }

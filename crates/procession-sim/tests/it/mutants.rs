@@ -3,6 +3,7 @@
 //! On the scheduler as it is, no workload fails. With a mutant, the test prints the first seed that
 //! fails for each strategy. `.ci/run simulation` runs more seeds than a plain `cargo test`.
 
+mod clinic;
 mod history;
 mod listed;
 mod workloads;

@@ -34,3 +34,6 @@ pub const LEND_IN_TWO: u8 = 12;
 /// The end of a wait finds that the job waits for no other one, and forgets its waits in a second
 /// step.
 pub const TAKE_BACK_IN_TWO: u8 = 13;
+/// A job that waits for another job lends no place. No model plants this: it breaks a promise, and
+/// not the protocol.
+pub const LEND_NOTHING: u8 = 14;

@@ -233,7 +233,8 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
                 return false;
             }
             state.blocked.join(ticket, lender);
-            if state.queue.contains(ticket) {
+            let lends = !mutation::is(MUTATION, mutation::LEND_NOTHING);
+            if lends && state.queue.contains(ticket) {
                 state.loans.ask(lender, ticket);
                 state.employ(start, wakes);
             }

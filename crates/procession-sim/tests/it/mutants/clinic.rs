@@ -1,0 +1,228 @@
+//! Failures that were reported of other runtimes. `.ci/mutants` plants the defects that take the
+//! defences away. Each workload has a test of its own, so that it meets its defect in every run.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession::pool::{Pool, Queue};
+use procession::sync::{Mutex, Semaphore, channel};
+use procession::time::Instant;
+use procession::{Context, Reply, Scheduler, start};
+use procession_sim::Sim;
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::check;
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Longer than anything here takes once the faults are over.
+const LONG: Duration = Duration::from_secs(10);
+
+/// The default budget of a step.
+const BUDGET: u64 = 128;
+
+/// Returns a scheduler with one worker and no watchdog, or `None` if the system refuses a thread.
+fn one_worker(sim: &Sim) -> Option<Scheduler> {
+    sim.heal();
+    Scheduler::builder().worker_threads(1).max_threads(1).build().ok()
+}
+
+/// Each receive of a process finds a message. Another process has the same worker.
+async fn ready_loop(sim: Sim) {
+    let Some(scheduler) = one_worker(&sim) else { return };
+    let messages = BUDGET * sim.choose(2..6);
+    let process = scheduler.spawn(async move {
+        let had_turn = Arc::new(AtomicBool::new(false));
+        let has_turn = Arc::clone(&had_turn);
+        let other = procession::spawn(async move { has_turn.store(true, Relaxed) });
+        let (sender, receiver) = channel::unbounded();
+        for number in 0..messages {
+            sender.try_send(number).expect("it is open");
+        }
+        for _ in 0..messages {
+            receiver.recv().await;
+        }
+        let had_turn = had_turn.load(Relaxed);
+        other.await.map(|()| had_turn)
+    });
+    sim.always("what is always ready lets others run", process.await == Ok(Ok(true)));
+    scheduler.shutdown(LONG).await;
+}
+
+/// A process that has spent most of its budget waits for a lock, and after it another process.
+async fn overtaken(sim: Sim) {
+    let Some(scheduler) = one_worker(&sim) else { return };
+    let spent = BUDGET - sim.choose(0..4);
+    let process = scheduler.spawn(async move {
+        let lock = Arc::new(Mutex::new(Vec::new()));
+        let held = lock.lock().await;
+        let in_line = |name| {
+            let lock = Arc::clone(&lock);
+            async move { lock.lock().await.push(name) }
+        };
+        let (first, second) = (in_line(1), in_line(2));
+        let first = procession::spawn(async move {
+            let none = Semaphore::new(0);
+            (0..spent).for_each(|_| drop(none.try_acquire(1)));
+            let second = procession::spawn(second);
+            first.await;
+            second.await
+        });
+        procession::sleep(MILLISECOND).await;
+        drop(held);
+        first.await.and_then(|second| second)?;
+        Ok::<_, procession::Exit>(lock.lock().await.clone())
+    });
+    let line = process.await.and_then(|line| line);
+    sim.always("a lock is handed over in the order of the calls", line == Ok(vec![1, 2]));
+    scheduler.shutdown(LONG).await;
+}
+
+/// A process spends its budget in each step before it polls its timer.
+async fn spent_budget(sim: Sim) {
+    let Some(scheduler) = one_worker(&sim) else { return };
+    let rounds = sim.choose(1..50);
+    let process = scheduler.spawn(async move {
+        let (none, begun) = (Semaphore::new(0), Instant::now());
+        let mut timer = pin!(procession::sleep(MILLISECOND));
+        let mut late = 0;
+        poll_fn(|task| {
+            if begun.elapsed() >= MILLISECOND {
+                (0..=BUDGET).for_each(|_| drop(none.try_acquire(1)));
+                late += 1;
+            }
+            match timer.as_mut().poll(task) {
+                Poll::Pending if late > rounds => Poll::Ready(false),
+                polled => polled.map(|()| true),
+            }
+        })
+        .await
+    });
+    sim.always("a timer that has fired is seen", process.await == Ok(true));
+    scheduler.shutdown(LONG).await;
+}
+
+/// Jobs of a pool wait for further jobs of the same pool.
+async fn nested_jobs(sim: Sim) {
+    sim.heal();
+    let width = sim.choose(1..3) as usize;
+    let pool = Pool::builder().capacity(width).queue(Queue::Unbounded).build_async();
+    let pool = pool.expect("it is in range");
+    let mut outer = Vec::new();
+    for number in 0..4_u64 {
+        let inside = pool.clone();
+        let job = async move {
+            let inner = inside.submit(async move { number }).await.ok()?;
+            inner.await.ok()
+        };
+        let Ok(job) = pool.submit(job).await else {
+            return sim.always("an open pool takes a job", false);
+        };
+        outer.push(job);
+    }
+    for (number, job) in (0..).zip(outer) {
+        let ended = procession::timeout(LONG, job).await;
+        sim.always("jobs that wait for jobs end", ended == Ok(Ok(Some(number))));
+    }
+    pool.close();
+}
+
+/// Processes yield without end beside a process that sleeps.
+async fn yield_loop(sim: Sim) {
+    let Some(scheduler) = one_worker(&sim) else { return };
+    let (own, step) = (sim.clone(), 100 * MICROSECOND * sim.choose(1..4) as u32);
+    let process = scheduler.spawn(async move {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let yielding: Vec<_> = (0..2)
+            .map(|_| {
+                let (own, is_over) = (own.clone(), Arc::clone(&is_over));
+                procession::spawn(async move {
+                    for _ in 0..200 {
+                        if is_over.load(Relaxed) {
+                            break;
+                        }
+                        own.compute(step);
+                        procession::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let begun = Instant::now();
+        procession::sleep(MILLISECOND).await;
+        let slept = begun.elapsed();
+        is_over.store(true, Relaxed);
+        for process in yielding {
+            process.await?;
+        }
+        Ok::<_, procession::Exit>(slept)
+    });
+    let slept = process.await.and_then(|slept| slept).unwrap_or(LONG);
+    sim.always("a timer is served beside what yields", slept < 6 * MILLISECOND);
+    scheduler.shutdown(LONG).await;
+}
+
+/// Two processes call each other, and each waits for the other.
+async fn call_circle(sim: Sim) {
+    enum Message {
+        Next(procession::Address<Message>),
+        Ask(Reply<()>),
+    }
+    sim.heal();
+    let patience = MILLISECOND * sim.choose(1..20) as u32;
+    let asked = move |mut cx: Context<Message>| async move {
+        let mut next = None;
+        while let Some(message) = cx.recv().await {
+            match message {
+                Message::Next(address) => next = Some(address),
+                Message::Ask(reply) => {
+                    let Some(next) = &next else { return false };
+                    let ended = next.call(Message::Ask, patience).await;
+                    drop(reply);
+                    return ended.is_err();
+                }
+            }
+        }
+        false
+    };
+    let (one, other) = (start(asked), start(asked));
+    for (of, next) in [(&one, &other), (&other, &one)] {
+        of.send(Message::Next(next.address().clone())).expect("it lives");
+    }
+    let begun = Instant::now();
+    let answer = one.call(Message::Ask, LONG).await;
+    sim.always("a circle of calls is no answer", answer.is_err());
+    let is_in_time = begun.elapsed() < patience + 100 * MILLISECOND;
+    sim.always("a circle of calls ends at its time limit", is_in_time);
+    sim.always("each call of the circle fails", one.await == Ok(true) && other.await == Ok(true));
+}
+
+macro_rules! end {
+    ($($workload:ident,)*) => {
+        $(
+            mod $workload {
+                #[test]
+                fn ends() {
+                    match super::check(1).try_run(super::$workload) {
+                        #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
+                        Ok(outcome) => println!("Portfolio: {} seeds passed", outcome.seeds),
+                        Err(report) => panic!("\nPortfolio: {report}"),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+end! {
+    ready_loop,
+    overtaken,
+    spent_budget,
+    nested_jobs,
+    yield_loop,
+    call_circle,
+}
