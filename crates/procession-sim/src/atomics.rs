@@ -5,12 +5,11 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use procession::sim::Os;
-
 use crate::campaign::{Check, on_scheduler, tell};
 use crate::chance::Chance;
 use crate::chance::fine::{Choice, FIXED};
 use crate::explore::Outcome;
+use crate::memory::Processor;
 use crate::program::{Program, Rules, Run, run};
 use crate::sim::Sim;
 use crate::story::Story;
@@ -28,7 +27,9 @@ impl fmt::Debug for Threads<'_> {
 impl Threads<'_> {
     /// Starts a thread of the simulated system.
     pub fn spawn(&self, body: impl FnOnce() + Send + 'static) {
-        let started = self.0.engine.start_thread("thread".to_owned(), Box::new(body));
+        procession_sync::simulated::enter_kernel();
+        let engine = &self.0.engine;
+        let started = engine.launch_on(engine.home(), "thread".to_owned(), Box::new(body));
         started.expect("the system refuses no thread here");
     }
 
@@ -63,10 +64,16 @@ pub struct Bound {
 }
 
 impl Check {
-    /// Lets another thread run before each operation of an atomic, a lock, a cell or a fence, and
-    /// simulates the store buffers of the processors.
+    /// Lets another thread run before each operation of an atomic, a lock, a cell or a fence, on a
+    /// simulated x86-64.
     pub fn at_atomics(mut self) -> Self {
         self.at_atomics = true;
+        self
+    }
+
+    /// Simulates this processor in the place of an x86-64.
+    pub fn processor(mut self, processor: Processor) -> Self {
+        self.processor = processor;
         self
     }
 

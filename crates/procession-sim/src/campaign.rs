@@ -18,6 +18,8 @@ use crate::again::{CAUSES, compare_with_child, differing, is_child_of, run_in_ch
 use crate::chance::{Chance, Strategy};
 use crate::explore::{Finding, Outcome, explore};
 use crate::faults::Faults;
+#[cfg(procession_sim)]
+use crate::memory::Processor;
 use crate::program::{Inspect, Program, Rules, Run, block_on, run};
 use crate::seen::Seen;
 use crate::shrink::{RUNS_MAX, Shrunk, Trial, shrink};
@@ -72,6 +74,8 @@ pub struct Check {
     command: Option<Arc<str>>,
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
+    #[cfg(procession_sim)]
+    pub(crate) processor: Processor,
     configure: Arc<Configure>,
     inspect: Option<Arc<Inspect>>,
 }
@@ -115,6 +119,8 @@ impl Check {
             command: None,
             #[cfg(procession_sim)]
             at_atomics: false,
+            #[cfg(procession_sim)]
+            processor: Processor::default(),
             configure: Arc::new(|builder| builder),
             inspect: None,
         }
@@ -381,6 +387,8 @@ impl Check {
             seen: Arc::new(Seen::of(&self.expected)),
             #[cfg(procession_sim)]
             at_atomics: self.at_atomics,
+            #[cfg(procession_sim)]
+            processor: self.processor,
         }
     }
 

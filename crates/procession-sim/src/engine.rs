@@ -254,7 +254,7 @@ impl Engine {
             left: Mutex::new(None),
             stopped: Condvar::new(),
             #[cfg(procession_sim)]
-            operations: Default::default(),
+            operations: buffers::Operations::on(setup.processor),
         })
     }
 

@@ -124,6 +124,8 @@ pub use chance::Strategy;
 pub use engine::buffers::OperationCounts;
 pub use explore::Outcome;
 pub use faults::{Fault, Faults};
+#[cfg(procession_sim)]
+pub use memory::Processor;
 pub use sim::Sim;
 
 /// The example in the README is a test.

@@ -1,201 +1,270 @@
-//! The memory of a simulated x86-64 machine, as its threads see it.
+//! The memory of a simulated machine, as its threads see it.
 //!
-//! Each thread has a *store buffer*: a queue of stores that the other threads do not see yet. They
-//! become visible in order, one at a time. A thread sees its own stores immediately. This is the
-//! model x86-TSO of Sewell, Sarkar, Owens, Nardelli and Myreen (CACM 2010).
-//!
-//! An atomic contains the value that was stored last. If the *visible* value of an atomic is
-//! another value, this module remembers it. Atomics are named by their addresses.
+//! A run has one of two processors: an x86-64, whose loads pass stores, or a weak one, on which
+//! nothing is ordered that the program does not order. Atomics, locks and cells are named by their
+//! addresses. An atomic contains the value that was stored last. If its *visible* value is another
+//! value, the memory remembers it.
 
-use std::collections::{BTreeMap, VecDeque};
+mod buffers;
+mod cells;
+mod view;
+mod weak;
 
-use procession_sync::simulated::Loaded;
+use std::panic::Location;
 
-/// The number of stores that a buffer holds. With one more, the oldest becomes visible. Processors
-/// have some 50 places; a protocol with more than a few stores in a row behaves alike.
-const STORES_MAX: usize = 8;
+use procession_sync::host::atomic::Ordering::{self, SeqCst};
+use procession_sync::simulated::{Loaded, Operation};
 
-/// An atomic of which the visible value is not known to be its content.
-struct Shown {
-    visible: u64,
-    /// The content of the atomic.
-    content: u64,
-    /// The number of stores in buffers.
-    stores: u32,
+use self::buffers::Buffers;
+use self::weak::Weak;
+
+/// The processor that a run simulates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Processor {
+    /// An x86-64: each thread has a buffer of stores that the other threads do not see yet.
+    #[default]
+    X86,
+    /// Any processor that the memory model of Rust allows, such as an AArch64: a load may find an
+    /// old value, and two threads may see two stores in different orders, unless an Acquire, a
+    /// Release or a fence forbids it. No load finds a value that is stored later, as load buffering
+    /// would have it.
+    Weak,
 }
 
-#[derive(Default)]
-pub(crate) struct Memory {
-    /// The buffer of each thread: addresses and values.
-    buffers: Vec<VecDeque<(usize, u64)>>,
-    shown: BTreeMap<usize, Shown>,
+/// Chooses among as many values as it is called with. 0 is the usual choice.
+pub(crate) type Choose<'a> = &'a mut dyn FnMut(u32) -> u32;
+
+/// An access of a cell: whether it writes, and its place in the source.
+pub(crate) type CellAccess = (bool, &'static Location<'static>);
+
+/// The memory of a run.
+pub(crate) struct Memory(Model);
+
+enum Model {
+    X86(Buffers),
+    Weak(Weak),
 }
 
 impl Memory {
-    /// Returns `true` if each atomic contains its visible value.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.shown.is_empty()
+    pub(crate) fn of(processor: Processor) -> Self {
+        Self(match processor {
+            Processor::X86 => Model::X86(Buffers::default()),
+            Processor::Weak => Model::Weak(Weak::default()),
+        })
+    }
+
+    fn buffers(&self) -> Option<&Buffers> {
+        match &self.0 {
+            Model::X86(buffers) => Some(buffers),
+            Model::Weak(_) => None,
+        }
     }
 
     /// Returns the number of stores in a thread's buffer.
     pub(crate) fn stores(&self, thread: usize) -> u32 {
-        self.buffers.get(thread).map_or(0, |buffer| buffer.len() as u32)
+        self.buffers().map_or(0, |buffers| buffers.stores(thread))
     }
 
     /// Returns the threads with stores in their buffers, other than `thread`.
-    pub(crate) fn others(&self, thread: usize) -> impl Iterator<Item = usize> {
-        (0..self.buffers.len()).filter(move |&other| other != thread && self.stores(other) > 0)
-    }
-
-    pub(crate) fn load(&mut self, thread: usize, address: usize) -> Loaded {
-        let Some(shown) = self.shown.get(&address) else { return Loaded::Memory };
-        let own = self.buffers.get(thread).into_iter().flatten().rfind(|one| one.0 == address);
-        if let Some(&(_, value)) = own {
-            return Loaded::Older(value);
-        }
-        let visible = shown.visible;
-        if shown.stores > 0 {
-            return Loaded::Older(visible);
-        }
-        self.shown.remove(&address);
-        Loaded::Settled(visible)
-    }
-
-    /// Stores a value. `before` is the content of the atomic until now.
-    pub(crate) fn store(&mut self, thread: usize, address: usize, before: u64, value: u64) {
-        while self.buffers.len() <= thread {
-            self.buffers.push(VecDeque::new());
-        }
-        if self.buffers[thread].len() == STORES_MAX {
-            self.reveal(thread, 1);
-        }
-        let new = Shown { visible: before, content: before, stores: 0 };
-        let shown = self.shown.entry(address).or_insert(new);
-        (shown.content, shown.stores) = (value, shown.stores + 1);
-        self.buffers[thread].push_back((address, value));
+    pub(crate) fn others(&self, thread: usize) -> Vec<usize> {
+        let others = |buffers: &Buffers| match buffers.is_plain() {
+            true => Vec::new(),
+            false => buffers.others(thread).collect(),
+        };
+        self.buffers().map_or_else(Vec::new, others)
     }
 
     /// Makes the oldest stores of a thread visible.
     pub(crate) fn reveal(&mut self, thread: usize, stores: u32) {
-        for _ in 0..stores {
-            let oldest = self.buffers.get_mut(thread).and_then(VecDeque::pop_front);
-            let Some((address, value)) = oldest else { return };
-            let Some(shown) = self.shown.get_mut(&address) else { continue };
-            (shown.visible, shown.stores) = (value, shown.stores - 1);
-            if shown.stores == 0 && shown.content == value {
-                self.shown.remove(&address);
-            }
+        if let Model::X86(buffers) = &mut self.0 {
+            buffers.reveal(thread, stores);
         }
     }
 
-    /// Makes all stores of a thread visible.
+    /// Makes all stores in a thread's buffer visible.
     pub(crate) fn drain(&mut self, thread: usize) {
-        self.reveal(thread, self.stores(thread));
+        if let Model::X86(buffers) = &mut self.0 {
+            buffers.drain(thread);
+        }
     }
 
-    /// Makes all stores visible.
-    pub(crate) fn drain_all(&mut self) {
-        (0..self.buffers.len()).for_each(|thread| self.drain(thread));
+    /// Returns `true` if a load of the thread now passes one of its stores.
+    pub(crate) fn passes(&self, thread: usize) -> bool {
+        match &self.0 {
+            Model::X86(buffers) => buffers.stores(thread) > 0,
+            Model::Weak(weak) => weak.has_stored(thread),
+        }
     }
 
-    /// Begins a read-modify-write. Returns the visible value, if the atomic may contain another
-    /// value.
-    pub(crate) fn settle(&mut self, thread: usize, address: usize) -> Option<u64> {
-        self.drain(thread);
-        self.shown.get(&address).map(|shown| shown.visible)
+    pub(crate) fn load(
+        &mut self,
+        thread: usize,
+        operation: Operation,
+        choose: Choose<'_>,
+    ) -> Loaded {
+        match &mut self.0 {
+            Model::X86(buffers) => buffers.load(thread, operation.address),
+            Model::Weak(weak) => weak.load(thread, operation, choose),
+        }
     }
 
-    /// Ends a read-modify-write, after which the atomic contains `value`.
-    pub(crate) fn written(&mut self, address: usize, value: u64) {
-        if let Some(shown) = self.shown.get_mut(&address) {
-            (shown.visible, shown.content) = (value, value);
-            if shown.stores == 0 {
-                self.shown.remove(&address);
+    pub(crate) fn peek(&mut self, operation: Operation) -> Loaded {
+        match &mut self.0 {
+            Model::X86(buffers) => buffers.peek(operation.address),
+            Model::Weak(weak) => weak.peek(operation),
+        }
+    }
+
+    pub(crate) fn store(
+        &mut self,
+        thread: usize,
+        operation: Operation,
+        value: u64,
+        choose: Choose<'_>,
+    ) {
+        let Operation { address, content, order, .. } = operation;
+        match &mut self.0 {
+            Model::X86(buffers) if order == SeqCst => buffers.exchange(thread, address, value),
+            Model::X86(buffers) => buffers.store(thread, address, content, value),
+            Model::Weak(weak) => weak.store(thread, operation, value, choose),
+        }
+    }
+
+    /// Begins a read-modify-write, as [`Machine::settle`](procession_sync::simulated::Machine).
+    pub(crate) fn settle(
+        &mut self,
+        thread: usize,
+        operation: Operation,
+        wanted: Option<u64>,
+        choose: Choose<'_>,
+    ) -> Option<u64> {
+        match &mut self.0 {
+            Model::X86(buffers) => buffers.settle(thread, operation.address),
+            Model::Weak(weak) => weak.settle(thread, operation, wanted, choose),
+        }
+    }
+
+    /// Ends a read-modify-write, as [`Machine::written`](procession_sync::simulated::Machine).
+    pub(crate) fn written(&mut self, thread: usize, operation: Operation, is_written: bool) {
+        match &mut self.0 {
+            Model::X86(buffers) => buffers.written(operation.address, operation.content),
+            Model::Weak(weak) => weak.written(thread, operation, is_written),
+        }
+    }
+
+    pub(crate) fn fence(&mut self, thread: usize, order: Ordering) {
+        match &mut self.0 {
+            Model::X86(buffers) if order == SeqCst => buffers.drain(thread),
+            Model::X86(_) => {}
+            Model::Weak(weak) => weak.fence(thread, order),
+        }
+    }
+
+    pub(crate) fn heavy_fence(&mut self, thread: usize) {
+        match &mut self.0 {
+            Model::X86(buffers) => buffers.drain_all(),
+            Model::Weak(weak) => weak.heavy_fence(thread),
+        }
+    }
+
+    /// Time passes: all stores become visible.
+    pub(crate) fn let_time_pass(&mut self) {
+        match &mut self.0 {
+            Model::X86(buffers) => buffers.drain_all(),
+            Model::Weak(weak) => weak.let_time_pass(),
+        }
+    }
+
+    /// Orders all that the threads have done before all that they do from now on.
+    pub(crate) fn order_all(&mut self) {
+        match &mut self.0 {
+            Model::X86(buffers) => buffers.drain_all(),
+            Model::Weak(weak) => weak.order_all(),
+        }
+    }
+
+    /// A thread has an atomic for itself.
+    pub(crate) fn own(&mut self, operation: Operation) -> Loaded {
+        match &mut self.0 {
+            Model::X86(buffers) => {
+                buffers.drain_all();
+                buffers.peek(operation.address)
             }
+            Model::Weak(weak) => weak.own(operation),
         }
     }
 
     /// Forgets an atomic that no thread uses any more.
-    pub(crate) fn forget(&mut self, address: usize) {
-        if self.shown.remove(&address).is_some_and(|shown| shown.stores > 0) {
-            for buffer in &mut self.buffers {
-                buffer.retain(|one| one.0 != address);
+    pub(crate) fn forget(&mut self, thread: usize, address: usize) {
+        match &mut self.0 {
+            Model::X86(buffers) if buffers.is_plain() => {}
+            Model::X86(buffers) => {
+                buffers.drain(thread);
+                buffers.forget(address);
             }
+            Model::Weak(weak) => weak.forget(address),
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use procession_sync::simulated::Loaded;
-
-    use super::{Memory, STORES_MAX};
-
-    /// The addresses of two atomics, which contain 0 at first.
-    const X: usize = 8;
-    const Y: usize = 16;
-
-    #[test]
-    fn a_thread_sees_its_own_stores_and_others_do_not_yet() {
-        let mut memory = Memory::default();
-        memory.store(0, X, 0, 1);
-        memory.store(0, X, 1, 2);
-        assert_eq!(memory.load(0, X), Loaded::Older(2));
-        assert_eq!(memory.load(1, X), Loaded::Older(0));
-        memory.reveal(0, 1);
-        assert_eq!(memory.load(1, X), Loaded::Older(1));
-        memory.drain(0);
-        assert!(memory.is_plain());
-        assert_eq!(memory.load(1, X), Loaded::Memory);
-    }
-
-    #[test]
-    fn stores_become_visible_in_order_and_the_oldest_of_too_many_does() {
-        let mut memory = Memory::default();
-        memory.store(0, X, 0, 1);
-        for value in 1..=STORES_MAX as u64 {
-            memory.store(0, Y, value - 1, value);
+    /// A thread takes a lock.
+    pub(crate) fn lock(&mut self, thread: usize, address: usize) {
+        if let Model::Weak(weak) = &mut self.0 {
+            weak.lock(thread, address);
         }
-        assert_eq!(memory.stores(0), STORES_MAX as u32);
-        assert_eq!((memory.load(1, X), memory.load(1, Y)), (Loaded::Memory, Loaded::Older(0)));
-        memory.reveal(0, 2);
-        assert_eq!(memory.load(1, Y), Loaded::Older(2));
     }
 
-    /// The store that becomes visible last wins, even if it was made first.
-    #[test]
-    fn the_last_store_to_become_visible_stays() {
-        let mut memory = Memory::default();
-        memory.store(0, X, 0, 1);
-        memory.store(1, X, 1, 2);
-        memory.drain(1);
-        memory.drain(0);
-        assert_eq!(memory.load(2, X), Loaded::Settled(1));
-        assert_eq!(memory.load(2, X), Loaded::Memory);
+    /// A thread releases a lock.
+    pub(crate) fn unlock(&mut self, thread: usize, address: usize) {
+        if let Model::Weak(weak) = &mut self.0 {
+            weak.unlock(thread, address);
+        }
     }
 
-    #[test]
-    fn a_read_modify_write_makes_own_stores_visible_and_acts_on_what_is_visible() {
-        let mut memory = Memory::default();
-        memory.store(0, X, 0, 1);
-        memory.store(1, Y, 0, 5);
-        assert_eq!(memory.settle(1, X), Some(0));
-        assert_eq!(memory.load(0, Y), Loaded::Memory);
-        memory.written(X, 10);
-        assert_eq!((memory.load(0, X), memory.load(1, X)), (Loaded::Older(1), Loaded::Older(10)));
-        memory.drain(0);
-        assert_eq!(memory.load(1, X), Loaded::Settled(1));
+    /// What a thread has done is before all that another thread does once it is woken.
+    pub(crate) fn wake(&mut self, thread: usize, other: usize) {
+        if let Model::Weak(weak) = &mut self.0 {
+            weak.wake(thread, other);
+        }
     }
 
-    #[test]
-    fn nothing_is_left_of_an_atomic_that_is_dropped() {
-        let mut memory = Memory::default();
-        memory.store(0, X, 0, 1);
-        memory.store(0, Y, 0, 1);
-        memory.forget(X);
-        // A new atomic at the same address.
-        assert_eq!(memory.load(1, X), Loaded::Memory);
-        memory.drain_all();
-        assert!(memory.is_plain());
+    /// A thread continues after a wait.
+    pub(crate) fn woken(&mut self, thread: usize) {
+        if let Model::Weak(weak) = &mut self.0 {
+            weak.woken(thread);
+        }
+    }
+
+    /// A thread starts another one.
+    pub(crate) fn start(&mut self, thread: usize, other: usize) {
+        self.wake(thread, other);
+        self.woken(other);
+    }
+
+    /// A thread of a scheduler ends.
+    pub(crate) fn end(&mut self) {
+        if let Model::Weak(weak) = &mut self.0 {
+            weak.order_all();
+        }
+    }
+
+    /// A thread accesses a cell. Returns an earlier access that conflicts with this one and that
+    /// nothing orders before it.
+    pub(crate) fn access(
+        &mut self,
+        thread: usize,
+        address: usize,
+        access: CellAccess,
+    ) -> Option<CellAccess> {
+        match &mut self.0 {
+            Model::X86(_) => None,
+            Model::Weak(weak) => weak.access(thread, address, access),
+        }
+    }
+
+    /// Forgets a cell or a lock.
+    pub(crate) fn forget_object(&mut self, address: usize) {
+        if let Model::Weak(weak) = &mut self.0 {
+            weak.forget_object(address);
+        }
     }
 }

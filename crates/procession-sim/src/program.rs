@@ -19,6 +19,8 @@ use crate::engine::setup::Setup;
 use crate::engine::threads::current;
 use crate::faults::Faults;
 use crate::marks::Marks;
+#[cfg(procession_sim)]
+use crate::memory::Processor;
 use crate::net::PROGRAM;
 use crate::seen::Seen;
 use crate::sim::{Configure, Sim};
@@ -67,6 +69,9 @@ pub(crate) struct Rules {
     /// Set if each operation of an atomic is a point.
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
+    /// The processor that each run with such points simulates.
+    #[cfg(procession_sim)]
+    pub(crate) processor: Processor,
 }
 
 /// The result of a run.
@@ -103,7 +108,9 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     setup.keeps_files = rules.keeps_files;
     #[cfg(procession_sim)]
     {
-        setup = setup.at_atomics(rules.at_atomics);
+        if rules.at_atomics {
+            setup = setup.at_atomics(rules.processor);
+        }
     }
     // A run that records its story repeats another run.
     let seen = if story.is_told() { Arc::default() } else { Arc::clone(&rules.seen) };

@@ -17,6 +17,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::atomic::Ordering;
+
 pub(crate) mod atomic;
 pub(crate) mod cell;
 pub(crate) mod mutex;
@@ -30,6 +32,22 @@ pub enum Loaded {
     Older(u64),
     /// This value. The atomic does not contain it, and is to contain it from now on.
     Settled(u64),
+}
+
+/// An operation of an atomic, as the program has written it.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// The address of the atomic.
+    pub address: usize,
+    /// What the atomic contains.
+    pub content: u64,
+    /// The ordering.
+    pub order: Ordering,
+    /// The place in the source.
+    pub at: &'static Location<'static>,
+    /// Set if the machine itself runs on this thread. Such an operation finds the newest value,
+    /// because it is no part of the program.
+    pub is_muted: bool,
 }
 
 /// A simulated machine. Its threads take turns: one runs at a time.
@@ -47,24 +65,39 @@ pub trait Machine: Send + Sync {
     fn now(&self) -> Duration;
 
     /// Loads an atomic.
-    fn load(&self, address: usize) -> Loaded;
+    fn load(&self, operation: Operation) -> Loaded;
 
-    /// Notes a store of `value`. `before` is the content of the atomic until now.
-    fn store(&self, address: usize, before: u64, value: u64);
+    /// Returns the newest value of an atomic. Orders nothing.
+    fn peek(&self, operation: Operation) -> Loaded;
 
-    /// Makes the stores of the calling thread visible, and begins a read-modify-write. If the
-    /// atomic does not contain the visible value, returns that value, and the caller first stores
-    /// it. The caller then reports the new value ([`written`](Self::written)).
-    fn settle(&self, address: usize) -> Option<u64>;
+    /// Notes a store of `value`, which the atomic does not contain yet.
+    fn store(&self, operation: Operation, value: u64);
 
-    /// Ends a read-modify-write.
-    fn written(&self, address: usize, value: u64);
+    /// Begins a read-modify-write. If the operation is to find another value than the content,
+    /// returns that value, and the caller first stores it. An operation with a `wanted` value
+    /// changes the atomic only if it finds that value. The caller then reports the result
+    /// ([`written`](Self::written)).
+    fn settle(&self, operation: Operation, wanted: Option<u64>) -> Option<u64>;
 
-    /// Makes the stores of the calling thread visible.
-    fn fence(&self);
+    /// Ends a read-modify-write. The operation has the ordering of its outcome, and the content of
+    /// the atomic is the result. `is_written` is `false` if the operation has only loaded.
+    fn written(&self, operation: Operation, is_written: bool);
 
-    /// Makes the stores of all threads visible.
+    /// Passes a fence.
+    fn fence(&self, order: Ordering);
+
+    /// Passes the heavy one of two asymmetric fences: each thread passes a full fence where it
+    /// stands, after a full fence of the calling thread and before another one.
     fn heavy_fence(&self);
+
+    /// Begins a call of the system that orders what its caller has stored.
+    fn enter_kernel(&self);
+
+    /// Orders all threads by means that the machine does not know, such as a lock of std.
+    fn order_all(&self);
+
+    /// The caller has an atomic for itself, and may change it without an operation.
+    fn own(&self, operation: Operation) -> Loaded;
 
     /// An atomic is dropped. Stores of other threads to it that are not visible yet no longer
     /// matter. A correct program has waited for these stores, but in ways that this machine may not
@@ -92,6 +125,9 @@ pub trait Machine: Send + Sync {
 
     /// An access ends.
     fn leave(&self, access: u64);
+
+    /// A cell or a lock is dropped, and its memory may become another object.
+    fn forget_object(&self, address: usize);
 }
 
 thread_local! {
@@ -139,15 +175,15 @@ impl Drop for Muted {
     }
 }
 
-/// Passes a full fence, as a system call does that orders what its caller has stored.
+/// Begins a call of the system that orders what its caller has stored.
 #[track_caller]
-pub fn fence() {
+pub fn enter_kernel() {
     point();
-    machine(|machine| machine.fence());
+    machine(|machine| machine.enter_kernel());
 }
 
-/// Passes a fence that makes the stores of all threads visible. Returns `false` if the calling
-/// thread belongs to no machine.
+/// Passes the heavy one of two asymmetric fences. Returns `false` if the calling thread belongs to
+/// no machine.
 #[track_caller]
 pub fn heavy_fence() -> bool {
     point();
@@ -175,17 +211,42 @@ fn point() {
     }
 }
 
+/// A field without a size at the address of its cell or lock. Its drop is the end of the object.
+#[derive(Debug, Default)]
+struct Life;
+
+impl Life {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        machine(|machine| machine.forget_object(self.address()));
+    }
+}
+
+/// Describes an operation of the caller.
+#[track_caller]
+fn operation(address: usize, content: u64, order: Ordering) -> Operation {
+    Operation { address, content, order, at: Location::caller(), is_muted: !has_points() }
+}
+
 /// Waits for a lock of std that the machine does not know: lets others run until it is free. What
 /// its last holder has stored is visible then, and so is everything else.
 #[track_caller]
 pub(crate) fn wait_until(mut is_free: impl FnMut() -> bool) {
-    if !has_points() || !heavy_fence() {
+    if !has_points() {
         return;
     }
+    point();
     while !is_free() {
-        machine(|machine| machine.pause());
+        if machine(|machine| machine.pause()).is_none() {
+            return;
+        }
     }
-    machine(|machine| machine.heavy_fence());
+    machine(|machine| machine.order_all());
 }
 
 /// The hint of a spinning thread.

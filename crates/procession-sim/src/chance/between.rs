@@ -123,6 +123,18 @@ impl Chance {
         })
     }
 
+    /// Decides which of so many values an operation of a weak processor finds. 0 is the newest.
+    pub(crate) fn older_value(&mut self, count: u32) -> u32 {
+        self.at_cost(0, |this| {
+            this.decide(Purpose::Memory, count, |this| {
+                match this.fine.rng.u32(0..this.fine.staleness) {
+                    0 => this.fine.rng.u32(1..count),
+                    _ => 0,
+                }
+            })
+        })
+    }
+
     /// Chooses one of so many threads that wait for the same object.
     pub(crate) fn released(&mut self, waiting: u32) -> u32 {
         self.decide(Purpose::Schedule, waiting, |this| this.schedule.u32(0..waiting))

@@ -129,6 +129,8 @@ pub(crate) struct Fine {
     pub(super) patience: u64,
     /// One in so many operations makes stores of other threads visible.
     pub(super) rarity: u32,
+    /// One in so many operations of a weak processor finds an older value than the newest.
+    pub(super) staleness: u32,
     /// Set while the program runs, and not before or after it.
     pub(crate) is_open: bool,
     /// Where the current preemption stands on its track, and in the log.
@@ -138,8 +140,8 @@ pub(crate) struct Fine {
 }
 
 impl Fine {
-    pub(super) fn new(rng: &mut Rng) -> Self {
-        let mut rng = rng.fork();
+    pub(super) fn new(outer: &mut Rng) -> Self {
+        let mut rng = outer.fork();
         let aim = Aim::drawn(&mut rng);
         // A load that has passed a store is seen only while the store is not.
         let rarities: &[u32] = match aim {
@@ -159,6 +161,7 @@ impl Fine {
             patience: [0, MS, 5 * MS][rng.usize(0..3)],
             rarity: rarities[rng.usize(0..rarities.len())],
             rng,
+            staleness: [2, 4, 16, 64][outer.usize(0..4)],
             is_open: false,
             planned: None,
             cost: 1,

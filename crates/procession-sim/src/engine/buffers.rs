@@ -6,7 +6,7 @@ use std::panic::Location;
 use procession_sync::host::Mutex;
 use procession_sync::host::atomic::{AtomicBool, AtomicU32};
 
-use crate::memory::Memory;
+use crate::memory::{Memory, Processor};
 
 /// An access of a cell that has not ended.
 pub(super) struct CellAccess {
@@ -18,7 +18,6 @@ pub(super) struct CellAccess {
 }
 
 /// What the engine knows between two points. Only the thread that has the turn touches it.
-#[derive(Default)]
 pub(super) struct Operations {
     /// The number of operations after which the running thread is preempted, or 0.
     pub(super) gap: AtomicU32,
@@ -38,6 +37,22 @@ pub(super) struct Operations {
     pub(super) counts: Mutex<OperationCounts>,
 }
 
+impl Operations {
+    pub(super) fn on(processor: Processor) -> Self {
+        Self {
+            gap: AtomicU32::new(0),
+            done: AtomicU32::new(0),
+            has_aim: AtomicBool::new(false),
+            has_passed: AtomicBool::new(false),
+            has_released: AtomicBool::new(false),
+            memory: Mutex::new(Memory::of(processor)),
+            holders: Mutex::default(),
+            accesses: Mutex::default(),
+            counts: Mutex::default(),
+        }
+    }
+}
+
 /// Counts of what happens between points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -48,6 +63,9 @@ pub struct OperationCounts {
     pub preemptions: u64,
     /// Stores that were not visible when their thread lost its turn.
     pub delayed_stores: u64,
+    /// Operations of a weak processor that have found an older value than the newest one, or have
+    /// stored behind it.
+    pub older_values: u64,
 }
 
 impl std::ops::AddAssign for OperationCounts {
@@ -55,5 +73,6 @@ impl std::ops::AddAssign for OperationCounts {
         self.operations += other.operations;
         self.preemptions += other.preemptions;
         self.delayed_stores += other.delayed_stores;
+        self.older_values += other.older_values;
     }
 }

@@ -11,13 +11,16 @@
 //! Plain memory has no buffers. Without a data race, nobody sees the difference: a thread reads
 //! what another thread wrote only after a store that was made later, and that store waits in a
 //! buffer for all before it. Accesses of cells are watched, so a race in them is found.
+//!
+//! On a weak processor, a load decides which of the values it finds that the thread may read.
 
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sync::host::atomic::Ordering::Relaxed;
-use procession_sync::simulated::{self, Entered, Loaded, Machine};
+use procession::sim::ThreadBody;
+use procession_sync::host::atomic::Ordering::{self, Relaxed, SeqCst};
+use procession_sync::simulated::{self, Entered, Loaded, Machine, Operation};
 
 use super::{Engine, ME, State, Status};
 use crate::chance::fine::Before;
@@ -128,18 +131,68 @@ impl Engine {
         state.ready(me, why, until)
     }
 
-    /// All stores become visible: time passes, or the kernel has told another thread.
+    /// All stores become visible, because time passes.
     pub(super) fn settle_memory(&self) {
-        self.operations.memory.lock().drain_all();
+        self.operations.memory.lock().let_time_pass();
+    }
+
+    /// All that the threads have done is before all that they do from now on, because the kernel or
+    /// a lock of the simulation orders it.
+    pub(crate) fn order_threads(&self) {
+        self.operations.memory.lock().order_all();
+    }
+
+    /// The calling thread, if it is a virtual one, starts another thread.
+    pub(super) fn order_start(&self, other: u32) {
+        if let Some(thread) = ME.get().checked_sub(1) {
+            self.operations.memory.lock().start(thread as usize, other as usize - 1);
+        }
+    }
+
+    /// The calling thread, if it is a virtual one, wakes another thread.
+    pub(super) fn order_wake(&self, other: usize) {
+        if let Some(thread) = ME.get().checked_sub(1) {
+            self.operations.memory.lock().wake(thread as usize, other);
+        }
+    }
+
+    /// Orders all threads when a thread of a scheduler ends, because it has dropped its references
+    /// to the scheduler. Their counts, which are not seen, order what the last owner does.
+    pub(super) fn ordered_at_end(&self, body: ThreadBody) -> ThreadBody {
+        let engine = self.me.upgrade().expect("the caller holds it");
+        Box::new(move || {
+            body();
+            engine.operations.memory.lock().end();
+        })
+    }
+
+    /// A thread continues after a wait.
+    pub(super) fn order_woken(&self, thread: usize) {
+        self.operations.memory.lock().woken(thread);
+    }
+
+    /// Chooses which of so many values an operation of a weak processor finds, or where it stores.
+    /// 0 is the newest value.
+    fn choose_value(&self, operation: Operation, count: u32) -> u32 {
+        let mut state = self.state();
+        if state.is_over || !state.chance.fine.is_open {
+            return 0;
+        }
+        let back = state.chance.older_value(count);
+        if back > 0 {
+            self.operations.counts.lock().older_values += 1;
+            let (now, name) = (self.time(), state.threads[me()].name.clone());
+            state.story.tell(now, || {
+                format!("{name} sees {back} values less than there are at {}", place(operation.at))
+            });
+        }
+        back
     }
 
     /// Decides which stores of other threads become visible before an operation.
     fn reveal_stores(&self, me: usize) {
         let mut memory = self.operations.memory.lock();
-        if memory.is_plain() {
-            return;
-        }
-        let others: Vec<_> = memory.others(me).collect();
+        let others = memory.others(me);
         if others.is_empty() {
             return;
         }
@@ -180,6 +233,7 @@ impl Engine {
         while self.state().alive() > 1 {
             self.block(JOIN, NEVER);
         }
+        self.order_threads();
     }
 
     /// A thread has ended.
@@ -244,63 +298,85 @@ impl Machine for Engine {
         Duration::from_nanos(self.time())
     }
 
-    fn load(&self, address: usize) -> Loaded {
+    fn load(&self, operation: Operation) -> Loaded {
         let mut memory = self.operations.memory.lock();
-        if memory.stores(me()) > 0 {
+        if memory.passes(me()) {
             self.operations.has_passed.store(true, Relaxed);
         }
-        memory.load(me(), address)
+        memory.load(me(), operation, &mut |count| self.choose_value(operation, count))
     }
 
-    fn store(&self, address: usize, before: u64, value: u64) {
-        self.operations.memory.lock().store(me(), address, before, value);
+    fn peek(&self, operation: Operation) -> Loaded {
+        self.operations.memory.lock().peek(operation)
     }
 
-    fn settle(&self, address: usize) -> Option<u64> {
+    fn store(&self, operation: Operation, value: u64) {
+        if operation.order == SeqCst {
+            self.operations.has_passed.store(false, Relaxed);
+        }
+        let mut memory = self.operations.memory.lock();
+        memory.store(me(), operation, value, &mut |count| self.choose_value(operation, count));
+    }
+
+    fn settle(&self, operation: Operation, wanted: Option<u64>) -> Option<u64> {
         self.operations.has_passed.store(false, Relaxed);
-        self.operations.memory.lock().settle(me(), address)
+        let mut memory = self.operations.memory.lock();
+        memory.settle(me(), operation, wanted, &mut |count| self.choose_value(operation, count))
     }
 
-    fn written(&self, address: usize, value: u64) {
-        self.operations.memory.lock().written(address, value);
+    fn written(&self, operation: Operation, is_written: bool) {
+        self.operations.memory.lock().written(me(), operation, is_written);
     }
 
-    fn fence(&self) {
-        self.drain();
+    fn fence(&self, order: Ordering) {
+        if order == SeqCst {
+            self.operations.has_passed.store(false, Relaxed);
+        }
+        self.operations.memory.lock().fence(me(), order);
     }
 
     fn heavy_fence(&self) {
         self.operations.has_passed.store(false, Relaxed);
-        self.operations.memory.lock().drain_all();
+        self.operations.memory.lock().heavy_fence(me());
+    }
+
+    fn enter_kernel(&self) {
+        self.drain();
+    }
+
+    fn order_all(&self) {
+        self.operations.has_passed.store(false, Relaxed);
+        self.order_threads();
+    }
+
+    fn own(&self, operation: Operation) -> Loaded {
+        self.operations.memory.lock().own(operation)
     }
 
     fn forget(&self, address: usize) {
-        let mut memory = self.operations.memory.lock();
-        if !memory.is_plain() {
-            memory.drain(me());
-            memory.forget(address);
-        }
+        self.operations.memory.lock().forget(me(), address);
     }
 
     fn lock(&self, address: usize) {
-        self.fence();
         while !self.try_lock(address) {
             self.block(address, NEVER);
         }
     }
 
     fn try_lock(&self, address: usize) -> bool {
-        self.fence();
+        self.drain();
         let mut holders = self.operations.holders.lock();
         let is_free = !holders.contains_key(&address);
         if is_free {
             holders.insert(address, me());
+            self.operations.memory.lock().lock(me(), address);
         }
         is_free
     }
 
     fn unlock(&self, address: usize) {
-        self.fence();
+        self.drain();
+        self.operations.memory.lock().unlock(me(), address);
         self.operations.holders.lock().remove(&address);
         self.unblock(address, true);
         self.operations.has_released.store(true, Relaxed);
@@ -318,7 +394,7 @@ impl Machine for Engine {
     }
 
     fn notify(&self, condvar: usize, all: bool) {
-        self.fence();
+        self.drain();
         self.unblock(condvar, all);
     }
 
@@ -334,16 +410,26 @@ impl Machine for Engine {
             .map(|one| (one.is_write, one.at));
         accesses.push(CellAccess { number, thread, address, is_write, at });
         drop(accesses);
-        if let Some(other) = other {
+        let unordered = self.operations.memory.lock().access(thread, address, (is_write, at));
+        let race = match (other, unordered) {
+            (Some(other), _) => Some(("during", other)),
+            (None, Some(other)) => Some(("which nothing orders after", other)),
+            (None, None) => None,
+        };
+        if let Some((relation, other)) = race {
             let [one, other] = [(is_write, at), other].map(|(is_write, at)| {
                 format!("{} at {}", if is_write { "a write" } else { "a read" }, place(at))
             });
-            self.fail(Kind::Law, format!("a data race: {one}, during {other}"));
+            self.fail(Kind::Law, format!("a data race: {one}, {relation} {other}"));
         }
         number
     }
 
     fn leave(&self, access: u64) {
         self.operations.accesses.lock().retain(|one| one.number != access);
+    }
+
+    fn forget_object(&self, address: usize) {
+        self.operations.memory.lock().forget_object(address);
     }
 }

@@ -42,7 +42,7 @@ impl Os for Engine {
 
     fn start_thread(&self, name: String, body: ThreadBody) -> io::Result<()> {
         #[cfg(procession_sim)]
-        procession_sync::simulated::fence();
+        procession_sync::simulated::enter_kernel();
         let mut state = self.state();
         if state.fault(Fault::ThreadRefused, &[0, 1]).is_some() {
             let now = self.time();
@@ -50,6 +50,8 @@ impl Os for Engine {
             return Err(io::Error::from_raw_os_error(11));
         }
         drop(state);
+        #[cfg(procession_sim)]
+        let body = self.ordered_at_end(body);
         self.launch_on(self.home(), name, body)
     }
 
@@ -63,10 +65,12 @@ impl Os for Engine {
 
     fn unpark(&self, thread: u32) {
         #[cfg(procession_sim)]
-        procession_sync::simulated::fence();
+        procession_sync::simulated::enter_kernel();
         let now = self.time();
-        let mut state = self.state();
         let Some(at) = (thread as usize).checked_sub(1) else { return };
+        #[cfg(procession_sim)]
+        self.order_wake(at);
+        let mut state = self.state();
         let Status::Parked { until, is_woken: false } = state.threads[at].status else {
             state.threads[at].has_token = true;
             return;
@@ -194,6 +198,8 @@ impl Os for Engine {
 
     fn local(&self, name: &'static str, make: &dyn Fn() -> SharedLocal) -> SharedLocal {
         let place = (self.home(), name);
+        #[cfg(procession_sim)]
+        self.order_threads();
         if let Some(local) = self.locals.lock().get(&place) {
             return Arc::clone(local);
         }

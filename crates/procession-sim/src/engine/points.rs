@@ -48,7 +48,7 @@ impl Engine {
             if state.poll_sources(self.time()) {
                 // The kernel orders what was stored before an event.
                 #[cfg(procession_sim)]
-                self.settle_memory();
+                self.order_threads();
             }
             let length = self.time() - state.point_at;
             state.bounds.note_step(length);
@@ -173,6 +173,8 @@ impl Engine {
         let why = if thread.status == Status::Ready { Why::Point } else { Why::Wait };
         drop(state);
         self.pass(me, why);
+        #[cfg(procession_sim)]
+        self.order_woken(at);
         let mut state = self.state();
         let thread = &mut state.threads[at];
         (thread.has_token, thread.source) = (false, None);

@@ -2,6 +2,8 @@
 
 use crate::chance::Chance;
 use crate::faults::Faults;
+#[cfg(procession_sim)]
+use crate::memory::Processor;
 use crate::time::US;
 
 /// Nanoseconds of a step. Each run draws one of these.
@@ -23,6 +25,9 @@ pub(crate) struct Setup {
     /// Set if each operation of an atomic is a point.
     #[cfg(procession_sim)]
     pub(crate) at_atomics: bool,
+    /// The processor that a run with such points simulates.
+    #[cfg(procession_sim)]
+    pub(crate) processor: Processor,
 }
 
 impl Setup {
@@ -51,12 +56,14 @@ impl Setup {
             keeps_files: false,
             #[cfg(procession_sim)]
             at_atomics: false,
+            #[cfg(procession_sim)]
+            processor: Processor::default(),
         }
     }
 
-    /// Sets whether each operation of an atomic is a point.
+    /// Makes each operation of an atomic a point, on this processor.
     #[cfg(procession_sim)]
-    pub(crate) fn at_atomics(self, at_atomics: bool) -> Self {
-        Self { at_atomics, ..self }
+    pub(crate) fn at_atomics(self, processor: Processor) -> Self {
+        Self { at_atomics: true, processor, ..self }
     }
 }

@@ -83,6 +83,8 @@ impl Engine {
             #[cfg(procession_sim)]
             blocked_on: None,
         });
+        #[cfg(procession_sim)]
+        self.order_start(number);
         Enlisted { engine, number, turn }
     }
 
@@ -199,7 +201,7 @@ impl Enlisted {
         #[cfg(procession_sim)]
         {
             // Another thread may run before the last stores are visible.
-            procession_sync::simulated::fence();
+            procession_sync::simulated::enter_kernel();
             drop(watched);
         }
         result

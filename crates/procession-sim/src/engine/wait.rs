@@ -11,7 +11,7 @@ use crate::time::NEVER;
 /// Makes what the calling thread has stored visible to others, as a call of the system does.
 pub(crate) fn publish() {
     #[cfg(procession_sim)]
-    procession_sync::simulated::fence();
+    procession_sync::simulated::enter_kernel();
 }
 
 /// Waits until `is_over` returns `true`, or until the time is over. It is asked each time that a
@@ -29,6 +29,8 @@ pub(crate) fn wait_until(timeout: Option<Duration>, mut is_over: impl FnMut() ->
         engine.park(deadline);
         engine.state().threads[ME.get() as usize - 1].waits = false;
     }
+    #[cfg(procession_sim)]
+    engine.order_threads();
 }
 
 /// Lets all threads that wait ask again.

@@ -5,7 +5,7 @@ use std::sync::atomic as home;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::{Loaded, machine, point};
+use super::{Loaded, Operation, machine, operation, point};
 
 /// Passes a fence.
 #[inline]
@@ -13,8 +13,8 @@ use super::{Loaded, machine, point};
 pub fn fence(order: Ordering) {
     if order == SeqCst {
         point();
-        machine(|machine| machine.fence());
     }
+    machine(|machine| machine.fence(order));
     home::fence(order);
 }
 
@@ -37,9 +37,15 @@ macro_rules! atomic {
                 std::ptr::from_ref(self).addr()
             }
 
-            /// Returns the value that the calling thread sees.
-            fn seen(&self) -> $type {
-                match machine(|machine| machine.load(self.address())) {
+            /// Describes an operation of the caller.
+            #[track_caller]
+            fn begin(&self, order: Ordering) -> Operation {
+                operation(self.address(), $word(self.0.load(Relaxed)), order)
+            }
+
+            /// Returns what a machine has found, and puts it into the atomic if it is to be there.
+            fn found(&self, loaded: Option<Loaded>) -> $type {
+                match loaded {
                     None | Some(Loaded::Memory) => self.0.load(Relaxed),
                     Some(Loaded::Older(word)) => $value(word),
                     Some(Loaded::Settled(word)) => {
@@ -49,18 +55,27 @@ macro_rules! atomic {
                 }
             }
 
-            /// Runs an operation atomically: no other operation runs in between. The operation
-            /// leaves no store behind.
-            fn modify<R>(&self, operation: impl FnOnce(&$inner) -> R) -> R {
-                let before = machine(|machine| machine.settle(self.address())).flatten();
+            /// Runs an operation atomically: no other operation runs in between. `wanted` is the
+            /// value without which the operation changes nothing. `outcome` returns the ordering of
+            /// the operation, and whether it has changed the value.
+            #[track_caller]
+            fn modify<R>(
+                &self,
+                order: Ordering,
+                wanted: Option<$type>,
+                run: impl FnOnce(&$inner) -> R,
+                outcome: impl FnOnce(&R) -> (Ordering, bool),
+            ) -> R {
+                let begun = self.begin(order);
+                let wanted = wanted.map(|value| $word(value));
+                let before = machine(|machine| machine.settle(begun, wanted)).flatten();
                 if let Some(word) = before {
                     self.0.store($value(word), Relaxed);
                 }
-                let result = operation(&self.0);
-                if before.is_some() {
-                    let word = $word(self.0.load(Relaxed));
-                    machine(|machine| machine.written(self.address(), word));
-                }
+                let result = run(&self.0);
+                let (order, is_written) = outcome(&result);
+                let ended = self.begin(order);
+                machine(|machine| machine.written(ended, is_written));
                 result
             }
 
@@ -71,7 +86,8 @@ macro_rules! atomic {
                 point();
                 // For what it orders, and its panic on an ordering that a load cannot have.
                 let _ = self.0.load(order);
-                self.seen()
+                let begun = self.begin(order);
+                self.found(machine(|machine| machine.load(begun)))
             }
 
             /// Stores a value.
@@ -79,11 +95,8 @@ macro_rules! atomic {
             #[track_caller]
             pub fn store(&self, value: $type, order: Ordering) {
                 point();
-                if order == SeqCst {
-                    return self.modify(|atomic| atomic.store(value, order));
-                }
-                let before = $word(self.0.load(Relaxed));
-                machine(|machine| machine.store(self.address(), before, $word(value)));
+                let begun = self.begin(order);
+                machine(|machine| machine.store(begun, $word(value)));
                 self.0.store(value, order);
             }
 
@@ -92,7 +105,7 @@ macro_rules! atomic {
             #[track_caller]
             pub fn swap(&self, value: $type, order: Ordering) -> $type {
                 point();
-                self.modify(|atomic| atomic.swap(value, order))
+                self.modify(order, None, |atomic| atomic.swap(value, order), |_| (order, true))
             }
 
             /// Stores `new` if the value is `current`. Returns the previous value, as an error if
@@ -108,7 +121,12 @@ macro_rules! atomic {
                 failure: Ordering,
             ) -> Result<$type, $type> {
                 point();
-                self.modify(|atomic| atomic.compare_exchange(current, new, success, failure))
+                self.modify(
+                    success,
+                    Some(current),
+                    |atomic| atomic.compare_exchange(current, new, success, failure),
+                    |result| if result.is_ok() { (success, true) } else { (failure, false) },
+                )
             }
 
             /// Like [`compare_exchange`](Self::compare_exchange), as on the processors that are
@@ -151,8 +169,8 @@ macro_rules! atomic {
             pub fn get_mut(&mut self) -> &mut $type {
                 // The caller has made sure that no other thread uses the atomic, and so that their
                 // stores are visible.
-                machine(|machine| machine.heavy_fence());
-                self.modify(|_| ());
+                let begun = self.begin(Relaxed);
+                self.found(machine(|machine| machine.own(begun)));
                 self.0.get_mut()
             }
 
@@ -178,7 +196,8 @@ macro_rules! atomic {
 
         impl $(<$t>)? fmt::Debug for $name $(<$t>)? {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.seen().fmt(f)
+                let begun = self.begin(Relaxed);
+                self.found(machine(|machine| machine.peek(begun))).fmt(f)
             }
         }
     };
@@ -194,7 +213,12 @@ macro_rules! operations {
                 #[track_caller]
                 pub fn $operation(&self, operand: $type, order: Ordering) -> $type {
                     point();
-                    self.modify(|atomic| atomic.$operation(operand, order))
+                    self.modify(
+                        order,
+                        None,
+                        |atomic| atomic.$operation(operand, order),
+                        |_| (order, true),
+                    )
                 }
             )*
         }

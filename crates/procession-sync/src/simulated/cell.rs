@@ -2,23 +2,27 @@
 
 use std::panic::Location;
 
-use super::{has_points, machine, point};
+use super::{Life, has_points, machine, point};
 
 /// [`std::cell::UnsafeCell`] with the interface of loom's. In a simulation, two accesses at a time
-/// are a data race, unless both read.
+/// are a data race, unless both read. On a weak processor, so are two accesses of which nothing
+/// orders the second after the first.
 #[derive(Debug, Default)]
-#[repr(transparent)]
-pub struct UnsafeCell<T: ?Sized>(std::cell::UnsafeCell<T>);
+#[repr(C)]
+pub struct UnsafeCell<T: ?Sized> {
+    life: Life,
+    inner: std::cell::UnsafeCell<T>,
+}
 
 impl<T> UnsafeCell<T> {
     /// Creates a cell that contains `value`.
     pub const fn new(value: T) -> Self {
-        Self(std::cell::UnsafeCell::new(value))
+        Self { life: Life, inner: std::cell::UnsafeCell::new(value) }
     }
 
     /// Returns the value.
     pub fn into_inner(self) -> T {
-        self.0.into_inner()
+        self.inner.into_inner()
     }
 }
 
@@ -28,7 +32,7 @@ impl<T: ?Sized> UnsafeCell<T> {
     #[track_caller]
     pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         let _access = self.enter(false);
-        read(self.0.get())
+        read(self.inner.get())
     }
 
     /// Calls `write` with a pointer for reading and writing.
@@ -36,16 +40,16 @@ impl<T: ?Sized> UnsafeCell<T> {
     #[track_caller]
     pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         let _access = self.enter(true);
-        write(self.0.get())
+        write(self.inner.get())
     }
 
     /// Begins an access. Another thread may run in it.
     #[track_caller]
     fn enter(&self, is_write: bool) -> Option<Access> {
-        if !has_points() || size_of_val(&self.0) == 0 {
+        if !has_points() || size_of_val(&self.inner) == 0 {
             return None;
         }
-        let (address, at) = (std::ptr::from_ref(&self.0).addr(), Location::caller());
+        let (address, at) = (self.life.address(), Location::caller());
         let access = machine(|machine| machine.enter(address, is_write, at)).map(Access)?;
         point();
         Some(access)

@@ -5,30 +5,33 @@ use std::ops::{Deref, DerefMut};
 use std::sync as home;
 use std::time::Duration;
 
-use super::{has_points, machine, point};
+use super::{Life, has_points, machine, point};
 use crate::mutex as plain;
 
 /// A mutex without poison. A thread of a simulation that waits for the mutex lets other threads
 /// run.
 #[derive(Default)]
-#[repr(transparent)]
-pub struct Mutex<T: ?Sized>(plain::Mutex<T>);
+#[repr(C)]
+pub struct Mutex<T: ?Sized> {
+    life: Life,
+    inner: plain::Mutex<T>,
+}
 
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
-        Self(plain::Mutex::new(value))
+        Self { life: Life, inner: plain::Mutex::new(value) }
     }
 
     /// Returns the value.
     pub fn into_inner(self) -> T {
-        self.0.into_inner()
+        self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
     fn address(&self) -> usize {
-        std::ptr::from_ref(&self.0).addr()
+        self.life.address()
     }
 
     /// Locks the mutex, and blocks the thread while another holds it.
@@ -37,7 +40,7 @@ impl<T: ?Sized> Mutex<T> {
         point();
         let is_counted = has_points() && machine(|machine| machine.lock(self.address())).is_some();
         // If the mutex was counted, only a thread outside of the simulation can hold it.
-        MutexGuard { mutex: self, is_counted, guard: Some(self.0.lock()) }
+        MutexGuard { mutex: self, is_counted, guard: Some(self.inner.lock()) }
     }
 
     /// Locks the mutex unless it is locked.
@@ -51,7 +54,7 @@ impl<T: ?Sized> Mutex<T> {
         if counted == Some(false) {
             return None;
         }
-        match self.0.try_lock() {
+        match self.inner.try_lock() {
             Some(guard) => {
                 Some(MutexGuard { mutex: self, is_counted: counted.is_some(), guard: Some(guard) })
             }
@@ -66,13 +69,13 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Returns a reference to the value without locking.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut()
+        self.inner.get_mut()
     }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.inner.fmt(f)
     }
 }
 

@@ -1,11 +1,14 @@
-//! Litmus tests of the memory model. Each runs some thousand times and must meet exactly the
-//! outcomes that x86-TSO allows (Sewell and others, CACM 2010).
+//! Litmus tests of the memory models. Each runs some thousand times and must meet exactly the
+//! outcomes that x86-TSO allows (Sewell and others, CACM 2010). The tests of the weak processor are
+//! in a module of their own.
+
+mod weak;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_sim::{Bound, Check, Faults, Threads};
+use procession_sim::{Bound, Check, Faults, Processor, Threads};
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use procession_sync::atomic::{AtomicU32, fence};
 use procession_sync::host::Mutex;
@@ -37,9 +40,18 @@ fn start(threads: &Threads<'_>, bodies: &[Thread]) -> (Arc<Shared>, Arc<Results>
     (shared, results)
 }
 
-/// Runs the threads. An outcome is what they read, and then what the atomics contain if `ends`.
-fn outcomes(bodies: &'static [Thread], ends: bool) -> [BTreeSet<Vec<u32>>; 2] {
-    let seen: Arc<Mutex<BTreeSet<Vec<u32>>>> = Arc::default();
+/// What the threads of a run have read, and then what the atomics contain if a test looks.
+type Outcomes = BTreeSet<Vec<u32>>;
+
+/// Runs the threads with as many seeds, and then in all schedules with so many deviations.
+fn outcomes(
+    processor: Processor,
+    bodies: &'static [Thread],
+    ends: bool,
+    seeds: u64,
+    deviations: u32,
+) -> [Outcomes; 2] {
+    let seen: Arc<Mutex<Outcomes>> = Arc::default();
     let noted = Arc::clone(&seen);
     let program = move |threads: &Threads<'_>| {
         let (shared, results) = start(threads, bodies);
@@ -50,10 +62,13 @@ fn outcomes(bodies: &'static [Thread], ends: bool) -> [BTreeSet<Vec<u32>>; 2] {
         }
         noted.lock().insert(outcome);
     };
-    let check = || Check::new().at_atomics().faults(Faults::none()).time_limit(Duration::MAX);
-    check().seeds(0..10_000).try_threads(program.clone()).expect("nothing fails");
+    let check = || {
+        let check = Check::new().at_atomics().processor(processor);
+        check.faults(Faults::none()).time_limit(Duration::MAX)
+    };
+    check().seeds(0..seeds).try_threads(program.clone()).expect("nothing fails");
     let drawn = std::mem::take(&mut *seen.lock());
-    let bound = Bound { deviations: 3, runs: 200_000 };
+    let bound = Bound { deviations, runs: 200_000 };
     let searched = check().try_all_of_threads(bound, program).expect("nothing fails");
     assert!(searched.is_complete, "{searched:?}");
     let searched = std::mem::take(&mut *seen.lock());
@@ -64,7 +79,7 @@ fn outcomes(bodies: &'static [Thread], ends: bool) -> [BTreeSet<Vec<u32>>; 2] {
 #[track_caller]
 fn meets_exactly(bodies: &'static [Thread], ends: bool, allowed: &[&[u32]]) {
     let allowed: BTreeSet<_> = allowed.iter().map(|outcome| outcome.to_vec()).collect();
-    for met in outcomes(bodies, ends) {
+    for met in outcomes(Processor::X86, bodies, ends, 10_000, 3) {
         assert_eq!(met, allowed);
     }
 }
@@ -196,7 +211,7 @@ fn independent_reads_of_independent_writes() {
         |shared| vec![shared.x.load(Relaxed), shared.y.load(Relaxed)],
         |shared| vec![shared.y.load(Relaxed), shared.x.load(Relaxed)],
     ];
-    let [drawn, searched] = outcomes(BODIES, false);
+    let [drawn, searched] = outcomes(Processor::X86, BODIES, false, 10_000, 3);
     let mut allowed = BTreeSet::new();
     for outcome in 0..16 {
         let bits: Vec<u32> = (0..4).map(|bit| outcome >> (3 - bit) & 1).collect();

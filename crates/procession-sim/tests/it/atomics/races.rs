@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use procession_sim::{Check, Faults, Threads};
+use procession_sim::{Check, Faults, Processor, Threads};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::cell::UnsafeCell;
 use procession_sync::{Condvar, Mutex};
 
@@ -40,6 +42,34 @@ fn two_accesses_at_a_time_are_reported_with_both_places() {
     let found = race([true, true]).expect_err("they race");
     assert_eq!(found.matches("a write at").count(), 2, "{found}");
     race([false, false]).expect("reads do not race");
+}
+
+/// Goal: on a weak processor, a thread that has seen a flag may touch what was written before the
+/// flag was set only if the flag was released and acquired. An x86-64 orders it in any case.
+#[test]
+fn accesses_that_nothing_orders_are_a_data_race_on_a_weak_processor() {
+    let pass_on = |processor, store, load| {
+        check().processor(processor).try_threads(move |threads| {
+            let shared = Arc::new((AtomicBool::new(false), Shared(UnsafeCell::new(0))));
+            let other = Arc::clone(&shared);
+            threads.spawn(move || {
+                shared.1.0.with_mut(|_| ());
+                shared.0.store(true, store);
+            });
+            threads.spawn(move || {
+                if other.0.load(load) {
+                    other.1.0.with(|_| ());
+                }
+            });
+        })
+    };
+    for (store, load) in [(Relaxed, Acquire), (Release, Relaxed), (Relaxed, Relaxed)] {
+        pass_on(Processor::X86, store, load).expect("an x86-64 orders them");
+        let found = pass_on(Processor::Weak, store, load).expect_err("nothing orders them");
+        assert!(found.contains("a data race: a read at "), "{found}");
+        assert!(found.contains("which nothing orders after a write at "), "{found}");
+    }
+    pass_on(Processor::Weak, Release, Acquire).expect("the flag orders them");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Random programs, run by the simulation and by the abstract machine of the paper on x86-TSO
-//! (Sewell and others, CACM 2010). Both must come to the same set of outcomes.
+//! (Sewell and others, CACM 2010). Both must come to the same set of outcomes. The weak processor
+//! has a reference of its own.
+
+mod weak;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use procession_sim::{Bound, Check, Faults, Threads};
+use procession_sim::{Bound, Check, Faults, Processor, Threads};
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use procession_sync::atomic::{AtomicU32, fence};
 use procession_sync::host::Mutex;
@@ -32,12 +35,12 @@ type Outcomes = BTreeSet<Vec<u32>>;
 /// store buffers; and the memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Machine {
-    threads: Vec<Processor>,
+    threads: Vec<Core>,
     memory: [u32; ATOMICS],
 }
 
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Processor {
+struct Core {
     at: usize,
     read: Vec<u32>,
     buffer: Vec<(usize, u32)>,
@@ -45,7 +48,7 @@ struct Processor {
 
 impl Machine {
     fn new(threads: usize) -> Self {
-        Self { threads: vec![Processor::default(); threads], memory: [0; ATOMICS] }
+        Self { threads: vec![Core::default(); threads], memory: [0; ATOMICS] }
     }
 
     /// Returns the state after the oldest store of a thread has come to the memory.
@@ -126,9 +129,18 @@ fn execute(instructions: &[Instruction], atomics: &[AtomicU32; ATOMICS]) -> Vec<
     read
 }
 
-/// Returns the outcomes of all schedules of the simulation with so many deviations.
-fn met(program: &Program, deviations: u32) -> (Outcomes, u64) {
-    let (seen, program) = (Arc::new(Mutex::new(Outcomes::new())), Arc::new(program.clone()));
+/// How a thread with these instructions uses the atomics. Returns what it has read.
+type Execute<I> = fn(&[I], &[AtomicU32; ATOMICS]) -> Vec<u32>;
+
+/// Returns the outcomes of all schedules of the simulation with so many deviations and of as many
+/// seeds, and the number of schedules.
+fn met_by<I: Clone + Send + Sync + 'static>(
+    processor: Processor,
+    execute: Execute<I>,
+    program: &[Vec<I>],
+    (deviations, seeds): (u32, u64),
+) -> (Outcomes, u64) {
+    let (seen, program) = (Arc::new(Mutex::new(Outcomes::new())), Arc::new(program.to_vec()));
     let noted = Arc::clone(&seen);
     let run = move |threads: &Threads<'_>| {
         let atomics: Arc<[AtomicU32; ATOMICS]> = Arc::default();
@@ -147,8 +159,11 @@ fn met(program: &Program, deviations: u32) -> (Outcomes, u64) {
         noted.lock().insert(outcome);
     };
     let bound = Bound { deviations, runs: 100_000 };
-    let check = Check::new().at_atomics().faults(Faults::none());
-    let searched = check.try_all_of_threads(bound, run).expect("nothing fails");
+    let check = || Check::new().at_atomics().processor(processor).faults(Faults::none());
+    if seeds > 0 {
+        check().seeds(0..seeds).try_threads(run.clone()).expect("nothing fails");
+    }
+    let searched = check().try_all_of_threads(bound, run).expect("nothing fails");
     assert!(searched.is_complete, "{searched:?}");
     (std::mem::take(&mut *seen.lock()), searched.runs)
 }
@@ -175,7 +190,7 @@ fn compare(programs: u32, lengths: &[usize], deviations: u32) {
     let (mut runs, mut outcomes) = (0, 0);
     for _ in 0..programs {
         let program = draw(&mut rng, lengths);
-        let (met, searched) = met(&program, deviations);
+        let (met, searched) = met_by(Processor::X86, execute, &program, (deviations, 0));
         assert_eq!(met, allowed(&program), "{program:?}");
         runs += searched;
         outcomes += met.len();
