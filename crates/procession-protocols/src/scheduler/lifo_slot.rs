@@ -47,9 +47,10 @@
 //! `models::take_against_steal`, `models::two_thieves_against_owner`,
 //! `models::swaps_against_steal`, `models::canary_steal_without_cas`, `models::canary_set_relaxed`,
 //! `models::canary_steal_beside_owner`, `models::canary_steal_without_fence`. In models the light
-//! fence is a full fence, so they would not notice `Leave` without its Release. The proof needs no
-//! order between two light fences, which only the owner passes. `tests::each_entry_is_taken_once`
-//! puts the fences themselves under load.
+//! fence is a full fence, so they do not notice `Leave` without its Release, for example. A run on
+//! a weak processor does (`atomics::fences::slot` of `procession-sim`). The proof needs no order
+//! between two light fences, which only the owner passes. `tests::each_entry_is_taken_once` puts
+//! the fences themselves under load.
 
 use std::ptr::{self, NonNull};
 
@@ -60,7 +61,7 @@ use crate::util::membarrier;
 
 /// The defects that canary models plant, one at a time.
 pub mod mutation {
-    pub use crate::util::mutant::is;
+    pub use crate::util::mutant::{is, or_relaxed};
 
     /// No defect.
     pub const SOUND: u8 = 0;
@@ -80,6 +81,16 @@ pub mod mutation {
     /// (`scheduler/run_queues/order.rs`).
     /// No model plants this, either.
     pub const CHAIN_WITHOUT_END: u8 = 6;
+    /// `Leave` does not release the entry. In models the light fence does.
+    pub const LEAVE_RELAXED: u8 = 7;
+    /// `steal` does not acquire what the owner left. In models its fence does.
+    pub const STEAL_RELAXED: u8 = 8;
+    /// `Look` does not acquire what a thief has done. In models it is as with `STEAL_RELAXED`.
+    pub const LOOK_RELAXED: u8 = 9;
+    /// `Retreat` does not release what a thief has done. In models its fence does.
+    pub const RETREAT_RELAXED: u8 = 10;
+    /// `steal` does not acquire an entry that was swapped in.
+    pub const CLAIM_RELAXED: u8 = 11;
 }
 
 /// The words of the protocol.
@@ -132,7 +143,8 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         membarrier::light();
         // Ordering: Acquire pairs with the Release of `Retreat`: the entry that that thief took is
         // gone.
-        let old = if self.raids.load(Acquire) == 0 {
+        let order = mutation::or_relaxed(MUTATION, mutation::LOOK_RELAXED, Acquire);
+        let old = if self.raids.load(order) == 0 {
             let old = self.entry.load(Relaxed);
             // Relaxed: released by `Leave`.
             self.entry.store(new, Relaxed);
@@ -142,14 +154,14 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         };
         // Ordering (`Leave`): Release pairs with the Acquire of `steal`, which then sees what the
         // owner left in the entry.
-        self.at_it.store(false, Release);
+        self.at_it.store(false, mutation::or_relaxed(MUTATION, mutation::LEAVE_RELAXED, Release));
         old
     }
 
     fn swap(&self, new: *mut T) -> Option<NonNull<T>> {
-        let order = if mutation::is(MUTATION, mutation::SET_RELAXED) { Relaxed } else { AcqRel };
         // Ordering: Release pairs with the Acquire of `claim`. Acquire pairs with the Release of
         // the owner's own earlier swap, as a formality.
+        let order = mutation::or_relaxed(MUTATION, mutation::SET_RELAXED, AcqRel);
         NonNull::new(self.entry.swap(new, order))
     }
 
@@ -171,11 +183,12 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
         self.raids.fetch_add(1, Relaxed);
         let fenced = mutation::is(MUTATION, mutation::STEAL_WITHOUT_FENCE) || membarrier::heavy();
         // Ordering: Acquire pairs with the Release of `Leave`.
+        let order = mutation::or_relaxed(MUTATION, mutation::STEAL_RELAXED, Acquire);
         let alone = fenced
-            && (mutation::is(MUTATION, mutation::STEAL_BESIDE_OWNER) || !self.at_it.load(Acquire));
+            && (mutation::is(MUTATION, mutation::STEAL_BESIDE_OWNER) || !self.at_it.load(order));
         let stolen = if alone { self.claim(seen) } else { None };
         // Ordering (`Retreat`): Release pairs with the Acquire of `Look`.
-        self.raids.fetch_sub(1, Release);
+        self.raids.fetch_sub(1, mutation::or_relaxed(MUTATION, mutation::RETREAT_RELAXED, Release));
         stolen
     }
 
@@ -186,7 +199,8 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
             return same.then_some(seen);
         }
         // Ordering: Acquire pairs with the Release of `set` where that swaps.
-        let stolen = self.entry.compare_exchange(seen.as_ptr(), ptr::null_mut(), Acquire, Relaxed);
+        let order = mutation::or_relaxed(MUTATION, mutation::CLAIM_RELAXED, Acquire);
+        let stolen = self.entry.compare_exchange(seen.as_ptr(), ptr::null_mut(), order, Relaxed);
         stolen.is_ok().then_some(seen)
     }
 }

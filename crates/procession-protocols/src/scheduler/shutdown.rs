@@ -69,7 +69,9 @@
 //! `models::watch_against_unwatch`; `models::canary_without_fence`,
 //! `models::canary_end_without_fence`, `models::canary_unfenced_end_without_fence`,
 //! `models::canary_watch_without_fence`, `models::canary_unwatch_unlocked`. In models the light
-//! fence is a full one. Nothing here relies on an order between two light fences.
+//! fence is a full one. Nothing here relies on an order between two light fences. With the fences
+//! that the real machine has, `atomics::fences::shutdown` of `procession-sim` runs the protocol on
+//! a weak processor.
 
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicU8, fence};
@@ -78,7 +80,7 @@ use crate::util::membarrier;
 
 /// The defects that canary models plant, one at a time.
 pub mod mutation {
-    pub use crate::util::mutant::is;
+    pub use crate::util::mutant::{is, or_relaxed};
 
     /// No defect.
     pub const SOUND: u8 = 0;
@@ -92,6 +94,14 @@ pub mod mutation {
     pub const WATCH_WITHOUT_FENCE: u8 = 3;
     /// `Unwatch` after the critical section.
     pub const UNWATCH_UNLOCKED: u8 = 4;
+    /// `EnterFence` is fence(SeqCst), although `PublishFence` is light. In models that is enough.
+    pub const ENTER_WITHOUT_HEAVY_FENCE: u8 = 5;
+    /// `Enter` does not release what was before it.
+    pub const ENTER_RELAXED: u8 = 6;
+    /// A look at the phase does not acquire what was before `Enter`.
+    pub const PHASE_RELAXED: u8 = 7;
+    /// `CatchUp` does not acquire what was before `Enter`. In models its fence does.
+    pub const CATCH_UP_RELAXED: u8 = 8;
 }
 
 /// The flag of the word. The phase is in the bits above it.
@@ -141,12 +151,14 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
     pub fn phase(&self) -> u8 {
         // Ordering: Acquire pairs with the Release in `enter`: a thread that sees the end sees
         // everything before it.
-        phase_of(self.word.load(Acquire))
+        phase_of(self.word.load(mutation::or_relaxed(MUTATION, mutation::PHASE_RELAXED, Acquire)))
     }
 
     /// `Enter` and `EnterFence`.
     pub fn enter(&self, phase: u8) {
-        let order = if mutation::is(MUTATION, mutation::WITHOUT_FENCE) { Relaxed } else { SeqCst };
+        // Ordering: SeqCst also releases, and pairs with the Acquire in `phase` and in `CatchUp`.
+        let order = mutation::or_relaxed(MUTATION, mutation::WITHOUT_FENCE, SeqCst);
+        let order = mutation::or_relaxed(MUTATION, mutation::ENTER_RELAXED, order);
         // The flag of an earlier phase is lost, and no longer needed.
         self.word.fetch_max(phase << 1, order);
         if !mutation::is(MUTATION, mutation::WITHOUT_FENCE) {
@@ -174,7 +186,7 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
 
     fn enter_fence(&self) {
         fence(SeqCst);
-        if self.has_fences {
+        if self.has_fences && !mutation::is(MUTATION, mutation::ENTER_WITHOUT_HEAVY_FENCE) {
             membarrier::heavy_at_leisure();
         }
     }
@@ -203,7 +215,8 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
             membarrier::light();
         }
         // Ordering: as in `phase`.
-        let word = self.word.load(Acquire);
+        let order = mutation::or_relaxed(MUTATION, mutation::CATCH_UP_RELAXED, Acquire);
+        let word = self.word.load(order);
         if word == OPEN << 1 { word } else { self.catch_up(word) }
     }
 
@@ -213,7 +226,7 @@ impl<const MUTATION: u8> ShutdownPhase<MUTATION> {
             fence(SeqCst);
         }
         // Ordering: as in `phase`.
-        self.word.load(Acquire)
+        self.word.load(mutation::or_relaxed(MUTATION, mutation::CATCH_UP_RELAXED, Acquire))
     }
 }
 

@@ -11,10 +11,12 @@
 //! fence does more than the real fence: it releases and acquires, and it orders the accesses around
 //! it for every thread that passes a fence, even for a thread that passes only a light fence. A
 //! model therefore does not reveal a proof that relies on an order between two light fences, or a
-//! missing Release next to a light fence. The modules that use these fences (`util/biased_lock.rs`,
-//! `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked by* that their proofs
-//! set a light fence against heavy fences only, and name what their models cannot see. Under the
-//! cfg `procession_sim` both fences are what they are on the real machine.
+//! missing Release or Acquire next to a light fence. The modules that use these fences
+//! (`util/biased_lock.rs`, `scheduler/lifo_slot.rs`, `scheduler/shutdown.rs`) state under *Checked
+//! by* that their proofs set a light fence against heavy fences only, and name what their models
+//! cannot see. Under the cfg `procession_sim` both fences are what they are on the real machine. A
+//! processor as weak as the memory model of Rust allows is simulated there, and finds what the
+//! models do not reveal (`procession-sim/tests/it/atomics/fences.rs`).
 
 #[cfg(all(feature = "sim", not(procession_loom)))]
 pub use real::simulate;

@@ -6,6 +6,8 @@
 //! environment variable `PROCESSION_MUTANT` names, for example `driver:4`. Without the variable, it
 //! is sound. So one build is enough for `.ci/mutants`.
 
+use procession_sync::atomic::Ordering;
+
 #[cfg(procession_mutant)]
 pub use self::chosen::{is, planted};
 
@@ -93,4 +95,10 @@ pub const fn planted(_protocol: &str, sound: u8) -> u8 {
 #[inline]
 pub const fn is(mutation: u8, defect: u8) -> bool {
     mutation == defect
+}
+
+/// Returns `order`, or Relaxed if code with this mutation has the defect.
+#[inline]
+pub fn or_relaxed(mutation: u8, defect: u8, order: Ordering) -> Ordering {
+    if is(mutation, defect) { Ordering::Relaxed } else { order }
 }

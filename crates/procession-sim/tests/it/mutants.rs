@@ -10,6 +10,8 @@ mod workloads;
 
 use std::time::Duration;
 
+#[cfg(procession_sim)]
+use procession_sim::Processor;
 use procession_sim::{Check, Sim, Strategy};
 
 use crate::counters;
@@ -60,7 +62,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Returns the check of a strategy. `SIM_SEEDS` seeds run, from `SIM_FIRST` on; or, with
-/// `SIM_SECONDS`, as many seeds as run in that time.
+/// `SIM_SECONDS`, as many seeds as run in that time. `SIM_PROCESSOR` names the processor of all
+/// runs.
 fn check(strategies: u32) -> Check {
     let first = number("SIM_FIRST").unwrap_or(0);
     let check = match number("SIM_SECONDS") {
@@ -72,7 +75,11 @@ fn check(strategies: u32) -> Check {
             .time_limit(Duration::MAX),
     };
     #[cfg(procession_sim)]
-    let check = check.at_atomics();
+    let check = match std::env::var("SIM_PROCESSOR").as_deref() {
+        Err(_) | Ok("x86") => check.at_atomics(),
+        Ok("weak") => check.at_atomics().processor(Processor::Weak),
+        Ok(other) => panic!("SIM_PROCESSOR must be x86 or weak: {other}"),
+    };
     check.jobs(std::thread::available_parallelism().map_or(1, usize::from))
 }
 
@@ -101,7 +108,12 @@ fn the_scheduler_keeps_its_laws() {
 /// The workloads that runs of the other test seldom come to, by the portfolio of strategies.
 #[cfg(procession_sim)]
 mod rare {
+    use procession_protocols::scheduler::{lifo_slot, shutdown};
+    use procession_protocols::util::biased_lock;
+    use procession_sim::{Fault, Faults, Processor, Threads};
+
     use super::check;
+    use crate::atomics::fences;
     use crate::atomics::workloads::{Rare, rare};
 
     macro_rules! keep_the_laws {
@@ -113,7 +125,7 @@ mod rare {
                 }
             )*
 
-            const COUNT: u32 = [$(Rare::$workload),*].len() as u32;
+            const COUNT: u32 = [$(Rare::$workload),*].len() as u32 + PROTOCOLS;
         };
     }
 
@@ -123,6 +135,41 @@ mod rare {
             Ok(outcome) => println!("{workload:?}: {} seeds passed", outcome.seeds),
             Err(report) => panic!("\n{workload:?}: {report}"),
         }
+    }
+
+    /// The number of programs in which a protocol runs alone.
+    const PROTOCOLS: u32 = 4;
+
+    /// Runs a protocol alone, without a scheduler, on a weak processor. Half of the runs have no
+    /// membarrier(2).
+    fn keeps_its_laws(name: &str, program: fn(&Threads<'_>)) {
+        let check = check(COUNT).processor(Processor::Weak);
+        let check = check.faults(Faults::none().with(Fault::NoMembarrier));
+        match check.try_threads(program) {
+            #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
+            Ok(outcome) => println!("{name}: {} seeds passed", outcome.seeds),
+            Err(report) => panic!("\n{name}: {report}"),
+        }
+    }
+
+    #[test]
+    fn lock_alone() {
+        keeps_its_laws("LockAlone", fences::lock::<{ biased_lock::mutation::BUILT }>);
+    }
+
+    #[test]
+    fn slot_alone() {
+        keeps_its_laws("SlotAlone", fences::slot::<{ lifo_slot::mutation::BUILT }>);
+    }
+
+    #[test]
+    fn raid_alone() {
+        keeps_its_laws("RaidAlone", fences::raid::<{ lifo_slot::mutation::BUILT }>);
+    }
+
+    #[test]
+    fn shutdown_alone() {
+        keeps_its_laws("ShutdownAlone", fences::shutdown::<{ shutdown::mutation::BUILT }>);
     }
 
     keep_the_laws! {
