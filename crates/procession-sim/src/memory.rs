@@ -267,4 +267,11 @@ impl Memory {
             weak.forget_object(address);
         }
     }
+
+    /// Forgets all that was in memory of so many bytes.
+    pub(crate) fn forget_memory(&mut self, address: usize, size: usize) {
+        if let Model::Weak(weak) = &mut self.0 {
+            weak.forget_memory(address..address + size);
+        }
+    }
 }

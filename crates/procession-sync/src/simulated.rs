@@ -128,6 +128,9 @@ pub trait Machine: Send + Sync {
 
     /// A cell or a lock is dropped, and its memory may become another object.
     fn forget_object(&self, address: usize);
+
+    /// An object moves, and its memory of so many bytes may become another object.
+    fn forget_memory(&self, address: usize, size: usize);
 }
 
 thread_local! {
@@ -225,6 +228,12 @@ impl Drop for Life {
     fn drop(&mut self) {
         machine(|machine| machine.forget_object(self.address()));
     }
+}
+
+/// An object is about to move. Threads that have used the object know it by its address.
+pub fn moves<T>(object: &T) {
+    let address = std::ptr::from_ref(object).addr();
+    machine(|machine| machine.forget_memory(address, size_of::<T>()));
 }
 
 /// Describes an operation of the caller.

@@ -131,7 +131,10 @@ impl<T, const MUTATION: u8> Shares<T, MUTATION> {
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: [share] all other owners have left, and this one leaves here.
-        Ok(unsafe { Box::from_raw(this.shared.as_ptr()) }.value)
+        let shared = unsafe { Box::from_raw(this.shared.as_ptr()) };
+        #[cfg(procession_sim)]
+        procession_sync::simulated::moves(&*shared);
+        Ok(shared.value)
     }
 
     #[inline]

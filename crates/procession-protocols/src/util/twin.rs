@@ -89,7 +89,10 @@ impl<T, const MUTATION: u8> Twin<T, MUTATION> {
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: [two] the other owner has left, and this one leaves here.
-        Ok(unsafe { Box::from_raw(this.shared.as_ptr()) }.value)
+        let shared = unsafe { Box::from_raw(this.shared.as_ptr()) };
+        #[cfg(procession_sim)]
+        procession_sync::simulated::moves(&*shared);
+        Ok(shared.value)
     }
 
     fn shared(&self) -> &TwinBox<T> {

@@ -432,4 +432,8 @@ impl Machine for Engine {
     fn forget_object(&self, address: usize) {
         self.operations.memory.lock().forget_object(address);
     }
+
+    fn forget_memory(&self, address: usize, size: usize) {
+        self.operations.memory.lock().forget_memory(address, size);
+    }
 }

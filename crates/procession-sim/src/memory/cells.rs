@@ -1,6 +1,7 @@
 //! Accesses of cells that nothing orders.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::CellAccess;
 use super::view::View;
@@ -56,5 +57,9 @@ impl Cells {
 
     pub(super) fn forget(&mut self, address: usize) {
         self.0.remove(&address);
+    }
+
+    pub(super) fn forget_all(&mut self, memory: &Range<usize>) {
+        self.0.retain(|address, _| !memory.contains(address));
     }
 }

@@ -25,6 +25,7 @@
 //! passes. So a run shows fewer outcomes than the model allows, and none that it forbids.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use procession_sync::host::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
@@ -471,6 +472,14 @@ impl Weak {
     pub(super) fn forget_object(&mut self, address: usize) {
         self.cells.forget(address);
         self.locks.remove(&address);
+    }
+
+    pub(super) fn forget_memory(&mut self, memory: Range<usize>) {
+        while let Some((&address, _)) = self.atomics.range(memory.clone()).next() {
+            self.forget(address);
+        }
+        self.locks.retain(|address, _| !memory.contains(address));
+        self.cells.forget_all(&memory);
     }
 }
 
