@@ -201,17 +201,22 @@ async fn call_circle(sim: Sim) {
     sim.always("each call of the circle fails", one.await == Ok(true) && other.await == Ok(true));
 }
 
+/// Runs a workload by the portfolio of strategies.
+fn keeps_the_laws<P: Future<Output = ()> + 'static>(workload: fn(Sim) -> P) {
+    match check(1).try_run(workload) {
+        #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
+        Ok(outcome) => println!("Portfolio: {} seeds passed", outcome.seeds),
+        Err(report) => panic!("\nPortfolio: {report}"),
+    }
+}
+
 macro_rules! end {
     ($($workload:ident,)*) => {
         $(
             mod $workload {
                 #[test]
                 fn ends() {
-                    match super::check(1).try_run(super::$workload) {
-                        #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
-                        Ok(outcome) => println!("Portfolio: {} seeds passed", outcome.seeds),
-                        Err(report) => panic!("\nPortfolio: {report}"),
-                    }
+                    super::keeps_the_laws(super::$workload);
                 }
             }
         )*
