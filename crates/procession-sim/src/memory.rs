@@ -10,12 +10,12 @@ mod cells;
 mod view;
 mod weak;
 
-use std::panic::Location;
-
 use procession_sync::host::atomic::Ordering::{self, SeqCst};
 use procession_sync::simulated::{Loaded, Operation};
 
 use self::buffers::Buffers;
+pub(crate) use self::cells::CellAccess;
+pub(crate) use self::view::Choose;
 use self::weak::Weak;
 
 /// The processor that a run simulates.
@@ -30,12 +30,6 @@ pub enum Processor {
     /// would have it.
     Weak,
 }
-
-/// Chooses among as many values as it is called with. 0 is the usual choice.
-pub(crate) type Choose<'a> = &'a mut dyn FnMut(u32) -> u32;
-
-/// An access of a cell: whether it writes, and its place in the source.
-pub(crate) type CellAccess = (bool, &'static Location<'static>);
 
 /// The memory of a run.
 pub(crate) struct Memory(Model);

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::panic::Location;
 
-use super::CellAccess;
 use super::view::View;
+
+/// An access of a cell: whether it writes, and its place in the source.
+pub(crate) type CellAccess = (bool, &'static Location<'static>);
 
 /// An access by a thread, in one of its periods.
 #[derive(Clone, Copy)]

@@ -3,6 +3,9 @@
 /// The number of atomics of which old values are kept at a time.
 pub(super) const SLOTS: usize = 64;
 
+/// Chooses among as many values as it is called with. 0 is the usual choice.
+pub(crate) type Choose<'a> = &'a mut dyn FnMut(u32) -> u32;
+
 /// What a thread knows, or what one thread tells another by a store.
 ///
 /// An order between two threads exists as far as the view of one was joined to the view of the

@@ -31,9 +31,8 @@ use std::sync::Arc;
 use procession_sync::host::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
 use procession_sync::simulated::{Loaded, Operation};
 
-use super::cells::Cells;
-use super::view::{SLOTS, View};
-use super::{CellAccess, Choose};
+use super::cells::{CellAccess, Cells};
+use super::view::{Choose, SLOTS, View};
 
 /// The number of values in a history.
 const VALUES_MAX: usize = 8;

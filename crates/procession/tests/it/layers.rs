@@ -54,7 +54,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("pool", "coroutine observe process scheduler spawn sys time util"),
     ("process", "machine mailbox relations scheduler time util variance"),
     ("reactor", "process scheduler sys"),
-    ("recorder", "observe scheduler sys time"),
+    ("recorder", "observe scheduler sys time util"),
     ("relations", "mailbox process scheduler variance"),
     ("report", "observe process recorder relations scheduler sys time util"),
     ("scheduler", "machine mailbox process relations sys time util"),

@@ -56,6 +56,7 @@ pub(crate) fn abstract_address(address: &SocketAddrUnix) -> Option<io::Result<So
 }
 
 /// Options of TCP.
+#[cfg(feature = "io")]
 pub(crate) use rustix::net::sockopt::{
     set_tcp_quickack, set_tcp_user_timeout, tcp_quickack, tcp_user_timeout,
 };
