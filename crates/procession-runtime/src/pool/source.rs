@@ -121,6 +121,7 @@ macro_rules! opaque {
     )*};
 }
 
+#[cfg(feature = "pool")]
 pub(super) use opaque;
 
 opaque! {
