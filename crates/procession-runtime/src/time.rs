@@ -2,15 +2,14 @@
 
 pub(crate) mod action;
 pub(crate) mod armed;
+mod elapsed;
 mod instant;
 mod last_try;
 mod limit;
 mod running;
 
-use std::error::Error;
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
-use std::io;
 use std::num::NonZeroU64;
 use std::panic::Location;
 use std::pin::Pin;
@@ -32,6 +31,7 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::armed::{Armed, TimerPlace};
 
+pub use self::elapsed::Elapsed;
 pub use self::instant::Instant;
 use self::last_try::LastTry;
 #[cfg(feature = "io")]
@@ -424,38 +424,6 @@ impl fmt::Debug for Sleep {
             Since::Zero | Since::ZeroFresh => sleep.field("deadline", &Instant(self.deadline)),
         };
         sleep.finish_non_exhaustive()
-    }
-}
-
-/// The error of a time that was over before the future was complete.
-///
-/// ```
-/// use std::io;
-/// use std::time::Duration;
-/// use procession::timeout;
-///
-/// async fn answer() -> io::Result<u32> {
-///     Ok(timeout(Duration::from_millis(1), std::future::pending()).await?)
-/// }
-///
-/// let error = procession::run(answer()).unwrap_err();
-/// assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Elapsed;
-
-impl fmt::Display for Elapsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the time is over")
-    }
-}
-
-impl Error for Elapsed {}
-
-/// The kind of the error is [`TimedOut`](io::ErrorKind::TimedOut).
-impl From<Elapsed> for io::Error {
-    fn from(elapsed: Elapsed) -> Self {
-        Self::new(io::ErrorKind::TimedOut, elapsed)
     }
 }
 
