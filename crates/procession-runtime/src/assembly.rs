@@ -12,6 +12,7 @@ use crate::observe::section::Sections;
 use crate::recorder::dump::Dumps;
 use crate::report::kept::Reports;
 use crate::scheduler::builder::Builder;
+use crate::scheduler::handles::Handles;
 use crate::scheduler::health::state::HealthState;
 use crate::scheduler::helpers::Helpers;
 use crate::scheduler::owner::Scheduler;
@@ -29,6 +30,7 @@ impl Scheduler {
             .with(SampleTable::default())
             .with(StallHook::default())
             .with(Helpers::default())
+            .with(Handles::default())
             .with(HealthState::default())
             .with(Starved::default());
         #[cfg(feature = "look")]

@@ -19,6 +19,7 @@ pub(crate) mod error;
 pub(crate) mod frame;
 pub(crate) mod handle;
 pub(crate) mod handle_error;
+pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod helpers;
 pub(crate) mod lane;

@@ -21,6 +21,7 @@ use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::error::BuildError;
+use crate::scheduler::handles::Handles;
 use crate::scheduler::log::rings::{Recorder, WORDS_DEFAULT, WORDS_MAX};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::part::{Companion, Parts, Plan};
@@ -57,6 +58,27 @@ pub(crate) const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(10);
 pub(crate) const STALL_AFTER_DEFAULT: Duration = Duration::from_millis(10);
 
 /// The configuration of a [`Scheduler`].
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Scheduler, sleep};
+///
+/// // The scheduler of a service on two processors. It counts steps that hold up others.
+/// let service = Scheduler::builder()
+///     .name("service")
+///     .worker_threads(2)
+///     .stall_after(Duration::from_millis(5))
+///     .on_stall(|stall| eprintln!("{stall}"))
+///     .build()?;
+/// assert_eq!((service.name(), service.worker_threads()), ("service", 2));
+///
+/// // The scheduler of a test: one order of events for each seed, and time that jumps.
+/// let test = Scheduler::builder().worker_threads(1).seed(7).test_clock().build()?;
+/// let begin = test.now();
+/// test.block_on(sleep(Duration::from_secs(3600)));
+/// assert_eq!(test.now() - begin, Duration::from_secs(3600));
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
 #[must_use]
 pub struct Builder {
     // More than 15 fields: there is one for each method, and groups would only be taken apart
@@ -477,6 +499,7 @@ impl Builder {
         }
         crate::scheduler::reach::make_reachable(&shared);
         let scheduler = Scheduler(Arc::new(Owner(shared)));
+        Handles::note(&scheduler);
         scheduler.shared().parts.begin(scheduler.shared())?;
         Ok(scheduler)
     }

@@ -52,6 +52,39 @@ fn a_blocking_job_is_on_the_scheduler_of_its_submitter() {
 }
 
 #[test]
+fn the_current_scheduler_is_the_one_that_a_spawn_uses() {
+    let current = || Scheduler::current().map(|own| own.id());
+    for scheduler in all_kinds() {
+        let id = Some(scheduler.id());
+        let seen = scheduler.block_on(async move {
+            let process = spawn(async move { (current(), spawn_blocking(current).await) });
+            (current(), process.await.expect("it does not panic"))
+        });
+        assert_eq!(seen, (id, (id, Ok(id))));
+        let other = threaded(1);
+        let _entered = other.enter();
+        assert_eq!(current(), Some(other.id()));
+    }
+}
+
+#[test]
+fn a_scheduler_whose_last_handle_is_gone_has_no_current_handle() {
+    let scheduler = threaded(1);
+    let (tells, told) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    let job = scheduler.spawn(async move {
+        tells.send(Scheduler::current().is_some()).expect("the test listens");
+        soon(&goes);
+        tells.send(Scheduler::current().is_some()).expect("the test listens");
+    });
+    assert!(soon(&told));
+    drop(scheduler);
+    go.send(()).expect("the process listens, because nothing ends a step");
+    assert!(!soon(&told));
+    drop(job);
+}
+
+#[test]
 fn a_job_of_each_kind_of_pool_is_on_the_scheduler_of_its_submitter() {
     let pool = Pool::builder().capacity(2).build().expect("in range");
     let function = Pool::builder().build_function(|()| here()).expect("in range");
