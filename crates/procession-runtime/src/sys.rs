@@ -412,8 +412,9 @@ impl World {
         system::threads::number()
     }
 
-    /// Lets `call` run when the program ends in order, on the thread that ends it.
-    pub(crate) fn at_exit(call: extern "C" fn()) {
+    /// Lets `call` run when the program ends in order, on the thread that ends it. A child of
+    /// `fork` does not run it.
+    pub(crate) fn at_exit(call: fn()) {
         at_exit::at_exit(call);
     }
 

@@ -59,6 +59,10 @@ impl Scheduler {
 /// of the observed scheduler are stalled, and does not show its own processes. It costs one thread,
 /// which sleeps, and a few descriptors. Without a door there is no thread and no descriptor.
 ///
+/// The file of the socket is removed with the last handle of the scheduler, and when the program
+/// ends in order: after `main`, or in [`exit`](std::process::exit). If the program is killed, the
+/// next door in the same directory removes the file.
+///
 /// # Opening a door without a change of the program
 /// If a program has the feature `door` and is started with the environment variable
 /// `PROCESSION_DOOR=1`, each scheduler opens a door with the default settings, unless its

@@ -2,12 +2,17 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use procession_sync::Mutex;
+
 use crate::scheduler::error::DoorError;
+use crate::sys::World;
 
 /// The maximum length of the program's name in the name of a socket. The path of a socket has at
 /// most 107 bytes.
@@ -17,18 +22,38 @@ const LEFT_AFTER: Duration = Duration::from_secs(60);
 /// The maximum number of files that are looked at for sockets that were left.
 const FILES_MAX: usize = 256;
 
-/// The file of a socket. Dropping this removes the file.
+/// The files of all open doors.
+static OPEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// The file of a socket. Dropping this removes the file. The end of the program removes it too,
+/// because the default scheduler is never dropped.
 #[derive(Debug)]
 pub(super) struct SocketFile(PathBuf);
 
 impl SocketFile {
+    fn new(path: PathBuf) -> Self {
+        static REGISTERED: OnceLock<()> = OnceLock::new();
+        REGISTERED.get_or_init(|| World::at_exit(remove_open));
+        OPEN.lock().push(path.clone());
+        Self(path)
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
 }
 
+/// Removes the files of the doors that are open when the program ends.
+fn remove_open() {
+    for path in mem::take(&mut *OPEN.lock()) {
+        // Ignored: if it is gone, someone has removed it before.
+        let _ = fs::remove_file(path);
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        OPEN.lock().retain(|open| *open != self.0);
         // Ignored: if it is gone, someone has removed it before.
         let _ = fs::remove_file(&self.0);
     }
@@ -96,7 +121,7 @@ pub(super) fn listen(
     let path = directory.join(name);
     let error = |error| DoorError::Socket(path.clone(), error);
     let listener = StdUnixListener::bind(&path).map_err(error)?;
-    let file = SocketFile(path.clone());
+    let file = SocketFile::new(path.clone());
     fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(error)?;
     Ok((listener, file))
 }

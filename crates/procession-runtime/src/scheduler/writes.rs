@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::future::Future;
 use std::io::stderr;
 use std::pin::Pin;
-use std::process;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -207,13 +206,9 @@ impl Drop for SettledWrites {
 
 /// Lets the end of the program wait for writes.
 fn wait_at_exit() {
-    /// The program that registered the function. A child of `fork` has no helpers to wait for.
-    static PROGRAM: OnceLock<u32> = OnceLock::new();
+    static REGISTERED: OnceLock<()> = OnceLock::new();
 
-    extern "C" fn wait() {
-        if PROGRAM.get() != Some(&process::id()) {
-            return;
-        }
+    fn wait() {
         let writes = WRITES.lock();
         let last = writes.accepted();
         let (mut writes, _) =
@@ -225,10 +220,7 @@ fn wait_at_exit() {
         }
     }
 
-    PROGRAM.get_or_init(|| {
-        World::at_exit(wait);
-        process::id()
-    });
+    REGISTERED.get_or_init(|| World::at_exit(wait));
 }
 
 /// Writes a line to standard error, unless that would wait. A helper may hold the lock of std.

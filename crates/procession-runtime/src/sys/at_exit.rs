@@ -1,12 +1,40 @@
-//! A function that runs at the end of the program.
+//! Functions that run at the end of the program.
 //!
 //! ## Invariants
 //! - `[plain]` The function has no environment, and is there as long as the code of the program is.
 
+use std::process;
+use std::sync::OnceLock;
+
+use procession_sync::Mutex;
+
+/// The functions that have not run yet.
+static CALLS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// The program that registered functions. A child of `fork` runs none, because it has no threads to
+/// wait for, and the files of its parent are in use.
+static PROGRAM: OnceLock<u32> = OnceLock::new();
+
 /// Lets `call` run on the thread that ends the program in order: after `main` has returned, or in
-/// [`exit`](std::process::exit). The locals of that thread may be gone by then.
-pub(super) fn at_exit(call: extern "C" fn()) {
-    // Ignored: without memory for one more entry, the program ends without the call.
-    // SAFETY: [plain] `call` is a function.
-    let _ = unsafe { libc::atexit(call) };
+/// [`exit`](std::process::exit). The locals of that thread may be gone by then. The latest function
+/// runs first.
+pub(super) fn at_exit(call: fn()) {
+    CALLS.lock().push(call);
+    PROGRAM.get_or_init(|| {
+        // Ignored: without memory for one more entry, the program ends without the calls.
+        // SAFETY: [plain] `run` is a function.
+        let _ = unsafe { libc::atexit(run) };
+        process::id()
+    });
+}
+
+extern "C" fn run() {
+    if PROGRAM.get() != Some(&process::id()) {
+        return;
+    }
+    loop {
+        // Not in the head of the loop, because the lock must be free while the function runs.
+        let Some(call) = CALLS.lock().pop() else { return };
+        call();
+    }
 }

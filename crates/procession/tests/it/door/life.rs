@@ -227,6 +227,23 @@ fn a_door_that_cannot_be_opened_for_the_variable_is_reported() {
 }
 
 #[test]
+fn the_end_of_a_program_removes_the_socket_of_the_default_scheduler() {
+    if std::env::var_os("PROCESSION_TEST_DOOR").is_none() {
+        let folder = Folder::new();
+        fs::create_dir(&folder.0).expect("it is new");
+        let test = "the_end_of_a_program_removes_the_socket_of_the_default_scheduler";
+        let output = child(test, &folder).env("PROCESSION_DOOR", "1").output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        let left = fs::read_dir(folder.0.join("procession")).expect("the child has made it");
+        assert_eq!(left.count(), 0, "a socket is left");
+        return;
+    }
+    // Nothing drops this scheduler.
+    let door = Scheduler::global().door().expect("the variable asks for it");
+    assert!(door.socket().exists());
+}
+
+#[test]
 fn a_door_answers_while_all_workers_compute() {
     let builder = Scheduler::builder().worker_threads(2).max_threads(2);
     let scene = Scene::new(builder, |options| options);

@@ -88,6 +88,7 @@ const EXCEPTED: &[Tests] = &[
         "It is about a child of this program: its output, its limits, its user, or signals to it.",
         &[
             "door::life::a_door_that_cannot_be_opened_for_the_variable_is_reported",
+            "door::life::the_end_of_a_program_removes_the_socket_of_the_default_scheduler",
             "door::life::the_variable_is_ignored_with_the_rights_of_another_user",
             "door::life::the_variable_opens_a_door_and_nothing_else_does",
             "files::ends::a_block_on_has_written_what_its_processes_wrote",
