@@ -24,6 +24,16 @@ pub enum DeadCause {
     Late,
 }
 
+impl fmt::Display for DeadCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ended => "the process ended before it received the message",
+            Self::Full => "the mailbox was full",
+            Self::Late => "the message was refused after its delay",
+        })
+    }
+}
+
 /// A message that was accepted and that no process received. A message that is returned to its
 /// sender is no dead letter.
 #[non_exhaustive]

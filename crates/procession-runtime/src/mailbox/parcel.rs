@@ -98,6 +98,8 @@ pub enum RelayCause {
     NotAllowed,
 }
 
+impl Error for RelayCause {}
+
 impl fmt::Display for RelayCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self {

@@ -137,6 +137,8 @@ impl From<&str> for StartReason {
     }
 }
 
+impl Error for StartReason {}
+
 impl fmt::Display for StartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
