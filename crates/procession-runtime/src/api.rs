@@ -281,6 +281,26 @@ where
 }
 
 /// Yields: everything that is ready on this worker runs before the process continues.
+///
+/// ```
+/// use procession::{Scheduler, spawn, yield_now};
+///
+/// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// scheduler.block_on(async {
+///     let other = spawn(async { "done" });
+///     // On one worker, the other process runs in the meantime.
+///     let waits = spawn(async move {
+///         let mut turns = 0;
+///         while !other.is_finished() {
+///             yield_now().await;
+///             turns += 1;
+///         }
+///         (other.await, turns)
+///     });
+///     assert!(matches!(waits.await, Ok((Ok("done"), 0 | 1))));
+/// });
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|task| {

@@ -621,6 +621,21 @@ impl Interval {
 /// # Errors
 /// [`TimerLimit`] returns the function if the scheduler has reached its limit of timers, or has
 /// ended.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::sync::oneshot;
+/// use procession::time::run_after;
+///
+/// procession::run(async {
+///     let (rings, rung) = oneshot::channel();
+///     let alarm = run_after(Duration::from_millis(1), move || drop(rings.send("time is over")))?;
+///     assert_eq!(rung.await, Ok("time is over"));
+///     assert!(!alarm.cancel(), "it has fired");
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn run_after<F: FnOnce() + Send + 'static>(
     delay: Duration,
     function: F,
@@ -660,6 +675,25 @@ pub fn run_after<F: FnOnce() + Send + 'static>(
 /// # Errors
 /// [`TimerLimit`] returns the function if the scheduler has reached its limit of timers, or has
 /// ended.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::sync::channel;
+/// use procession::time::run_every;
+/// use procession::{Scheduler, sleep};
+///
+/// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// scheduler.block_on(async {
+///     let (samples, taken) = channel::unbounded();
+///     let sampler = run_every(Duration::from_secs(10), move || drop(samples.try_send(())))?;
+///     sleep(Duration::from_secs(35)).await;
+///     sampler.cancel();
+///     sleep(Duration::from_secs(35)).await;
+///     assert_eq!(std::iter::from_fn(|| taken.try_recv().ok()).count(), 3);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn run_every<F: Fn() + Send + Sync + 'static>(
     period: Duration,
     function: F,

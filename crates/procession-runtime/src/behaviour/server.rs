@@ -26,6 +26,42 @@ use crate::Address;
 /// [`Named::call`](crate::relations::Named::call) do the same, by address and by name.
 ///
 /// While a method waits, the server receives nothing. If it panics, the process ends.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::behaviour::{Server, ServerContext};
+/// use procession::{Context, Reply, start};
+///
+/// /// Lends numbers, each to one borrower at a time.
+/// struct Lender(Vec<u32>);
+///
+/// enum Loan {
+///     Take(Reply<Option<u32>>),
+///     Return(u32),
+/// }
+///
+/// impl Server for Lender {
+///     type Message = Loan;
+///
+///     async fn handle(&mut self, loan: Loan, _: &mut ServerContext<Self>) {
+///         match loan {
+///             Loan::Take(reply) => reply.send(self.0.pop()),
+///             Loan::Return(number) => self.0.push(number),
+///         }
+///     }
+/// }
+///
+/// procession::run(async {
+///     let lender = start(|cx: Context<Loan>| Lender(vec![7]).serve(cx));
+///     let patience = Duration::from_secs(1);
+///     assert_eq!(lender.call(Loan::Take, patience).await?, Some(7));
+///     assert_eq!(lender.call(Loan::Take, patience).await?, None);
+///     lender.send(Loan::Return(7))?;
+///     assert_eq!(lender.call(Loan::Take, patience).await?, Some(7));
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Server: Send + Sized + 'static {
     /// The messages of the process.
     type Message: Send + 'static;

@@ -96,6 +96,17 @@ pub fn read(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<u8>>>
 ///
 /// # Cancellation
 /// If the future is dropped, the file may still be read. Only the result is lost.
+///
+/// ```
+/// procession::run(async {
+///     let name = procession::fs::read_to_string("/proc/self/comm").await?;
+///     assert!(name.ends_with('\n'));
+///     let missing = procession::fs::read_to_string("/no/such/file").await;
+///     assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[track_caller]
 pub fn read_to_string(path: impl AsRef<Path>) -> impl Future<Output = io::Result<String>> {
     let path = path.as_ref().to_owned();

@@ -335,7 +335,31 @@ impl<E: Error + 'static> Error for ScopeError<E> {
 ///
 /// # Cancellation
 /// If the future is dropped, the body is dropped and the processes are cancelled, but nothing waits
-/// for their ends.
+/// for their ends, because a drop cannot wait. So a [`timeout`](crate::timeout()) around a scope
+/// returns while its processes may still run. To bound the time of a scope that waits, put the
+/// timeout into its processes. The first that is late fails, and the scope ends as after any
+/// failure:
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::process::{ScopeError, scope};
+/// use procession::{Scheduler, sleep, timeout};
+///
+/// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// scheduler.block_on(async {
+///     let fetched = scope(|scope| async move {
+///         for seconds in [1, 60] {
+///             let fetch = sleep(Duration::from_secs(seconds));
+///             let fetch = timeout(Duration::from_secs(5), fetch);
+///             scope.add(async { fetch.await.map_err(|_| "late") });
+///         }
+///         Ok(())
+///     });
+///     assert_eq!(fetched.await, Err(ScopeError::Failed("late")));
+///     assert!(scheduler.snapshot().processes.is_empty(), "nothing runs any more");
+/// });
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
 #[track_caller]
 pub fn scope<T, E, B, F>(body: B) -> impl Future<Output = Result<T, ScopeError<E>>>
 where

@@ -12,6 +12,27 @@ use crate::process::unwind::guarded;
 ///
 /// If a `Reply` is dropped, the caller learns that there is no reply. The call therefore also ends
 /// if the process ends.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::{Context, Reply, sleep, spawn, start};
+///
+/// procession::run(async {
+///     // The process hands the right to another process, and is free for the next call.
+///     let slow = start(|mut cx: Context<(u32, Reply<u32>)>| async move {
+///         while let Some((number, reply)) = cx.recv().await {
+///             spawn(async move {
+///                 sleep(Duration::from_millis(1)).await;
+///                 reply.send(number * number);
+///             });
+///         }
+///     });
+///     let square = slow.call(|reply| (7, reply), Duration::from_secs(5));
+///     assert_eq!(square.await?, 49);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Reply<T>(pub(crate) Option<Arc<Answer<T>>>);
 
 impl<T> Reply<T> {

@@ -53,6 +53,25 @@ impl Scheduler {
     /// If [reports](crate::report::Reporting) wait to be written to standard error, it waits for
     /// that, for at most 100 ms of the deadline. In a process, this is a [blocking
     /// section](crate::blocking()).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::{Context, Scheduler};
+    ///
+    /// let scheduler = Scheduler::builder().worker_threads(1).build()?;
+    /// let store = scheduler.start(|mut cx: Context<u32>| async move {
+    ///     let mut sum = 0;
+    ///     while let Some(number) = cx.recv().await {
+    ///         sum += number;
+    ///     }
+    ///     sum
+    /// });
+    /// store.send(7)?;
+    /// let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(10)));
+    /// assert!(unfinished.is_empty(), "{unfinished}");
+    /// assert_eq!(store.join()?, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn shutdown(&self, deadline: Duration) -> Unfinished {
         let shared = self.shared();
         let caller =

@@ -17,6 +17,21 @@ use crate::sys::os;
 ///
 /// If this type lacks a setting, build a [`std::process::Command`] and convert it, or use
 /// [`as_std_mut`](Self::as_std_mut).
+///
+/// ```
+/// use procession::os_process::Command;
+///
+/// procession::run(async {
+///     // Without `kill_on_drop`, the program goes on if this future is dropped, as by a timeout.
+///     let mut greets = Command::new("sh");
+///     greets.arg("-c").arg("echo hello, $NAME").env("NAME", "Ada").kill_on_drop(true);
+///     let output = greets.output().await?;
+///     assert!(output.status.success());
+///     assert_eq!(output.stdout, b"hello, Ada\n");
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Command {
     std: StdCommand,

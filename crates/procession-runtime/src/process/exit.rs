@@ -14,6 +14,22 @@ use crate::util::bounded_text::bounded_text;
 /// Linked processes receive it in an exit signal, and monitoring processes in a
 /// [`Down`](crate::relations::Down). If the process ended without an output, its handle returns
 /// the exit as the error.
+///
+/// ```
+/// use procession::{Exit, process, spawn};
+///
+/// procession::run(async {
+///     let panics = spawn(async { panic!("no page {}", 7) });
+///     let endless = spawn(std::future::pending::<()>());
+///     process::kill(endless.pid());
+///     let ends: [Result<(), Exit>; 2] = [panics.await, endless.await];
+///     match &ends[0] {
+///         Err(Exit::Panicked(text)) => assert!(text.contains("no page 7")),
+///         other => unreachable!("{other:?}"),
+///     }
+///     assert_eq!(ends[1], Err(Exit::Killed));
+/// });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exit {

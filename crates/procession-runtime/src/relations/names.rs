@@ -194,6 +194,22 @@ pub(crate) fn register_in(shared: &Shared, name: Arc<str>, pid: Pid) -> Result<(
 ///
 /// # Errors
 /// Returns [`RegisterError`] if the name is taken, or the process has a name already or has ended.
+///
+/// ```
+/// use procession::process::{Named, register, whereis};
+/// use procession::{Context, start};
+///
+/// procession::run(async {
+///     let printer = start(|mut cx: Context<&str>| async move { cx.recv().await });
+///     register("printer", printer.pid())?;
+///     assert_eq!(whereis("printer"), Some(printer.pid()));
+///     Named::new("printer").send("a page")?;
+///     assert_eq!(printer.await?, Some("a page"));
+///     assert_eq!(whereis("printer"), None, "the name is free again");
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn register(name: impl Into<Arc<str>>, pid: Pid) -> Result<(), RegisterError> {
     crate::scheduler::budget::spend();
     register_in(&crate::scheduler::owner::here(), name.into(), pid)

@@ -109,6 +109,20 @@ impl Scheduler {
     ///
     /// # Panics
     /// In a process, if [`try_block_on`](Self::try_block_on) would return an error.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    /// use procession::Scheduler;
+    ///
+    /// let scheduler = Scheduler::builder().worker_threads(1).build()?;
+    /// let greeting = Rc::new("hello"); // It need not be `Send`.
+    /// let length = scheduler.block_on(async {
+    ///     let counts = procession::spawn(async { "a process".len() });
+    ///     counts.await.map(|length| length + greeting.len())
+    /// });
+    /// assert_eq!(length, Ok(14));
+    /// # Ok::<(), procession::scheduler::BuildError>(())
+    /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _settled = SettledOutput::of(self.shared());
         block_on::block_on(self.shared(), future)

@@ -22,6 +22,31 @@ use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::known::Known;
 
 /// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
+///
+/// ```
+/// use procession::mailbox::WhenFull;
+/// use procession::{Context, SpawnOptions};
+///
+/// procession::run(async {
+///     // A log that never makes its writers wait: if it is slow, it loses the oldest lines.
+///     let log = SpawnOptions::new().label("log").mailbox(2, WhenFull::DropOldest).try_start(
+///         |mut cx: Context<&str>| async move {
+///             let mut lines = Vec::new();
+///             while let Some(line) = cx.recv().await {
+///                 lines.push(line);
+///             }
+///             lines
+///         },
+///     )?;
+///     for line in ["one", "two", "three", "four"] {
+///         log.send(line)?;
+///     }
+///     log.cancel();
+///     assert!(log.await?.ends_with(&["four"]), "the latest line is never lost");
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SpawnOptions {

@@ -251,6 +251,31 @@ pub(super) struct Make {
 ///
 /// If a child is made from a value that moves into it, for example from a connection, use
 /// [`OnceSpec`](super::OnceSpec) or a [`Template`](super::Template).
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::supervisor::{ChildSpec, Restart, Stop, Supervisor};
+/// use procession::{Context, Reply};
+///
+/// async fn count(mut cx: Context<Reply<u32>>) {
+///     let mut n = 0;
+///     while let Some(reply) = cx.recv().await {
+///         n += 1;
+///         reply.send(n);
+///     }
+/// }
+///
+/// procession::run(async {
+///     let tree = Supervisor::one_for_one().try_start().await?;
+///     let counter = ChildSpec::new("counter", count)
+///         .restart(Restart::Transient)
+///         .stop(Stop::Within(Duration::from_secs(1)));
+///     let address = tree.add_child(counter).await?;
+///     assert_eq!(address.call(|reply| reply, Duration::from_secs(1)).await?, 1);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "a description does nothing; give it to a supervisor"]
 pub struct ChildSpec<T = Pid> {

@@ -24,6 +24,24 @@ use crate::{Address, Exit, JoinHandle, Pid, Reply};
 /// the latest when the supervisor does. It takes no timeout, because the description of a child
 /// determines how long it may take to start or stop. A [`timeout`](crate::timeout()) around the
 /// call ends the wait, and the request is still fulfilled.
+///
+/// ```
+/// use procession::supervisor::{ChildSpec, Supervisor, SupervisorRef};
+/// use procession::Context;
+///
+/// procession::run(async {
+///     let tree = Supervisor::one_for_one().try_start().await?;
+///     // Any process may have a copy, and add, stop and count children.
+///     let sessions: SupervisorRef = tree.reference().clone();
+///     let session = |mut cx: Context<()>| async move { while cx.recv().await.is_some() {} };
+///     sessions.add_child(ChildSpec::new("ada", session)).await?;
+///     sessions.add_child(ChildSpec::new("bob", session)).await?;
+///     sessions.terminate_child("ada").await?;
+///     assert_eq!(sessions.count().await?.running, 1);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct SupervisorRef(Address<Request>);
 

@@ -68,6 +68,29 @@ impl<T> BroadcastChannel<T> {
 }
 
 /// Creates a channel that keeps at most `capacity` messages. A capacity of 0 counts as 1.
+///
+/// ```
+/// use procession::sync::broadcast;
+///
+/// procession::run(async {
+///     let (prices, first) = broadcast::channel(16);
+///     let listeners = [first, prices.subscribe()].map(|mut prices| {
+///         procession::spawn(async move {
+///             let mut sum = 0;
+///             while let Ok(price) = prices.recv().await {
+///                 sum += price;
+///             }
+///             sum
+///         })
+///     });
+///     prices.send(40).expect("somebody listens");
+///     prices.send(2).expect("somebody listens");
+///     drop(prices); // Ends the listeners, once they have received both.
+///     for listener in listeners {
+///         assert_eq!(listener.await, Ok(42));
+///     }
+/// });
+/// ```
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let channel = BroadcastChannel::new(capacity, 1);
     (Sender(Arc::clone(&channel)), Receiver { channel, cursor: Cursor::new(0), place: None })

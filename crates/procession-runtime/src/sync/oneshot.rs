@@ -33,6 +33,21 @@ use crate::sync::error::SendError;
 use crate::util::recv_error::RecvError;
 
 /// Creates a channel for one value.
+///
+/// ```
+/// use procession::sync::oneshot;
+///
+/// procession::run(async {
+///     let (ready, is_ready) = oneshot::channel();
+///     let server = procession::spawn(async move {
+///         // For example, it has bound its socket.
+///         drop(ready.send(8080)); // Ignored: nobody may want to know.
+///     });
+///     assert_eq!(is_ready.await, Ok(8080));
+///     server.await
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
 #[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = Twin::new(OneshotCore::new());

@@ -91,6 +91,26 @@ impl<T> WatchChannel<T> {
 }
 
 /// Creates a watch with its first value. The receiver has seen that value.
+///
+/// ```
+/// use procession::sync::watch;
+///
+/// procession::run(async {
+///     let (level, mut seen) = watch::channel("info");
+///     let logger = procession::spawn(async move {
+///         while seen.changed().await.is_ok() {
+///             let level = *seen.borrow_and_update();
+///             if level == "debug" {
+///                 return level;
+///             }
+///         }
+///         "no debug"
+///     });
+///     level.send("warn").expect("the logger listens");
+///     level.send("debug").expect("the logger listens");
+///     assert_eq!(logger.await, Ok("debug"));
+/// });
+/// ```
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let watched = WatchChannel::new(value, 1);
     (

@@ -10,6 +10,21 @@ use crate::sys::{World, nanoseconds};
 ///
 /// All schedulers with the real clock share one time scale, so their instants can be compared. Each
 /// test clock has a separate time scale.
+///
+/// ```
+/// use std::time::Duration;
+/// use procession::time::Instant;
+/// use procession::{Scheduler, sleep};
+///
+/// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// scheduler.block_on(async {
+///     let begin = Instant::now();
+///     sleep(Duration::from_secs(90)).await;
+///     assert_eq!(begin.elapsed(), Duration::from_secs(90));
+///     assert_eq!(Instant::now() - begin, Duration::from_secs(90));
+/// });
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub(super) u64);
 

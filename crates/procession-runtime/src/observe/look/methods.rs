@@ -18,6 +18,21 @@ impl Scheduler {
     ///
     /// # Blocking
     /// Computes for as long as that takes: a million processes are 40 ms.
+    ///
+    /// ```
+    /// use procession::observe::{GroupKey, Query};
+    /// use procession::{Context, Scheduler, SpawnOptions};
+    ///
+    /// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let waits = |mut cx: Context<()>| async move { cx.recv().await };
+    /// let options = || SpawnOptions::new().on(&scheduler).label("session");
+    /// let _sessions: Vec<_> = (0..10).map(|_| options().start(waits)).collect();
+    /// scheduler.run_until_idle();
+    /// let query = Query::new().label("session").group_by(GroupKey::State);
+    /// let view = scheduler.look(&query);
+    /// assert_eq!(view.groups[0].processes, 10);
+    /// # Ok::<(), procession::scheduler::BuildError>(())
+    /// ```
     pub fn look(&self, query: &Query) -> View {
         pass::look(self.shared(), query)
     }
