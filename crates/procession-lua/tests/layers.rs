@@ -2,6 +2,33 @@
 //! another.
 //!
 //! The test reads the source of the crate.
+//!
+//! - `limits`, `owner`, `account`: what a process and all processes below it may use; the program
+//!   and the limits that a process belongs to; the room in its mailbox.
+//! - `source`, `check`, `reference`, `lazy`, `pattern`: compiled sources; mistakes in them; the
+//!   table of the functions; the tables of the library; Lua's patterns, with a bound.
+//! - `permissions`, `net`, `stream`, `tls`: files and addresses that a process may use, its
+//!   sockets, and their bytes.
+//! - `value`, `arguments`, `entry`: values outside of Lua, and their copies; the arguments of a
+//!   call; the function that a new process calls, with its bounds.
+//! - `budget`, `interrupt`, `protect`: when a step ends; the hook that asks it; the call of the
+//!   function of a process.
+//! - `output`, `http`, `inbox`: a buffer and the thread that writes it; messages of HTTP; messages
+//!   that a program has not received.
+//! - `program`, `message`, `ends`: what the processes of a program have in common, with its
+//!   versions; messages and how they are sent; which processes a guest may end.
+//! - `cluster`: the node of a program, and values as terms.
+//! - `library`, `supervisors`, `host`: the functions that never wait, supervisors, and the trait
+//!   by which both start guests.
+//! - `guest`: the state machine: `state`, `waits`, `operations`, `running`, `upgrade`; `start` has
+//!   the methods of a program that start guests.
+//! - `deployment`, `testing`, `simulation`: new versions; tests on the test clock, and in a
+//!   simulation.
+//!
+//! Streams lie below values, because a program sends sockets in messages. A program lies below
+//! messages, because a request to upgrade is a message with a program. The library needs two
+//! functions of the floor above, which the trait `Host` has: a spawn, and the child of a
+//! supervisor.
 
 #[path = "../../procession/tests/it/layers/imports.rs"]
 mod imports;

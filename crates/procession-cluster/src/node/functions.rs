@@ -190,6 +190,18 @@ impl Node {
     /// an error with the reason in `Err`. What is not exported cannot be called, and only nodes
     /// that have the [grant](crate::Grants::spawn) can call what is.
     ///
+    /// | the function | `erpc:call` | [`apply`](Self::apply) |
+    /// |---|---|---|
+    /// | returns `Ok(Value)` | returns `Value` | `Ok(Value)` |
+    /// | returns `Err(Reason)` | error `{exception, Reason, _}` | [`ApplyError::Failed`] |
+    /// | is not exported, or with another arity | error `{exception, undef, _}` | `Failed`: `undef` |
+    /// | is not granted, exported or not | error `{exception, not_allowed, _}` | `Failed`: `not_allowed` |
+    /// | returns what cannot be sent | exit `{signal, unencodable}` | [`ApplyError::Ended`] |
+    /// | returns more than 16 MiB, or the queue is full | exit `{signal, too_large}` | `Ended` |
+    /// | panics | exit `{signal, {panicked, Text}}` | `Ended` |
+    ///
+    /// What cannot be sent is, for example, a float that is no number.
+    ///
     /// ```
     /// use std::net::Ipv4Addr;
     /// use std::time::Duration;
