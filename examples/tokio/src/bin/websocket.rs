@@ -11,12 +11,13 @@ use procession::process::until_cancelled;
 use procession::{Context, start};
 use tokio_tungstenite::client_async;
 
-async fn talk(mut socket: WebSocket) -> Result<(), axum::Error> {
+/// The error is boxed, so that a client that resets its connection is no failure.
+async fn talk(mut socket: WebSocket) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     loop {
         match until_cancelled(socket.recv()).await {
             Some(Some(heard)) => socket.send(heard?).await?,
             Some(None) => return Ok(()), // The client is gone.
-            None => return socket.send(Message::Close(None)).await, // A shutdown.
+            None => return Ok(socket.send(Message::Close(None)).await?), // A shutdown.
         }
     }
 }
@@ -25,11 +26,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     procession::run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let upgrade = async |upgrade: WebSocketUpgrade| {
+        let chat = any(|upgrade: WebSocketUpgrade| async {
             upgrade.on_upgrade(async |socket| drop(start(|_: Context<()>| talk(socket)).detach()))
-        };
-        let pages = Router::new().route("/", any(upgrade));
-        let server = Server::new().upgrades().serve(listener, pages);
+        });
+        let server = Server::new().upgrades().serve(listener, Router::new().route("/", chat));
         start(move |_: Context<()>| server).detach();
 
         let stream = TcpStream::connect(address).await?;
