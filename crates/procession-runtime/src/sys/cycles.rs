@@ -21,6 +21,7 @@ pub(super) fn now() -> u64 {
 /// Returns `true` if the counter runs at one rate, whatever the processor does, and is the same on
 /// all processors.
 #[cfg(target_arch = "x86_64")]
+#[allow(unused_unsafe, reason = "CPUID is a safe function for newer compilers than the minimum")]
 pub(super) fn is_invariant() -> bool {
     use std::arch::x86_64::__cpuid;
     use std::sync::OnceLock;
@@ -31,8 +32,10 @@ pub(super) fn is_invariant() -> bool {
     const POWER: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
     static KNOWN: OnceLock<bool> = OnceLock::new();
+    // SAFETY: [x86-64]
+    let ask = |function| unsafe { __cpuid(function) };
     // CPUID leaves a virtual machine, so it is asked once.
-    *KNOWN.get_or_init(|| __cpuid(HIGHEST).eax >= POWER && __cpuid(POWER).edx & INVARIANT != 0)
+    *KNOWN.get_or_init(|| ask(HIGHEST).eax >= POWER && ask(POWER).edx & INVARIANT != 0)
 }
 
 /// There is no such counter.
