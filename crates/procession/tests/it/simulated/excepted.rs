@@ -181,8 +181,8 @@ const EXCEPTED: &[Tests] = &[
     (
         "A signal interrupts a step to copy the stack of its thread, which waits for its turn.",
         &[
-            "requests::stacks::a_step_of_a_state_machine_that_does_not_end_has_a_stack",
-            "requests::stacks::a_step_that_does_not_end_shows_what_it_does",
+            "requests::stacks::steps::a_step_of_a_state_machine_that_does_not_end_has_a_stack",
+            "requests::stacks::steps::a_step_that_does_not_end_shows_what_it_does",
         ],
     ),
     ("It hears signals of the system.", &["sync::streams::signals_are_a_stream"]),
