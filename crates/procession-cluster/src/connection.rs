@@ -16,7 +16,6 @@ use procession::process::MonitorRef;
 use procession::time::{Instant, sleep_until};
 use procession::{Context, timeout, yield_now};
 use procession_sync::atomic::Ordering::Relaxed;
-use socket2::SockRef;
 
 mod farewell;
 mod io;
@@ -41,7 +40,7 @@ use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::calls::last;
 use crate::wire::control::{Control, Target};
-use crate::wire::frame::{FRAGMENT_LEN, Frames};
+use crate::wire::frame::Frames;
 use crate::wire::names::{GRANTS_NAME, PULSE, is_grants, is_kernel, is_pulse, is_status};
 use crate::wire::{self, Incoming};
 
@@ -50,7 +49,8 @@ const HELD_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
 /// where the messages of other senders pass them.
-const UNSENT_MAX: u32 = 2 * FRAGMENT_LEN as u32;
+#[cfg(target_os = "linux")]
+const UNSENT_MAX: u32 = 2 * crate::wire::frame::FRAGMENT_LEN as u32;
 
 /// The reads after a failed write. A socket holds less, unless the other node continues to write.
 const RESTS_MAX: usize = 64;
@@ -119,7 +119,8 @@ pub(crate) async fn run(
     let _inspecting = cx.inspect_with(move |out| shown.show(out));
     let pulse = Pulse::new(node.patience(), link.takes_monitors(), Instant::now());
     // Ignored: without it, what the system has taken and not sent is in front of small messages.
-    drop(SockRef::from(&carrier.stream).set_tcp_notsent_lowat(UNSENT_MAX));
+    #[cfg(target_os = "linux")]
+    drop(socket2::SockRef::from(&carrier.stream).set_tcp_notsent_lowat(UNSENT_MAX));
     let frames = Frames::new(HELD_MAX);
     let mut this = Connection {
         node: node.clone(),

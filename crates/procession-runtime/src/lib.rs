@@ -12,8 +12,8 @@
     expect(dead_code, reason = "the kernel has what all features need, and some are off")
 )]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("procession supports Linux only; docs/PLATFORMS.md says what a port needs");
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("procession supports Linux and macOS; docs/PLATFORMS.md says what a port needs");
 
 mod assembly;
 #[cfg(feature = "supervision")]

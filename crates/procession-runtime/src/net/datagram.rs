@@ -3,7 +3,9 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SocketAddrAny, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, ReturnFlags, SocketAddrAny, recvmsg};
+
+use crate::sys::system::sockets::WHOLE_LENGTH;
 
 /// A datagram that was received into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +13,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SocketAddrAny, recvmsg};
 pub struct Datagram<A> {
     /// The number of bytes in the buffer.
     pub len: usize,
-    /// The number of bytes that were sent.
+    /// The number of bytes that were sent. macOS does not report it for a datagram that did not
+    /// fit, so it is `len + 1` there.
     pub full_len: usize,
     /// The address of the sender.
     pub sender: A,
@@ -28,12 +31,15 @@ impl<A> Datagram<A> {
     }
 }
 
-/// Receives one datagram. Returns its whole length, and the address of its sender.
+/// Receives one datagram. Returns its whole length, or the least that it may be, and the address of
+/// its sender.
 pub(super) fn receive(
     socket: impl AsFd,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<SocketAddrAny>)> {
-    let parts = &mut [IoSliceMut::new(buffer)];
-    let received = recvmsg(socket, parts, &mut RecvAncillaryBuffer::default(), RecvFlags::TRUNC)?;
-    Ok((received.bytes, received.address))
+    let (room, parts) = (buffer.len(), &mut [IoSliceMut::new(buffer)]);
+    let received = recvmsg(socket, parts, &mut RecvAncillaryBuffer::default(), WHOLE_LENGTH)?;
+    let is_cut = received.flags.contains(ReturnFlags::TRUNC);
+    let length_min = if is_cut { room + 1 } else { 0 };
+    Ok((received.bytes.max(length_min), received.address))
 }

@@ -24,6 +24,8 @@ use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::sys::system::events::REPORTS_URGENT_DATA;
+#[cfg(feature = "hyper")]
+use crate::sys::system::sockets::HALF_CLOSED;
 use crate::time::{Elapsed, Sleep, is_last_try, poll_within, sleep_on};
 
 /// Number of times that one poll repeats a call before the process yields. A call is repeated if
@@ -422,7 +424,8 @@ impl<T: AsFd> Io<T> {
 /// Asks the kernel whether a descriptor is ready, without waiting.
 fn is_ready_now(io: &impl AsFd, side: Side) -> io::Result<bool> {
     let wanted = match side {
-        Side::Read => PollFlags::IN | PollFlags::RDHUP,
+        // The end of a stream can be read, too.
+        Side::Read => PollFlags::IN,
         Side::Write => PollFlags::OUT,
     };
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -448,12 +451,13 @@ pub enum PeerEnd {
 #[cfg(feature = "hyper")]
 pub fn peer_end(io: &impl AsFd) -> io::Result<PeerEnd> {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut asked = [PollFd::new(io, PollFlags::RDHUP)];
+    let mut asked = [PollFd::new(io, HALF_CLOSED)];
     poll(&mut asked, Some(&at_once))?;
     let flags = asked[0].revents();
-    Ok(if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+    let gone = (PollFlags::HUP | PollFlags::ERR).difference(HALF_CLOSED);
+    Ok(if flags.intersects(gone) {
         PeerEnd::Gone
-    } else if flags.contains(PollFlags::RDHUP) {
+    } else if flags.contains(HALF_CLOSED) {
         PeerEnd::HalfClosed
     } else {
         PeerEnd::Open

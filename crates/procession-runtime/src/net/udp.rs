@@ -13,6 +13,7 @@ use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::resolve::Host;
 use super::simulated;
 use super::stream::std_conversions;
+use crate::sys::system::sockets::WHOLE_LENGTH;
 
 /// A socket for UDP datagrams.
 ///
@@ -188,7 +189,7 @@ impl UdpSocket {
         crate::scheduler::placed::placed(async move {
             let call = |io: &StdUdpSocket| {
                 let (room, parts) = (buffer.len(), &mut [IoSliceMut::new(buffer)]);
-                if let Some(received) = simulated::receive(io, parts, RecvFlags::TRUNC) {
+                if let Some(received) = simulated::receive(io, parts, WHOLE_LENGTH) {
                     let (length, sender) = received?;
                     return Ok(IoResult::whole(Datagram::new(room, length, sender)));
                 }

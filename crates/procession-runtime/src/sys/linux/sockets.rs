@@ -6,6 +6,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
 use rustix::cmsg_space;
+#[cfg(feature = "hyper")]
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType,
@@ -17,6 +19,13 @@ pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 
 /// Descriptors that are received are closed when this program becomes another.
 pub(crate) const OWN_FDS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+
+/// A receive returns the whole length of a datagram, even if it does not fit.
+pub(crate) const WHOLE_LENGTH: RecvFlags = RecvFlags::TRUNC;
+
+/// The peer of a stream has shut down its write direction.
+#[cfg(feature = "hyper")]
+pub(crate) const HALF_CLOSED: PollFlags = PollFlags::RDHUP;
 
 /// The space of the credentials of a sender, which a socket with `SO_PASSCRED` receives.
 pub(crate) const CREDENTIALS_SPACE: usize = cmsg_space!(ScmCredentials(1));

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 
+#[cfg(feature = "hyper")]
+use rustix::event::PollFlags;
 use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketType, acceptfrom,
@@ -19,6 +21,16 @@ pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 
 /// Descriptors that are received need [`own_fd`].
 pub(crate) const OWN_FDS: RecvFlags = RecvFlags::empty();
+
+/// A receive only says whether a datagram fits.
+pub(crate) const WHOLE_LENGTH: RecvFlags = RecvFlags::empty();
+
+/// The peer of a stream has shut down its write direction. Other systems than Linux report a peer
+/// that has closed the stream in the same way.
+#[cfg(all(feature = "hyper", target_os = "linux"))]
+pub(crate) const HALF_CLOSED: PollFlags = PollFlags::RDHUP;
+#[cfg(all(feature = "hyper", not(target_os = "linux")))]
+pub(crate) const HALF_CLOSED: PollFlags = PollFlags::HUP;
 
 /// No socket receives the credentials of a sender unasked.
 pub(crate) const CREDENTIALS_SPACE: usize = 0;
@@ -55,7 +67,8 @@ pub(crate) fn own_fd(fd: &OwnedFd) -> io::Result<()> {
 pub(crate) fn to_system(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
     match address.as_pathname() {
         Some(path) => Ok(SocketAddrUnix::new(path)?),
-        None if address.is_unnamed() => Ok(SocketAddrUnix::new_unnamed()),
+        // As Linux answers.
+        None if address.is_unnamed() => Err(Errno::INVAL.into()),
         None => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "abstract names of Unix sockets exist only on Linux: use a path",

@@ -106,15 +106,17 @@ fn the_end_of_a_long_datagram_is_told() {
         {
             let bytes = vec![7; length];
             let mut buffer = vec![0; room];
+            // The portable side knows only that there was more.
+            let told = if cfg!(procession_portable) { length.min(room + 1) } else { length };
             socket.send_to(&bytes, here).await.expect("there is room");
             let datagram = socket.recv_datagram(&mut buffer).await.expect("it was sent");
-            assert_eq!((datagram.len, datagram.full_len), (length.min(room), length));
+            assert_eq!((datagram.len, datagram.full_len), (length.min(room), told));
             assert_eq!((datagram.is_truncated(), datagram.sender), (truncated, here));
             assert!(buffer[..datagram.len].iter().all(|&byte| byte == 7));
 
             one.send(&bytes).await.expect("there is room");
             let datagram = other.recv_datagram(&mut buffer).await.expect("it was sent");
-            assert_eq!((datagram.len, datagram.full_len), (length.min(room), length));
+            assert_eq!((datagram.len, datagram.full_len), (length.min(room), told));
             assert_eq!(datagram.is_truncated(), truncated);
             assert!(datagram.sender.is_unnamed());
         }
