@@ -60,6 +60,8 @@ pub mod mutation {
     pub const FINISH_IN_TWO: u8 = 1;
     /// The drop of one of two rights ends the call.
     pub const FIRST_DROP_ENDS: u8 = 2;
+    /// A call has no time limit. No model plants this: the runtime sets the limit.
+    pub const WITHOUT_LIMIT: u8 = 3;
 }
 
 /// A function that gets the reply, or `None` if there is none.

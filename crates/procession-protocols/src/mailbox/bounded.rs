@@ -76,6 +76,8 @@ pub mod mutation {
     pub const FILL_AFTER_CLOSE: u8 = 3;
     /// A sender that returns its room admits no waiting sender.
     pub const GIVE_UP_ALONE: u8 = 4;
+    /// A process waits for room in its own mailbox. No model plants this: the runtime refuses it.
+    pub const WAIT_FOR_ITSELF: u8 = 5;
 }
 
 /// What a full mailbox does with a message.

@@ -102,6 +102,9 @@ pub mod mutation {
     pub const PHASE_RELAXED: u8 = 7;
     /// `CatchUp` does not acquire what was before `Enter`. In models its fence does.
     pub const CATCH_UP_RELAXED: u8 = 8;
+    /// A shutdown waits for the ends of processes without a deadline. No model plants this: the
+    /// runtime waits.
+    pub const WITHOUT_DEADLINE: u8 = 9;
 }
 
 /// The flag of the word. The phase is in the bits above it.

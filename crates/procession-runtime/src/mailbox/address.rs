@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use procession_protocols::mailbox::bounded::{FullPolicy, Offered, Standing, Stood};
+use procession_protocols::mailbox::bounded::{FullPolicy, Offered, Standing, Stood, mutation};
 
 use crate::Pid;
 use crate::mailbox::deliver::{deliver_made, push_message};
@@ -403,7 +403,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             };
         }
         let message = wait.message.take().expect("a future is not polled after it is complete");
-        if current::is_current(slot) {
+        if current::is_current(slot) && !mutation::is(mutation::BUILT, mutation::WAIT_FOR_ITSELF) {
             let sent = wait.address.try_send(message);
             return Poll::Ready(sent.map_err(|error| error.in_own_mailbox()));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 use std::time::Duration;
 
-use procession_protocols::mailbox::answer::{Answer, CallLooked, NoReply};
+use procession_protocols::mailbox::answer::{Answer, CallLooked, NoReply, mutation};
 
 use crate::Pid;
 use crate::mailbox::address::{Address, SendWait, send};
@@ -286,6 +286,11 @@ pub(crate) fn send_by_name<M: Send + 'static>(
     }
 }
 
+/// Returns the time limit of a call, which a planted defect takes away.
+fn limited(timeout: Duration) -> Duration {
+    if mutation::is(mutation::BUILT, mutation::WITHOUT_LIMIT) { Duration::MAX } else { timeout }
+}
+
 impl<T> Caller<T> {
     /// Waits for the reply to an accepted message, for at most `timeout`.
     pub(crate) async fn replied_within<M>(&self, timeout: Duration) -> Result<T, CallError<M>> {
@@ -460,7 +465,7 @@ impl<M: Send + 'static> Address<M> {
                 self.send_wait(message).await.map_err(CallError::Refused)?;
                 caller.replied(Waiting::REPLY, self.slot()).await.map_err(CallError::from)
             };
-            time::timeout(timeout, replied).await.unwrap_or(Err(CallError::Elapsed))
+            time::timeout(limited(timeout), replied).await.unwrap_or(Err(CallError::Elapsed))
         })
     }
 }

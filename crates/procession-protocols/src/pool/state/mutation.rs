@@ -37,3 +37,6 @@ pub const TAKE_BACK_IN_TWO: u8 = 13;
 /// A job that waits for another job lends no place. No model plants this: it breaks a promise, and
 /// not the protocol.
 pub const LEND_NOTHING: u8 = 14;
+/// Jobs that wait for one another are not seen. No model plants this: it breaks a promise, and not
+/// the protocol.
+pub const STUCK_UNSEEN: u8 = 15;

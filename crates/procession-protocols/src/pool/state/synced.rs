@@ -350,6 +350,7 @@ impl<J> Synced<J> {
         // A held job takes a place although workers are idle.
         let has_only_held = self.queue.ready == 0 && self.queue.jobs > 0;
         (has_no_worker || has_only_held)
+            && !mutation::is(mutation::BUILT, mutation::STUCK_UNSEEN)
             && self.places.reserved == 0
             && blocked >= self.busy()
             // A retry starts a worker that was refused.

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use procession_protocols::scheduler::shutdown::mutation;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
 
@@ -25,7 +26,13 @@ impl Shared {
             waiter.leave(left, task.waker());
             // `Leave` of the closing protocol.
             fence(SeqCst);
-            if self.alive() <= left { Poll::Ready(()) } else { sleep.as_mut().poll(task) }
+            if self.alive() <= left {
+                Poll::Ready(())
+            } else if mutation::is(mutation::BUILT, mutation::WITHOUT_DEADLINE) {
+                Poll::Pending
+            } else {
+                sleep.as_mut().poll(task)
+            }
         })
         .await;
     }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use procession::mailbox::WhenFull;
 use procession::pool::{Pool, Queue};
 use procession::sync::{Mutex, Semaphore, channel};
 use procession::time::Instant;
-use procession::{Context, Reply, Scheduler, start};
+use procession::{Context, Reply, Scheduler, SpawnOptions, start};
 use procession_sim::Sim;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -203,6 +204,93 @@ async fn call_circle(sim: Sim) {
     sim.always("each call of the circle fails", one.await == Ok(true) && other.await == Ok(true));
 }
 
+/// The mailbox of a process is never empty, while a message to itself is due.
+async fn flooded_timer(sim: Sim) {
+    let Some(scheduler) = one_worker(&sim) else { return };
+    let (own, step) = (sim.clone(), 10 * MICROSECOND * sim.choose(4..8) as u32);
+    let process = scheduler.start(move |mut cx: Context<bool>| async move {
+        let address = cx.address().clone();
+        let begun = Instant::now();
+        address.send_after(MILLISECOND, true).expect("there is room for a timer");
+        address.send(false).expect("it lives");
+        for _ in 0..2000 {
+            if cx.recv().await != Some(false) {
+                break;
+            }
+            own.compute(step);
+            address.send(false).expect("it lives");
+        }
+        begun.elapsed()
+    });
+    let late = process.await.unwrap_or(LONG);
+    // With a budget of 128 messages a step ends after 10 ms. Without it, the step ends when the
+    // process has handled all of its messages, after 80 to 140 ms.
+    sim.always("a message is due beside a mailbox that is never empty", late < 40 * MILLISECOND);
+    scheduler.shutdown(LONG).await;
+}
+
+/// A process waits for room in its own full mailbox.
+async fn own_mailbox(sim: Sim) {
+    sim.heal();
+    let room = sim.choose(1..4) as u32;
+    let options = SpawnOptions::new().mailbox(room, WhenFull::Wait);
+    let process = options.start(move |cx: Context<u32>| async move {
+        for number in 0..room {
+            cx.address().send_wait(number).await.expect("there is room");
+        }
+        procession::timeout(LONG, cx.address().send_wait(room))
+            .await
+            .is_ok_and(|sent| sent.is_err())
+    });
+    sim.always("nobody waits for room that only it could make", process.await == Ok(true));
+}
+
+/// Each job of a full pool waits for a place in that pool.
+async fn own_pool(sim: Sim) {
+    sim.heal();
+    let width = sim.choose(1..4) as usize;
+    let pool = Pool::builder().capacity(width).queue(Queue::HandOff).build_async();
+    let pool = pool.expect("it is in range");
+    let mut jobs = Vec::new();
+    for _ in 0..width {
+        let inside = pool.clone();
+        let job = async move {
+            procession::sleep(MILLISECOND).await;
+            procession::timeout(LONG, inside.submit(async {})).await.map(|inner| inner.is_err())
+        };
+        let Ok(job) = pool.submit(job).await else {
+            return sim.always("a pool with a place takes a job", false);
+        };
+        jobs.push(job);
+    }
+    let mut refused = 0;
+    for job in jobs {
+        let Ok(Ok(is_refused)) = job.await else {
+            return sim.always("no job waits for ever for its own pool", false);
+        };
+        refused += u32::from(is_refused);
+    }
+    sim.always("the last wait is refused", refused > 0);
+    pool.close();
+}
+
+/// A shutdown, beside a step that does not return.
+async fn stuck_shutdown(sim: Sim) {
+    sim.heal();
+    // With a watchdog, because it fires the timers of a worker that is stuck.
+    let scheduler = Scheduler::builder().worker_threads(1).max_threads(2).build();
+    // The system may refuse the thread.
+    let Ok(scheduler) = scheduler else { return };
+    let (own, stuck) = (sim.clone(), LONG * sim.choose(3..9) as u32);
+    scheduler.spawn(async move { own.block(stuck) }).detach();
+    procession::sleep(MILLISECOND).await;
+    let (begun, deadline) = (Instant::now(), MILLISECOND * sim.choose(1..1000) as u32);
+    let unfinished = scheduler.shutdown(deadline).await;
+    let took = begun.elapsed();
+    sim.always("a shutdown reports who has not ended", !unfinished.is_empty());
+    sim.always("a shutdown ends at its deadline", took < deadline + 100 * MILLISECOND);
+}
+
 /// Runs a workload by the portfolio of strategies.
 fn keeps_the_laws<P: Future<Output = ()> + 'static>(workload: fn(Sim) -> P) {
     match check(1).try_run(workload) {
@@ -232,4 +320,8 @@ end! {
     nested_jobs,
     yield_loop,
     call_circle,
+    flooded_timer,
+    own_mailbox,
+    own_pool,
+    stuck_shutdown,
 }
