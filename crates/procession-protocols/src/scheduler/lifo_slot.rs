@@ -65,8 +65,9 @@ pub mod mutation {
 
     /// No defect.
     pub const SOUND: u8 = 0;
-    /// What is built: sound, unless the build has mutants.
-    pub const BUILT: u8 = crate::util::mutant::planted("lifo", SOUND);
+    /// What is built: sound, unless the build has mutants, or measures what thieves cost.
+    pub const BUILT: u8 = crate::util::mutant::planted("lifo", UNMEASURED);
+    const UNMEASURED: u8 = if cfg!(procession_lifo_unstolen) { NEVER_STOLEN } else { SOUND };
     /// `steal` compares, then stores.
     pub const STEAL_WITHOUT_CAS: u8 = 1;
     /// `set` does not release where it swaps.
@@ -135,6 +136,13 @@ impl<T, const MUTATION: u8> LifoSlot<T, MUTATION> {
 
     #[inline]
     fn replace(&self, new: *mut T) -> Option<NonNull<T>> {
+        if cfg!(procession_lifo_unstolen) {
+            // Relaxed: no thief takes anything, so only the owner uses the entry. `bench/hangs/run`
+            // compares this with the protocol.
+            let old = self.entry.load(Relaxed);
+            self.entry.store(new, Relaxed);
+            return NonNull::new(old);
+        }
         if !self.has_fences {
             return self.swap(new);
         }
