@@ -19,6 +19,7 @@ use super::operations::Pool;
 use super::source::{JobSource, Owning, opaque};
 use super::submit::AsyncCalls;
 use crate::process::async_body::{AsyncBody, Beside, Guarded, OwnOr};
+use crate::scheduler::inherit::Inheriting;
 use crate::spawn::reservation::Reservation;
 
 /// A job of a pool of async processes. If it is dropped before its end, it is cancelled.
@@ -59,7 +60,7 @@ impl<F> Succeed<FutureJob, OwnOr<F, Nested>> for Nest {
     }
 }
 
-type OwnOrNested<F> = OwnOr<Guarded<F, Option<Promise<<F as Future>::Output>>>, Nested>;
+type OwnOrNested<F> = OwnOr<Guarded<Inheriting<F>, Option<Promise<<F as Future>::Output>>>, Nested>;
 
 /// A future, boxed as a job.
 ///
@@ -89,6 +90,7 @@ where
     type Boxed = PreparedJob<F>;
 
     fn boxed(&self, content: F, ends: JobEnds<F::Output>) -> Self::Boxed {
+        let content = Inheriting::new(ends.inherited, content);
         let future = OwnOr::Own(Guarded::new(content, ends.promise));
         let state = Working { worker: None, next: Nest };
         PreparedJob(Box::new(AsyncBody::Runs(Work { future, state })))
@@ -96,7 +98,7 @@ where
 
     fn content(boxed: PreparedJob<F>) -> F {
         match boxed.0.into_future().map(|work| work.future) {
-            Some(OwnOr::Own(future)) => future.into_future(),
+            Some(OwnOr::Own(future)) => future.into_future().into_future(),
             _ => unreachable!("a refused job did not run"),
         }
     }

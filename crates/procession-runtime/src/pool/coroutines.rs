@@ -20,6 +20,7 @@ use super::source::ClosureJob;
 use super::submit::AsyncCalls;
 use crate::SpawnOptions;
 use crate::coroutine;
+use crate::scheduler::inherit::Within;
 use crate::scheduler::shared::Shared;
 use crate::time::{Instant, Sleep, sleep_on};
 
@@ -131,6 +132,8 @@ impl Builder {
                 None => options,
             };
             let shared = Arc::clone(&on);
+            // The worker outlives the job for which it starts.
+            let _within = Within::enter_any(None);
             let runs = move |_: coroutine::Context<()>| worker.run_as_coroutine(&shared);
             let refused = options.try_start_coroutine(runs).err();
             refused.map_or(Ok(()), |refused| Err(io::Error::other(refused.to_string())))

@@ -14,6 +14,7 @@ use super::operations::Pool;
 use super::source::{Call, JobSource, Owning, catch};
 use super::submit::{AsyncCalls, BlockingCalls};
 use crate::process::async_body::{AsyncBody, Guarded};
+use crate::scheduler::inherit::Inheriting;
 use crate::spawn::reservation::Reservation;
 
 impl<A, T> JobSource<Call<A, T>, A> for Owning
@@ -109,7 +110,8 @@ impl Builder {
         let run = move |call: Call<A, F::Output>| {
             let function = Arc::clone(&function);
             // Called in a poll, because it is user code.
-            Guarded::new(async move { function(call.content).await }, call.ends.promise)
+            let job = async move { function(call.content).await };
+            Guarded::new(Inheriting::new(call.ends.inherited, job), call.ends.promise)
         };
         let launch = move |reservation: Reservation<'_>, worker, call| {
             let future = run(call);

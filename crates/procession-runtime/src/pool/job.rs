@@ -11,7 +11,9 @@ use super::error::JobError;
 use super::hooks::Settled;
 use crate::process::async_body::Settle;
 use crate::process::exit::Exiting;
+use crate::process::inherited::Inherited;
 use crate::process::unwind::{drop_guarded, guarded, print_caught, text_of};
+use crate::scheduler::inherit;
 use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
 
@@ -162,18 +164,21 @@ pub struct JobEnds<T> {
     pub(super) outstanding: Option<Outstanding>,
     /// Set only for jobs on threads. Processes have a scheduler.
     pub(super) origin: JobOrigin,
+    /// The values that the job inherits from its submitter.
+    pub(super) inherited: Option<Inherited>,
 }
 
 impl<T> JobEnds<T> {
     /// Returns the ends of a job without a handle.
     pub(super) fn detached(origin: JobOrigin) -> (Self, ()) {
-        (Self { promise: None, outstanding: Outstanding::of(&origin), origin }, ())
+        let outstanding = Outstanding::of(&origin);
+        (Self { promise: None, outstanding, origin, inherited: inherit::present() }, ())
     }
 
     /// Returns the ends of a job with a handle, and the cell of its result.
     pub(super) fn with_handle(origin: JobOrigin) -> (Self, Arc<ResultCell<T>>) {
         let cell = Arc::new(ResultCell::new(Outstanding::of(&origin)));
         let promise = Some(Promise(Some(Arc::clone(&cell))));
-        (Self { promise, outstanding: None, origin }, cell)
+        (Self { promise, outstanding: None, origin, inherited: inherit::present() }, cell)
     }
 }

@@ -13,6 +13,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::engine::Inner;
 use super::job_handle::AnyPool;
+use crate::scheduler::inherit::Within;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
 use crate::time::armed::Armed;
@@ -44,6 +45,7 @@ fn call_at(
 #[cold]
 fn reap_later(shared: &Arc<Shared>, when: u64, pool: Weak<dyn AnyPool>) -> bool {
     let sleep = sleep_on(Arc::clone(shared), when);
+    let _within = Within::enter_any(None);
     let reaper = SpawnOptions::new().on_shared(Arc::clone(shared)).expendable();
     let reaper = reaper.try_spawn(async move {
         sleep.await;
@@ -72,6 +74,8 @@ impl Leavers {
     /// Runs the stop hooks in a process.
     fn run_in(mut self, shared: &Arc<Shared>) {
         let run = async move { self.run() };
+        // The hooks work for no submitter.
+        let _within = Within::enter_any(None);
         // Asked, not dropped, so that the hooks run in a shutdown as well.
         let options = SpawnOptions::new().on_shared(Arc::clone(shared)).on_cancel(OnCancel::Ask);
         if let Err(refused) = options.try_spawn(run) {

@@ -34,6 +34,7 @@ use super::submit::{AsyncCalls, BlockingCalls, Calls, JobBuilder};
 use crate::process::async_body::{Guarded, Settle};
 use crate::scheduler::block_on::try_block_on;
 use crate::scheduler::current;
+use crate::scheduler::inherit::Inheriting;
 use crate::scheduler::shared::Shared;
 
 /// The number of jobs of a scope that have not ended, and the waker of the thread that waits for
@@ -185,7 +186,8 @@ where
 {
     fn from(job: CountedFuture<'scope, F>) -> Self {
         let counted = (job.ends.promise, job.latch.guard());
-        let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(job.content, counted));
+        let content = Inheriting::new(job.ends.inherited, job.content);
+        let boxed: ScopedFuture<'scope> = Box::pin(Guarded::new(content, counted));
         // SAFETY: [waited] what the future borrows lives until the guard is gone, which is dropped
         // after it. The types differ in this lifetime only.
         Self::of(unsafe {

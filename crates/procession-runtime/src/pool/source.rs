@@ -9,6 +9,7 @@ use super::hooks::Hooks;
 use super::job::{Caught, JobEnds, caught};
 use crate::coroutine;
 use crate::process::async_body::Settle;
+use crate::scheduler::inherit::Within;
 
 /// Runs user code like [`caught`], but lets the unwinding of a coroutine itself continue. If the
 /// code ends itself by [`exit`](crate::exit()), only the job ends.
@@ -30,8 +31,9 @@ pub struct Call<C, T> {
 
 impl<C, T> Call<C, T> {
     pub(super) fn run(self, hooks: &Hooks, run: impl FnOnce(C) -> Caught<T>) -> Ended {
-        let Self { content, ends: JobEnds { promise, outstanding, origin } } = self;
+        let Self { content, ends: JobEnds { promise, outstanding, origin, inherited } } = self;
         let _place = origin.enter();
+        let _within = Within::enter_any(inherited);
         let ended = hooks.ended(promise.settle(run(content)));
         drop(outstanding);
         ended

@@ -1,13 +1,16 @@
-//! The state of a process that handles messages with headers.
+//! What a process works for: the request of its message, and the values that it inherits.
 
 use std::sync::Arc;
 
 use crate::mailbox::header::RequestId;
 use crate::mailbox::message_log::MessageLog;
+use crate::process::inherited::Inherited;
 
-/// The state of a process that handles messages with headers.
+/// The state of a process that handles messages with headers, or that inherits values.
 #[derive(Default)]
 pub(crate) struct Handling {
+    /// The values of the locals that are inherited from the process.
+    pub(crate) inherited: Option<Inherited>,
     /// The request that the process works for.
     pub(crate) request: Option<RequestId>,
     /// Records the messages of the process, while they are traced.

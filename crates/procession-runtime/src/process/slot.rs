@@ -65,8 +65,10 @@ use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
 use crate::process::held::HeldReport;
 use crate::process::on_cancel::OnCancel;
+use crate::process::inherited::Inherited;
 use crate::process::reporting::Reporting;
 use crate::process::wait_reason::WaitWord;
+use crate::process::unwind::drop_guarded;
 use crate::relations::entries::Relations;
 
 /// The functions of a process that depend on its types.
@@ -181,6 +183,25 @@ impl Extra {
         self.handling.lock().as_ref()?.request
     }
 }
+    /// Returns `true` if a signal to the process is urgent.
+    pub(crate) fn has_urgent(&self, signal: &Signal) -> bool {
+        self.urgent.is_some_and(|urgent| urgent.has(signal))
+    }
+
+    /// Returns the values that are inherited from the process.
+    #[cold]
+    pub(crate) fn inherited(&self) -> Option<Inherited> {
+        self.handling.lock().as_ref()?.inherited.clone()
+    }
+
+    /// Drops the values that the process has inherited, because it has ended.
+    #[cold]
+    pub(crate) fn disinherit(&self) {
+        let take = |handling: &mut Option<Box<Handling>>| handling.as_mut()?.inherited.take();
+        let inherited = take(&mut self.handling.lock());
+        drop_guarded(inherited);
+    }
+
 
 /// The slot and generation of the parent, which belongs to the same scheduler.
 pub(crate) type Parent = (u32, NonZeroU32);

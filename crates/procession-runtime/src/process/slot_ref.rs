@@ -10,7 +10,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
 use crate::mailbox::message_log::MessageLog;
-use crate::process::slot::{Home, Slot, SlotRef};
+use crate::process::slot::{Extra, Home, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -155,6 +155,7 @@ pub(crate) fn recycle(slot: NonNull<Slot>, reusable: bool) {
         // `forget` drops the user's messages one by one, so that the box holds no message when it
         // is dropped.
         (fields.kind().forget)(fields);
+        fields.extra().into_iter().for_each(Extra::disinherit);
         fields.extra.store(ptr::null_mut(), Relaxed);
         // SAFETY: [free] made by a box, and nothing else refers to it any more.
         drop(unsafe { Box::from_raw(extra.as_ptr()) });

@@ -17,6 +17,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
+use crate::process::inherited::Inherited;
 use crate::process::slot;
 use crate::process::slot::{Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
@@ -574,5 +575,22 @@ impl CurrentStep {
     pub(crate) fn as_parent(&self) -> Option<Parent> {
         // SAFETY: [running] a process in its step has its life pin.
         unsafe { self.process.get()?.as_ref() }.as_parent()
+    }
+
+    /// Returns `true` if the running process is asked to end, or is terminated after this step.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.process.get().is_some_and(|slot| {
+            // SAFETY: [running] a process in its step has its life pin.
+            let seen = unsafe { slot.as_ref() }.state.see();
+            seen.is_terminated() || seen.is_cancelled()
+        })
+    }
+
+    /// Returns the values that are inherited from the running process, or `None` if none runs.
+    #[inline]
+    pub(crate) fn inherited(&self) -> Option<Option<Inherited>> {
+        // SAFETY: [running] a process in its step has its life pin.
+        let slot = unsafe { self.process.get()?.as_ref() };
+        Some(slot.extra().and_then(Extra::inherited))
     }
 }

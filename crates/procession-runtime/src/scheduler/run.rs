@@ -212,6 +212,8 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     {
         drop(guarded(|| waiter.wake()));
     }
+    // An address may keep the slot for long. The values must not wait for that.
+    slot.extra().into_iter().for_each(Extra::disinherit);
     // User code has run since the first look, and may have polled a context. Its wakers are never
     // woken.
     slot.drop_foreign_wakers();

@@ -29,6 +29,7 @@ use crate::mailbox::request;
 use crate::process::body::Body;
 use crate::process::handling::Handling;
 use crate::process::life::{HandleShare, Newborn};
+use crate::process::inherited::Inherited;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Extra, Kind, Slot};
 use crate::process::typed::COROUTINE;
@@ -38,6 +39,7 @@ use crate::relations::names::RegisterError;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::shared::Shared;
+use crate::scheduler::inherit;
 use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 use crate::spawn::options::{Rest, SpawnOptions};
 use crate::spawn::reservation::{Reservation, queue};
@@ -109,6 +111,9 @@ impl SpawnOptions {
             extra = Some(inherit_request(extra));
         }
         #[cfg(feature = "sim")]
+        if let Some(inherited) = inherit::present_in(shared) {
+            bequeath(extra.get_or_insert_default(), inherited);
+        }
         if shared.world.numbering().is_some() {
             extra.get_or_insert_default().headed = true;
         }
@@ -233,6 +238,12 @@ fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
 fn refuse(shared: &Shared, newborn: &Newborn, exit: &Exit) {
     current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
     newborn.refuse();
+/// Lets a new process inherit the values of its spawner.
+#[cold]
+fn bequeath(extra: &mut Extra, inherited: Inherited) {
+    extra.handling.get_mut().get_or_insert_default().inherited = Some(inherited);
+}
+
     if links::complete(newborn).is_related() {
         links::settle(newborn, exit);
     }

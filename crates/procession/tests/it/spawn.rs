@@ -2,6 +2,7 @@
 //! worker, PID.
 
 mod handles;
+mod inherited;
 mod limits;
 mod locals;
 

@@ -1,0 +1,49 @@
+//! The values that a process passes on to the processes that it spawns.
+
+use std::any::Any;
+use std::sync::Arc;
+
+/// The maximum number of locals with values that one process inherits. A guess: request, deadline,
+/// tenant, trace and locale are five. Each scope that begins copies a reference for each value.
+pub(crate) const MAX_INHERITED: usize = 16;
+
+/// A value that processes share.
+pub(crate) type SharedValue = Arc<dyn Any + Send + Sync>;
+
+/// The values of all locals that are inherited, at most [`MAX_INHERITED`]. It never changes, so
+/// that a spawn copies one reference, and runs no code of the user.
+#[derive(Clone)]
+pub(crate) struct Inherited(Arc<Vec<InheritedValue>>);
+
+struct InheritedValue {
+    /// The address of the local.
+    local: usize,
+    value: SharedValue,
+}
+
+impl Inherited {
+    /// Returns these values with `value` for the local at the address `local`, or `None` if there
+    /// are as many already as there may be.
+    pub(crate) fn with(base: Option<&Self>, local: usize, value: &SharedValue) -> Option<Self> {
+        let others =
+            base.into_iter().flat_map(|base| &*base.0).filter(|other| other.local != local);
+        let mut values: Vec<_> = others
+            .map(|other| InheritedValue { local: other.local, value: Arc::clone(&other.value) })
+            .collect();
+        if values.len() == MAX_INHERITED {
+            return None;
+        }
+        values.push(InheritedValue { local, value: Arc::clone(value) });
+        Some(Self(Arc::new(values)))
+    }
+
+    /// Returns the value of the local at the address `local`.
+    pub(crate) fn get(&self, local: usize) -> Option<&SharedValue> {
+        self.0.iter().find(|value| value.local == local).map(|found| &found.value)
+    }
+
+    /// Returns `true` if both are the same object.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
