@@ -23,8 +23,8 @@ pub(crate) mod request;
 pub(crate) mod send_error;
 pub(crate) mod thread;
 
-pub use self::address::{Address, SendWait, send};
-pub use self::bounds::WhenFull;
+pub use self::address::{Address, SendWait, send, send_urgent};
+pub use self::bounds::{Urgent, WhenFull};
 pub use self::call::{CallCause, CallError, call, call_all};
 pub use self::context::{Context, Recv};
 pub use self::event::Event;

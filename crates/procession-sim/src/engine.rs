@@ -174,7 +174,7 @@ struct State {
     messages: u64,
     /// The number of the message that a process has taken last, by its sender: a process, or a
     /// thread.
-    taken: BTreeMap<(Pid, Option<Pid>, u32), u64>,
+    taken: BTreeMap<(Pid, Option<Pid>, u32, bool), u64>,
     /// The threads of the program that wait for other threads of the program.
     waiting: Vec<u32>,
     /// When a thread was preempted last before an operation.

@@ -27,6 +27,11 @@
 //!   after all frees the room, as a take does.
 //! - Take over, before the receiver runs: queue a message that an earlier process of the same
 //!   supervised child has left, whatever the capacity is.
+//! - Push urgently, if the mailbox takes urgent messages: as push, but behind the urgent entries and
+//!   before all others. There is one place more than the capacity, and no sender in the queue is
+//!   waited for. If that place is occupied too, the message is refused, whatever the policy.
+//! - Tell, by a sender that finds no room: push an entry that says so, once until half of the
+//!   capacity is free.
 //! - Withdraw, by a sender that no longer waits: leave the queue. If a sender is not in the queue
 //!   any more, its message was accepted.
 //! - Close: take all entries out. The message of each waiting sender goes to `returned`, and the
@@ -38,17 +43,31 @@
 //! that goes away between its wake-up and its send. A sender that arrives while others wait is
 //! queued behind them or refused, so the order is first come, first served.
 //!
+//! The urgent entries are in a queue of their own, under the same lock. So every `Take` sees both
+//! queues at one moment, and a message that was pushed urgently before it is taken before all
+//! ordinary messages.
+//!
 //! ## Allowed
 //! A mailbox may hold more entries than its capacity, because of what the runtime pushed. The
 //! process itself bounds the number of these entries, because each entry answers a monitor, link or
 //! command of the process. A mailbox may also hold more messages than its capacity: if a process
 //! takes over messages that an earlier process had put aside, their room was already free.
 //!
+//! ## Rejected
+//! - Urgent messages in the lock-free queue of unbounded mailboxes, as another kind of node. The
+//!   receiver takes all nodes together, so it would have to look for newer urgent nodes before each
+//!   message that it has taken already. An unbounded mailbox that takes urgent messages is a
+//!   bounded mailbox with the largest capacity instead.
+//! - A second mailbox for urgent messages. Two words then say that the receiver sleeps, and a
+//!   message in one place of the other has no common order with it.
+//!
 //! ## Checked by
 //! `models::push_against_take`, `models::push_against_close`, `models::wait_against_take`,
 //! `models::wait_against_close`, `models::fill_against_close`, `models::give_up_against_wait`,
 //! `models::canary_stand_apart`, `models::canary_close_forgets`,
-//! `models::canary_fill_after_close`, `models::canary_give_up_alone`.
+//! `models::canary_fill_after_close`, `models::canary_give_up_alone`,
+//! `models::urgent_push_against_take`, `models::urgent_push_against_close`,
+//! `models::canary_arm_forgets_urgent`, `models::canary_urgent_in_two`.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -78,6 +97,10 @@ pub mod mutation {
     pub const GIVE_UP_ALONE: u8 = 4;
     /// A process waits for room in its own mailbox. No model plants this: the runtime refuses it.
     pub const WAIT_FOR_ITSELF: u8 = 5;
+    /// The receiver arms the mailbox although there are urgent entries.
+    pub const ARM_FORGETS_URGENT: u8 = 6;
+    /// An urgent push looks for room in one critical section, and pushes in another.
+    pub const URGENT_IN_TWO: u8 = 7;
 }
 
 /// What a full mailbox does with a message.
@@ -187,9 +210,15 @@ struct Ring<M, S> {
     waiting: VecDeque<WaitingSender<M, S>>,
     last_number: u64,
     /// The messages of senders that waited when the mailbox was closed, by number.
-    returned: SortedMap<u64, M>,
+    #[expect(clippy::box_collection, reason = "few mailboxes are closed while senders wait")]
+    returned: Option<Box<SortedMap<u64, M>>>,
     refused: u64,
     dropped: u64,
+    /// `Some` if the mailbox takes urgent entries.
+    #[expect(clippy::box_collection, reason = "few mailboxes take any")]
+    urgent: Option<Box<BlockQueue<Event<M, S>>>>,
+    /// The receiver was told that the mailbox is full.
+    has_told: bool,
 }
 
 /// The figures of a bounded mailbox.
@@ -212,15 +241,29 @@ pub struct BoundedFigures {
 pub struct Bounded<M, S, const MUTATION: u8 = { mutation::BUILT }> {
     capacity: NonZeroU32,
     when_full: FullPolicy,
+    takes_urgent: bool,
     ring: Mutex<Ring<M, S>>,
 }
 
-/// The result of `Take`: an entry, and the wakers of the senders that it admitted.
-pub type Taken<M, S> = (Option<Event<M, S>>, Vec<Waker>);
+/// The result of `Take`.
+#[derive(Debug)]
+pub struct Taken<M, S> {
+    /// The oldest urgent entry, or the oldest entry.
+    pub entry: Option<Event<M, S>>,
+    /// Set if the entry is urgent.
+    pub is_urgent: bool,
+    /// The wakers of the senders that were admitted.
+    pub wakers: Vec<Waker>,
+}
 
 impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     /// Creates an empty mailbox.
     pub fn new(capacity: NonZeroU32, when_full: FullPolicy) -> Self {
+        Self::with_urgent(capacity, when_full, false)
+    }
+
+    /// Creates an empty mailbox, which takes urgent entries if `takes_urgent` is set.
+    pub fn with_urgent(capacity: NonZeroU32, when_full: FullPolicy, takes_urgent: bool) -> Self {
         let ring = Ring {
             entries: BlockQueue::new(),
             messages: 0,
@@ -230,11 +273,74 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             closed: false,
             waiting: VecDeque::new(),
             last_number: 0,
-            returned: SortedMap::new(),
+            returned: None,
             refused: 0,
             dropped: 0,
+            urgent: takes_urgent.then(Box::default),
+            has_told: false,
         };
-        Self { capacity, when_full, ring: Mutex::new(ring) }
+        Self { capacity, when_full, takes_urgent, ring: Mutex::new(ring) }
+    }
+
+    /// Returns `true` if the mailbox takes urgent entries.
+    pub fn takes_urgent(&self) -> bool {
+        self.takes_urgent
+    }
+
+    /// Push urgently. The caller has found that the mailbox takes urgent messages.
+    pub fn offer_urgent(&self, message: M, header: Option<S>) -> Offered<M> {
+        let refusal = |ring: &mut Ring<M, S>, message| {
+            if ring.closed {
+                return Err(Offered::Closed(message));
+            }
+            // One place more than the capacity.
+            if ring.messages > self.capacity.get() {
+                ring.refused += 1;
+                return Err(Offered::Full(message));
+            }
+            Ok(message)
+        };
+        let push = |ring: &mut Ring<M, S>, message| {
+            ring.messages += 1;
+            Offered::Queued { wake: ring.fill(message, header, true) }
+        };
+        if mutation::is(MUTATION, mutation::URGENT_IN_TWO) {
+            return match self.with(|ring| refusal(ring, message)) {
+                Ok(message) => self.with(|ring| push(ring, message)),
+                Err(refused) => refused,
+            };
+        }
+        self.with(|ring| match refusal(ring, message) {
+            Ok(message) => push(ring, message),
+            Err(refused) => refused,
+        })
+    }
+
+    /// Tell. Returns `true` if the receiver is to be woken. Returns the entry if the receiver was
+    /// told already, or has ended.
+    pub fn tell_full(&self, entry: Entry<S>) -> Result<bool, Entry<S>> {
+        self.with(|ring| match &mut ring.urgent {
+            Some(urgent) if !ring.closed && !ring.has_told => {
+                ring.has_told = true;
+                urgent.push_back(Event::System(entry));
+                Ok(std::mem::take(&mut ring.armed))
+            }
+            _ => Err(entry),
+        })
+    }
+
+    /// Takes all urgent entries. Returns the wakers of the senders that it admits.
+    pub fn take_urgent(&self) -> (BlockQueue<Event<M, S>>, Vec<Waker>) {
+        self.with(|ring| {
+            let mut taken = BlockQueue::new();
+            let mut messages = 0;
+            while let Some(entry) = ring.urgent.as_mut().and_then(|urgent| urgent.pop_front()) {
+                messages += u32::from(!matches!(entry, Event::System(_)));
+                taken.push_back(entry);
+            }
+            let wakers = if messages > 0 { ring.free(messages, self.capacity) } else { Vec::new() };
+            (taken, wakers)
+        })
     }
 
     /// Returns the policy of the full mailbox.
@@ -343,7 +449,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             if ring.closed && !mutation::is(MUTATION, mutation::FILL_AFTER_CLOSE) {
                 return Err(message);
             }
-            Ok(ring.fill(message, header))
+            Ok(ring.fill(message, header, false))
         })
     }
 
@@ -390,7 +496,7 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
                 std::mem::swap(&mut ring.waiting[place].waker, &mut waker);
                 Standing::Waits
             }
-            None => ring.returned.remove(&number).map_or(Standing::Taken, Standing::Closed),
+            None => ring.take_returned(number).map_or(Standing::Taken, Standing::Closed),
         });
         (standing, waker)
     }
@@ -400,17 +506,18 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     pub fn withdraw(&self, number: u64) -> (Option<M>, Option<Waker>) {
         self.with(|ring| match ring.place(number).and_then(|place| ring.waiting.remove(place)) {
             Some(waiting) => (Some(waiting.message), Some(waiting.waker)),
-            None => (ring.returned.remove(&number), None),
+            None => (ring.take_returned(number), None),
         })
     }
 
-    /// Pushes an entry that does not count. Returns `true` if the receiver is to be woken.
-    pub fn push_exempt(&self, entry: Entry<S>) -> Result<bool, Entry<S>> {
+    /// Pushes an entry that does not count. Returns `true` if the receiver is to be woken. It is
+    /// urgent only if the mailbox takes urgent entries.
+    pub fn push_exempt(&self, entry: Entry<S>, is_urgent: bool) -> Result<bool, Entry<S>> {
         self.with(|ring| {
             if ring.closed {
                 return Err(entry);
             }
-            ring.entries.push_back(Event::System(entry));
+            ring.queue(is_urgent).push_back(Event::System(entry));
             Ok(std::mem::take(&mut ring.armed))
         })
     }
@@ -418,18 +525,21 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     /// Take.
     pub fn take(&self) -> Taken<M, S> {
         self.with(|ring| {
-            let entry = ring.entries.pop_front();
+            let (entry, is_urgent) = ring.pop();
             let wakers = match entry {
                 Some(Event::Message(_) | Event::Headed(_)) => ring.free(1, self.capacity),
                 _ => Vec::new(),
             };
-            (entry, wakers)
+            Taken { entry, is_urgent, wakers }
         })
     }
 
     /// Takes one entry. If it is a message, its room stays occupied until `release`.
-    pub fn take_kept(&self) -> Option<Event<M, S>> {
-        self.with(|ring| ring.entries.pop_front())
+    pub fn take_kept(&self) -> Taken<M, S> {
+        self.with(|ring| {
+            let (entry, is_urgent) = ring.pop();
+            Taken { entry, is_urgent, wakers: Vec::new() }
+        })
     }
 
     /// Frees the room of messages that were taken and kept. Returns the wakers of the senders that
@@ -442,7 +552,9 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
     /// need not wait, because there are entries or the mailbox is closed.
     pub fn arm(&self) -> bool {
         self.with(|ring| {
-            ring.armed = ring.entries.is_empty() && !ring.closed;
+            let has_urgent = ring.urgent.as_ref().is_some_and(|urgent| !urgent.is_empty())
+                && !mutation::is(MUTATION, mutation::ARM_FORGETS_URGENT);
+            ring.armed = ring.entries.is_empty() && !has_urgent && !ring.closed;
             ring.armed
         })
     }
@@ -461,18 +573,26 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
             let mut wakers = Vec::new();
             if !mutation::is(MUTATION, mutation::CLOSE_FORGETS) {
                 for waiting in std::mem::take(&mut ring.waiting) {
-                    ring.returned.insert(waiting.number, waiting.message);
+                    let returned = ring.returned.get_or_insert_default();
+                    returned.insert(waiting.number, waiting.message);
                     wakers.push(waiting.waker);
                 }
             }
-            (std::mem::take(&mut ring.entries), wakers)
+            let entries = std::mem::take(&mut ring.entries);
+            let Some(urgent) = ring.urgent.as_mut().filter(|urgent| !urgent.is_empty()) else {
+                return (entries, wakers);
+            };
+            let mut all = std::mem::take(&mut **urgent);
+            entries.into_iter().for_each(|entry| all.push_back(entry));
+            (all, wakers)
         })
     }
 
     /// Takes the messages that were returned to senders that never ask for them, because their
     /// futures were forgotten. Called at the end of the mailbox.
     pub fn take_returned(&self) -> SortedMap<u64, M> {
-        self.with(|ring| std::mem::take(&mut ring.returned))
+        let returned = self.with(|ring| ring.returned.take());
+        returned.map(|returned| *returned).unwrap_or_default()
     }
 
     /// Returns `true` if the receiver has ended.
@@ -507,12 +627,35 @@ impl<M, S> Ring<M, S> {
     /// Queues a message. Returns `true` if the receiver is to be woken.
     fn push(&mut self, message: M, header: Option<S>) -> bool {
         self.messages += 1;
-        self.fill(message, header)
+        self.fill(message, header, false)
+    }
+
+    /// Returns the queue of urgent entries, or of the others.
+    fn queue(&mut self, is_urgent: bool) -> &mut BlockQueue<Event<M, S>> {
+        match &mut self.urgent {
+            Some(urgent) if is_urgent => urgent,
+            _ => &mut self.entries,
+        }
+    }
+
+    /// Takes the next entry, and returns whether it is urgent.
+    #[inline]
+    fn pop(&mut self) -> (Option<Event<M, S>>, bool) {
+        if let Some(urgent) = &mut self.urgent
+            && let Some(entry) = urgent.pop_front()
+        {
+            return (Some(entry), true);
+        }
+        (self.entries.pop_front(), false)
+    }
+
+    fn take_returned(&mut self, number: u64) -> Option<M> {
+        self.returned.as_mut()?.remove(&number)
     }
 
     /// Queues a message that is counted already. Returns `true` if the receiver is to be woken.
-    fn fill(&mut self, message: M, header: Option<S>) -> bool {
-        self.entries.push_back(match header {
+    fn fill(&mut self, message: M, header: Option<S>, is_urgent: bool) -> bool {
+        self.queue(is_urgent).push_back(match header {
             None => Event::Message(message),
             Some(header) => Event::Headed(Entry::new((header, message))),
         });
@@ -524,6 +667,7 @@ impl<M, S> Ring<M, S> {
     /// Frees the room of `messages`, and admits waiting senders, at most as many.
     fn free(&mut self, messages: u32, capacity: NonZeroU32) -> Vec<Waker> {
         self.messages -= messages;
+        self.has_told &= self.messages > capacity.get() / 2;
         let mut wakers = Vec::new();
         while self.messages < capacity.get()
             && let Some(first) = self.waiting.pop_front()

@@ -3,7 +3,7 @@
 use crate::mailbox::event::Event;
 use crate::relations::signal::{Down, ExitSignal};
 
-/// A notice about another process, in a behaviour.
+/// A notice about another process, or about the mailbox, in a behaviour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Info {
@@ -11,6 +11,9 @@ pub enum Info {
     Down(Down),
     /// A [trapped](crate::Context::trap_exits) exit signal.
     Exit(ExitSignal),
+    /// The mailbox of this process is full, if it has
+    /// [asked to be told](crate::mailbox::Urgent::with_full_mailbox).
+    MailboxFull,
 }
 
 impl Info {
@@ -19,6 +22,7 @@ impl Info {
         match event {
             Event::Down(down) => Some(Self::Down(down)),
             Event::Exit(exit) => Some(Self::Exit(exit)),
+            Event::MailboxFull => Some(Self::MailboxFull),
             Event::Message(_) | Event::Completion { .. } | Event::Cancel => None,
         }
     }

@@ -410,7 +410,7 @@ pub(crate) fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, Comman
     let mut timer = timer.lock();
     let fire = Action::Call(Arc::new(move || {
         if let Some(timer) = *set.lock() {
-            sleeper.push_system(Entry::new(System::Slept { tag, timer }));
+            sleeper.push_system(Entry::new(System::Slept { tag, timer }), false);
         }
     }));
     let armed = arm(shared, when, None, fire).map_err(|_| CommandError::TimerLimit)?;
@@ -439,7 +439,7 @@ impl Completion {
             Some(Target::Machine { slot, tag }) => {
                 if let Some(result) = serving::serve(&slot, tag, result) {
                     // Ignored: an ended process receives no completion.
-                    slot.push_system(Entry::new(System::Completion { tag, result }));
+                    slot.push_system(Entry::new(System::Completion { tag, result }), false);
                 }
                 slot.shared().end_outstanding();
             }
@@ -486,7 +486,10 @@ impl HandlerTable {
             return match sleep(slot, tag, input) {
                 Ok(timer) => Some(timer),
                 Err(error) => {
-                    slot.push_system(Entry::new(System::Completion { tag, result: Err(error) }));
+                    slot.push_system(
+                        Entry::new(System::Completion { tag, result: Err(error) }),
+                        false,
+                    );
                     None
                 }
             };

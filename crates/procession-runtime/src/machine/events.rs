@@ -11,21 +11,32 @@ use crate::scheduler::current;
 #[derive(Debug)]
 pub struct Events<M>(pub(super) VecDeque<Event<M>>, pub(super) Option<Box<EventHeaders>>);
 
-/// The headers of the messages among the events of a state machine.
+/// The headers of the messages among the events of a state machine, and its urgent events.
 #[derive(Debug, Default)]
 pub(super) struct EventHeaders {
     /// The number of events that were taken since this exists.
     taken: usize,
+    /// The number of urgent events, which are before all others.
+    urgent: usize,
     /// The headers, each with the number of events that are taken before its message.
     headers: VecDeque<(usize, Header)>,
 }
 
 impl<M> Events<M> {
-    /// Notes the header of a message, which is to be pushed next.
+    /// Adds an event with a header, or an urgent event, which goes behind the urgent events and
+    /// before the others.
     #[cold]
-    pub(super) fn note_header(&mut self, header: Header) {
+    pub(super) fn push_rare(&mut self, event: Event<M>, header: Option<Header>, is_urgent: bool) {
         let noted = self.1.get_or_insert_default();
-        noted.headers.push_back((noted.taken + self.0.len(), header));
+        let place = if is_urgent { noted.urgent } else { self.0.len() };
+        let number = noted.taken + place;
+        let after = noted.headers.partition_point(|(other, _)| *other < number);
+        noted.headers.range_mut(after..).for_each(|(other, _)| *other += 1);
+        if let Some(header) = header {
+            noted.headers.insert(after, (number, header));
+        }
+        noted.urgent += usize::from(is_urgent);
+        self.0.insert(place, event);
     }
 
     /// Receives the header of the event that is taken next, if it has one.
@@ -34,6 +45,7 @@ impl<M> Events<M> {
         let Some(noted) = &mut self.1 else { return };
         let taken = noted.taken;
         noted.taken += 1;
+        noted.urgent = noted.urgent.saturating_sub(1);
         if noted.headers.front().is_some_and(|(number, _)| *number == taken)
             && let Some((_, header)) = noted.headers.pop_front()
             && let Some(slot) = current::current()

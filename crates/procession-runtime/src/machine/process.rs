@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Context as TaskContext;
 
+use procession_protocols::mailbox::bounded::Taken;
 use procession_protocols::process::state::WaitPhase;
 use procession_protocols::util::small_vec::SmallVec;
 
@@ -511,29 +512,31 @@ impl<P: Process> MachineBody<P> {
                 let taken = queue.take();
                 if taken.len() > 0 {
                     slot.note_length();
-                    taken.for_each(|event| self.note(slot, event));
+                    taken.for_each(|event| self.note(slot, event, false));
                 }
             }
             Mailbox::Bounded(ring) => {
                 // Limited, because signals and completions need no room and may come as fast as
                 // they are taken. Messages release their room when the process receives them.
                 for _ in 0..COLLECTED_MAX {
-                    let Some(entry) = ring.take_kept() else { return };
-                    self.note(slot, entry);
+                    let Taken { entry: Some(entry), is_urgent, .. } = ring.take_kept() else {
+                        return;
+                    };
+                    self.note(slot, entry, is_urgent);
                 }
                 self.has_more = true;
             }
         }
     }
 
-    fn note(&mut self, slot: &Slot, event: Queued<P::Message>) {
+    #[inline]
+    fn note(&mut self, slot: &Slot, event: Queued<P::Message>, is_urgent: bool) {
+        let mut noted = None;
         let event = match event {
             Queued::Message(message) => Event::Message(message),
             Queued::Headed(entry) => {
                 let (header, message) = request::take(slot, entry);
-                if let Some(header) = header {
-                    self.events.note_header(header);
-                }
+                noted = header;
                 Event::Message(message)
             }
             Queued::System(entry) => match entry.into_inner() {
@@ -555,7 +558,11 @@ impl<P: Process> MachineBody<P> {
             Event::Completion { .. } => self.completions += 1,
             _ => self.signals += 1,
         }
-        self.events.0.push_back(event);
+        if noted.is_some() || is_urgent {
+            self.events.push_rare(event, noted, is_urgent);
+        } else {
+            self.events.0.push_back(event);
+        }
     }
 
     /// Serves the commands that the process has yielded.

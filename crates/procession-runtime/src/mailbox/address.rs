@@ -14,7 +14,7 @@ use std::task::{Context as TaskContext, Poll};
 use procession_protocols::mailbox::bounded::{FullPolicy, Offered, Standing, Stood, mutation};
 
 use crate::Pid;
-use crate::mailbox::deliver::{deliver_made, push_message};
+use crate::mailbox::deliver::{deliver_made, push_message, push_urgent, tell_full};
 use crate::mailbox::far::{FarWait, relayed};
 use crate::mailbox::parcel::RelayCause;
 use crate::mailbox::request;
@@ -218,6 +218,51 @@ impl<M: Send + 'static> Address<M> {
         self.send(message)
     }
 
+    /// Puts an urgent message into the mailbox of a process that takes such messages
+    /// ([`SpawnOptions::urgent`](crate::SpawnOptions::urgent)). The process receives it before all
+    /// ordinary messages, and after the urgent messages before it. The order among the ordinary
+    /// messages is kept.
+    ///
+    /// A bounded mailbox has one place more for urgent messages than for ordinary ones. If that
+    /// place is occupied as well, the message is refused, whatever the policy of the mailbox: no
+    /// message is dropped for it, and no process ends.
+    ///
+    /// ```
+    /// use procession::mailbox::Urgent;
+    /// use procession::{Context, SpawnOptions};
+    ///
+    /// procession::run(async {
+    ///     let options = SpawnOptions::new().urgent(Urgent::messages());
+    ///     let process = options.start(|mut cx: Context<&str>| async move {
+    ///         [cx.recv().await, cx.recv().await, cx.recv().await]
+    ///     });
+    ///     process.send("row 1")?;
+    ///     process.send_urgent("pause")?;
+    ///     process.send_urgent("stop")?;
+    ///     assert_eq!(process.await, Ok([Some("pause"), Some("stop"), Some("row 1")]));
+    ///
+    ///     let other = procession::start(|mut cx: Context<&str>| async move { cx.recv().await });
+    ///     let error = other.send_urgent("stop").unwrap_err();
+    ///     assert!(error.is_not_urgent());
+    ///     other.send(error.into_inner())?;
+    ///     Ok::<(), procession::SendError<&str>>(())
+    /// })?;
+    /// # Ok::<(), procession::SendError<&str>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError`] returns the message as for [`send`](Self::send), and if the process takes no
+    /// urgent messages or is of another node ([`SendError::is_not_urgent`]).
+    pub fn send_urgent(&self, message: M) -> Result<(), SendError<M>> {
+        match self.route.pin() {
+            Some(slot) => push_urgent_to(slot, slot.mailbox(), message),
+            None if self.far_process().is_some() => {
+                Err(SendError::new(message, self.pid(), SendErrorKind::NotUrgent))
+            }
+            None => Err(SendError::ended(message, Pid::NOBODY)),
+        }
+    }
+
     /// Puts a message into the mailbox. If the mailbox is full and its policy is
     /// [`WhenFull::Wait`](crate::mailbox::WhenFull::Wait), waits for room, first come, first
     /// served. With any other policy it acts like [`send`](Self::send). For a process of another
@@ -290,6 +335,24 @@ fn finish_send<M>(slot: &SlotRef, pushed: Result<(), Refused<M>>) -> Result<(), 
         Err(Refused::Full(message)) => {
             count_returned(slot);
             Err(SendError::new(message, slot.pid(), SendErrorKind::Full))
+        }
+    }
+}
+
+/// Sends an urgent message.
+fn push_urgent_to<M: Send + 'static>(
+    slot: &SlotRef,
+    mailbox: Mailbox<'_, M>,
+    message: M,
+) -> Result<(), SendError<M>> {
+    match mailbox {
+        Mailbox::Bounded(ring) if ring.takes_urgent() => {
+            finish_send(slot, push_urgent(slot, ring, message))
+        }
+        _ if slot.state.see().is_complete() => Err(ended(slot, message)),
+        _ => {
+            count_returned(slot);
+            Err(SendError::new(message, slot.pid(), SendErrorKind::NotUrgent))
         }
     }
 }
@@ -414,6 +477,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             )),
             Stood::Closed(message) => Poll::Ready(Err(ended(slot, message))),
             Stood::Waits(number) => {
+                tell_full::<M>(slot);
                 wait.stand = Stand::Queue(number);
                 wait.note_waiting(slot);
                 Poll::Pending
@@ -489,4 +553,22 @@ pub fn send<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>>
         return Err(SendError::of(message, SendCause::wrong_type::<M>(&slot)));
     };
     finish_send(&slot, push_message(&slot, mailbox, message))
+}
+
+/// Sends an urgent message to the process with a PID. See [`Address::send_urgent`].
+///
+/// # Errors
+/// As [`Address::send_urgent`], and if the process receives another type. A process behind a
+/// [`Relay`](crate::relay::Relay) or of another node takes no urgent messages.
+pub fn send_urgent<M: Send + 'static>(pid: Pid, message: M) -> Result<(), SendError<M>> {
+    if pid.node() != 0 || relay_to(pid).is_some() {
+        return Err(SendError::new(message, pid, SendErrorKind::NotUrgent));
+    }
+    let Some(slot) = find(pid) else {
+        return Err(SendError::ended(message, pid));
+    };
+    match slot.mailbox_checked::<M>() {
+        Some(mailbox) => push_urgent_to(&slot, mailbox, message),
+        None => Err(SendError::of(message, SendCause::wrong_type::<M>(&slot))),
+    }
 }

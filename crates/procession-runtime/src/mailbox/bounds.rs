@@ -2,6 +2,8 @@
 
 use procession_protocols::mailbox::bounded::{BoundedFigures, FullPolicy};
 
+use crate::relations::signal::Signal;
+
 /// The policy of a bounded mailbox that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -40,6 +42,57 @@ impl From<FullPolicy> for WhenFull {
             FullPolicy::DropNewest => Self::DropNewest,
             FullPolicy::DropOldest => Self::DropOldest,
             FullPolicy::Kill => Self::Kill,
+        }
+    }
+}
+
+/// What a mailbox takes as urgent, set by [`SpawnOptions::urgent`](crate::SpawnOptions::urgent).
+/// Urgent messages always are; notices only if they are chosen here.
+///
+/// What is urgent is received before everything ordinary, in its own order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Urgent {
+    downs: bool,
+    exits: bool,
+    full: bool,
+}
+
+impl Urgent {
+    /// Only messages of [`send_urgent`](crate::Address::send_urgent).
+    pub fn messages() -> Self {
+        Self::default()
+    }
+
+    /// And the notices of monitors. Such a notice may overtake messages of the process that has
+    /// ended.
+    pub fn with_downs(self) -> Self {
+        Self { downs: true, ..self }
+    }
+
+    /// And trapped exit signals. Such a signal may overtake messages of its sender.
+    pub fn with_exits(self) -> Self {
+        Self { exits: true, ..self }
+    }
+
+    /// And a notice, [`Event::MailboxFull`](crate::mailbox::Event::MailboxFull), when the mailbox of
+    /// the process refuses or drops a message, or lets its sender wait. The next notice comes after
+    /// half of the capacity was free again.
+    pub fn with_full_mailbox(self) -> Self {
+        Self { full: true, ..self }
+    }
+
+    /// Returns `true` if the process is to be told that its mailbox is full.
+    pub(crate) fn has_full(self) -> bool {
+        self.full
+    }
+
+    /// Returns `true` if this signal is urgent.
+    pub(crate) fn has(self, signal: &Signal) -> bool {
+        match signal {
+            Signal::Down(_) => self.downs,
+            Signal::Exit(_) => self.exits,
+            Signal::MailboxFull => self.full,
         }
     }
 }

@@ -211,6 +211,7 @@ impl<M: Send + 'static> Context<M> {
 
     async fn recv_wanted(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
         self.pass_mark();
+        self.gather_urgent();
         if let Some(aside) = self.aside()
             && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
             && let Some((number, found)) = aside.messages.remove(place)

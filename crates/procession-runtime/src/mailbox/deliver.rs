@@ -3,11 +3,13 @@
 use std::any::type_name;
 use std::task::Waker;
 
-use procession_protocols::mailbox::bounded::{Offered, Reserved};
+use procession_protocols::mailbox::bounded::{Offered, Reserved, Taken};
+use procession_protocols::util::block_queue::BlockQueue;
 use procession_queue::{Closed, Entry, EventQueue, Pushed};
 
 use crate::Exit;
 use crate::machine::value::Value;
+use crate::mailbox::bounds::Urgent;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::header::RequestId;
@@ -17,6 +19,7 @@ use crate::process::body::{Queued, System};
 use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot};
 use crate::process::unwind::guarded;
 use crate::relations::links;
+use crate::relations::signal::Signal;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 
@@ -80,6 +83,9 @@ pub(crate) fn finish_offer<M: Send + 'static>(
             message,
         );
     };
+    if !matches!(offered, Offered::Queued { .. } | Offered::Closed(_)) {
+        tell_full::<M>(slot);
+    }
     match offered {
         Offered::Queued { wake } => {
             if wake {
@@ -127,7 +133,10 @@ pub(crate) fn deliver_made<M: Send + 'static>(
             Reserved::Needless => {
                 finish_offer(slot, ring.offer(made()?, request::header_for(slot)))
             }
-            Reserved::Full => return Err(Refused::Full(())),
+            Reserved::Full => {
+                tell_full::<M>(slot);
+                return Err(Refused::Full(()));
+            }
             Reserved::Kills => {
                 links::end_by_itself(slot, Exit::MailboxFull);
                 return Err(Refused::Full(()));
@@ -162,10 +171,40 @@ impl<M> Drop for Room<'_, M> {
 /// Takes one entry out of a bounded mailbox, and admits senders that wait for room. Only the
 /// process itself calls this.
 #[cold]
-pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> Option<Queued<M>> {
-    let (entry, wakers) = ring.take();
+pub(crate) fn take_bounded<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> (Option<Queued<M>>, bool) {
+    let Taken { entry, is_urgent, wakers } = ring.take();
     admit(slot, wakers);
-    entry
+    (entry, is_urgent)
+}
+
+/// Takes all urgent entries out of a bounded mailbox, as [`take_bounded`] does.
+#[cold]
+pub(crate) fn take_urgent<M>(slot: &Slot, ring: &BoundedMailbox<M>) -> BlockQueue<Queued<M>> {
+    let (entries, wakers) = ring.take_urgent();
+    admit(slot, wakers);
+    entries
+}
+
+/// Puts an urgent message into a bounded mailbox that takes urgent messages.
+#[cold]
+pub(crate) fn push_urgent<M: Send + 'static>(
+    slot: &Slot,
+    ring: &BoundedMailbox<M>,
+    message: M,
+) -> Result<(), Refused<M>> {
+    finish_offer(slot, ring.offer_urgent(message, request::urgent_header_for(slot)))
+}
+
+/// Tells a process that its mailbox is full, if it has asked for that and was not told already.
+#[cold]
+pub(crate) fn tell_full<M: Send + 'static>(slot: &Slot) {
+    if !slot.extra().is_some_and(|extra| extra.urgent.is_some_and(Urgent::has_full)) {
+        return;
+    }
+    let Some(Mailbox::Bounded(ring)) = slot.mailbox_checked::<M>() else { return };
+    if let Ok(true) = ring.tell_full(Entry::new(System::Signal(Signal::MailboxFull))) {
+        crate::process::wake::wake(slot);
+    }
 }
 
 /// Frees the room of messages that were taken out of a bounded mailbox and kept, and admits senders
@@ -239,10 +278,10 @@ impl Slot {
         Ok(())
     }
 
-    /// Pushes an entry that is not a message, and wakes the process. Returns `true` if the process
+    /// Pushes an entry that is not a message, perhaps urgently, and wakes the process. Returns `true` if the process
     /// could still receive it.
-    pub(crate) fn push_system(&self, entry: Entry<System>) -> bool {
-        let pushed = (self.kind().push_system)(self, entry);
+    pub(crate) fn push_system(&self, entry: Entry<System>, is_urgent: bool) -> bool {
+        let pushed = (self.kind().push_system)(self, entry, is_urgent);
         if pushed {
             crate::process::wake::wake(self);
         }

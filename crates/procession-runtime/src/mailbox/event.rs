@@ -42,6 +42,9 @@ pub enum Event<M> {
     Down(Down),
     /// A trapped exit signal.
     Exit(ExitSignal),
+    /// The mailbox of this process is full, if it has
+    /// [asked to be told](crate::mailbox::Urgent::with_full_mailbox).
+    MailboxFull,
 }
 
 impl<M> From<Signal> for Event<M> {
@@ -49,6 +52,7 @@ impl<M> From<Signal> for Event<M> {
         match signal {
             Signal::Down(down) => Self::Down(down),
             Signal::Exit(exit) => Self::Exit(exit),
+            Signal::MailboxFull => Self::MailboxFull,
         }
     }
 }

@@ -97,6 +97,18 @@ pub(crate) fn header_for(slot: &Slot) -> Option<System> {
     slot.bound.has_headers().then(|| header(slot))
 }
 
+/// Returns the header of an urgent message, as [`header_for`] does. Its order is its own.
+#[cold]
+#[cfg_attr(not(feature = "sim"), expect(unused_mut, reason = "nobody looks at the order"))]
+pub(crate) fn urgent_header_for(slot: &Slot) -> Option<System> {
+    let mut header = header_for(slot);
+    #[cfg(feature = "sim")]
+    if let Some(System::Header(Header { number: Some(number), .. })) = &mut header {
+        number.is_urgent = true;
+    }
+    header
+}
+
 /// Returns the header of a message that is sent to the process in `slot` now.
 #[cold]
 #[cfg_attr(not(feature = "sim"), expect(unused_variables, reason = "nobody looks at the order"))]

@@ -87,6 +87,8 @@ pub(crate) enum SendErrorKind {
     /// The process would wait for room in its own mailbox.
     OwnFull,
     TimerLimit,
+    /// The mailbox takes no urgent messages.
+    NotUrgent,
     /// The relay refused the message.
     NotRelayed(RelayCause),
     /// The process belongs to another node, and the message was to go to a mailbox of this program.
@@ -171,6 +173,12 @@ impl SendCause {
         matches!(self.kind, SendErrorKind::TimerLimit)
     }
 
+    /// Returns `true` if the message was urgent, and the process
+    /// [takes no urgent messages](crate::SpawnOptions::urgent). An ordinary send may succeed.
+    pub fn is_not_urgent(&self) -> bool {
+        matches!(self.kind, SendErrorKind::NotUrgent)
+    }
+
     /// Returns `true` if the process has ended or never existed, or no process has the name.
     pub fn is_ended(&self) -> bool {
         let is_ended_elsewhere = self.relay_cause() == Some(RelayCause::Ended);
@@ -206,6 +214,9 @@ impl fmt::Display for SendCause {
                 f,
                 "cannot send to {to} later: the scheduler has reached its limit of timers"
             ),
+            SendErrorKind::NotUrgent => {
+                write!(f, "cannot send to {to}: it takes no urgent messages")
+            }
             SendErrorKind::WrongType(types) => write!(f, "cannot send to {to}: {types}"),
         }
     }

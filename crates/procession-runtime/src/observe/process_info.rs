@@ -112,7 +112,10 @@ impl ProcessInfo {
         let waits = matches!(state, ProcessState::Blocked | ProcessState::Idle);
         let (mailbox, mailbox_high_water, bounded) = match slot.bounded() {
             None => (slot.mailbox_length(), slot.high_water(), None),
-            Some((length, high_water, bounded)) => (length, high_water, Some(bounded.into())),
+            Some((length, high_water, bounded)) => {
+                let is_bounded = bounded.capacity < u32::MAX;
+                (length, high_water, is_bounded.then(|| bounded.into()))
+            }
         };
         Self {
             pid: slot.pid(),

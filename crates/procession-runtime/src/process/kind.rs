@@ -55,7 +55,7 @@ impl Kind {
                 };
                 refused.map_err(|Closed(message)| Box::new(message) as Value)
             },
-            push_system: |slot, entry| {
+            push_system: |slot, entry, is_urgent| {
                 // SAFETY: [typed] this kind is of M.
                 let refused = match unsafe { slot.mailbox::<M>() } {
                     Mailbox::Unbounded(queue) | Mailbox::Headed(queue) => {
@@ -64,7 +64,7 @@ impl Kind {
                             Err(Closed(entry)) => entry,
                         }
                     }
-                    Mailbox::Bounded(ring) => match ring.push_exempt(entry) {
+                    Mailbox::Bounded(ring) => match ring.push_exempt(entry, is_urgent) {
                         Ok(_) => return true,
                         Err(entry) => entry,
                     },
@@ -79,8 +79,8 @@ impl Kind {
                     drop_each(ring.take_returned().into_values());
                 }
             },
-            make_bounded: |capacity, when_full| {
-                Box::new(BoundedMailbox::<M>::new(capacity, when_full))
+            make_bounded: |capacity, when_full, takes_urgent| {
+                Box::new(BoundedMailbox::<M>::with_urgent(capacity, when_full, takes_urgent))
             },
             // SAFETY: [typed] this kind is of M.
             bounded: |slot, received| match unsafe { slot.mailbox::<M>() } {

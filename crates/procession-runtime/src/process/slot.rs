@@ -58,18 +58,20 @@ use procession_sync::atomic::{AtomicPtr, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
 use crate::machine::value::Value;
+use crate::mailbox::bounds::Urgent;
 use crate::mailbox::header::RequestId;
 use crate::mailbox::kept::KeptMailbox;
 use crate::process::binding::{Binding, MailboxForm};
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
 use crate::process::held::HeldReport;
-use crate::process::on_cancel::OnCancel;
 use crate::process::inherited::Inherited;
+use crate::process::on_cancel::OnCancel;
 use crate::process::reporting::Reporting;
-use crate::process::wait_reason::WaitWord;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_reason::WaitWord;
 use crate::relations::entries::Relations;
+use crate::relations::signal::Signal;
 
 /// The functions of a process that depend on its types.
 pub(crate) struct Kind {
@@ -87,15 +89,16 @@ pub(crate) struct Kind {
     /// Puts a message into the mailbox of a process that does not run yet. Returns the message if
     /// the process receives another type or has ended.
     pub(crate) take_over: fn(&Slot, Value) -> Result<(), Value>,
-    /// Pushes an entry that is not a message. Returns `true` if the process could still receive it.
-    pub(crate) push_system: fn(&Slot, Entry<System>) -> bool,
+    /// Pushes an entry that is not a message, perhaps urgently. Returns `true` if the process could
+    /// still receive it.
+    pub(crate) push_system: fn(&Slot, Entry<System>, bool) -> bool,
     /// Closes the mailbox, and drops its entries. Returns the number of messages that were not kept
     /// for another process.
     pub(crate) close: fn(&Slot) -> u32,
     /// Drops what a closed bounded mailbox still keeps for its senders.
     pub(crate) forget: fn(&Slot),
-    /// Creates a `BoundedMailbox` of this message type.
-    pub(crate) make_bounded: fn(NonZeroU32, FullPolicy) -> Box<dyn Any + Send + Sync>,
+    /// Creates a `BoundedMailbox` of this message type, which may take urgent entries.
+    pub(crate) make_bounded: fn(NonZeroU32, FullPolicy, bool) -> Box<dyn Any + Send + Sync>,
     /// Returns the state of a bounded mailbox, given the number of messages received.
     pub(crate) bounded: fn(&Slot, u32) -> Option<BoundedState>,
 }
@@ -154,6 +157,8 @@ pub(crate) struct Extra {
     /// A `BoundedMailbox` of the process's message type, if its mailbox is bounded. Fixed while
     /// occupied.
     pub(crate) bounded: Option<Box<dyn Any + Send + Sync>>,
+    /// What is urgent in the mailbox, which is bounded then. Fixed while occupied.
+    pub(crate) urgent: Option<Urgent>,
     /// What keeps the messages that the process leaves. Fixed while occupied.
     pub(crate) kept: Option<Arc<KeptMailbox>>,
     /// Set if messages to the process have headers from the start. Fixed while occupied.
@@ -178,11 +183,6 @@ impl Extra {
         access(self.handling.lock().get_or_insert_default())
     }
 
-    /// Returns the request that the process works for.
-    pub(crate) fn request(&self) -> Option<RequestId> {
-        self.handling.lock().as_ref()?.request
-    }
-}
     /// Returns `true` if a signal to the process is urgent.
     pub(crate) fn has_urgent(&self, signal: &Signal) -> bool {
         self.urgent.is_some_and(|urgent| urgent.has(signal))
@@ -202,6 +202,11 @@ impl Extra {
         drop_guarded(inherited);
     }
 
+    /// Returns the request that the process works for.
+    pub(crate) fn request(&self) -> Option<RequestId> {
+        self.handling.lock().as_ref()?.request
+    }
+}
 
 /// The slot and generation of the parent, which belongs to the same scheduler.
 pub(crate) type Parent = (u32, NonZeroU32);

@@ -66,7 +66,8 @@ pub(super) fn leave_own(slot: &Slot, enter: impl FnOnce(&mut Relations)) -> bool
 pub(super) fn tell(slot: &Slot, signal: Signal) -> bool {
     #[cfg(feature = "sim")]
     note_told(slot, &signal);
-    slot.push_system(Entry::new(System::Signal(signal)))
+    let is_urgent = slot.extra().is_some_and(|extra| extra.has_urgent(&signal));
+    slot.push_system(Entry::new(System::Signal(signal)), is_urgent)
 }
 
 /// Lets a simulated system check that a monitor reports only one end to its process.

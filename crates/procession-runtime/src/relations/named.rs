@@ -89,6 +89,18 @@ impl<M: Send + 'static> Named<M> {
         send_by_name(&self.name, self.pid(), message)
     }
 
+    /// Sends an urgent message to the process that has the name now. See
+    /// [`Address::send_urgent`].
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and if the process takes no urgent messages.
+    pub fn send_urgent(&self, message: M) -> Result<(), SendError<M>> {
+        match self.address() {
+            Ok(address) => address.send_urgent(message),
+            Err(cause) => Err(SendError::of(message, cause)),
+        }
+    }
+
     /// Calls the process that has the name now. See [`Address::call`].
     ///
     /// # Errors

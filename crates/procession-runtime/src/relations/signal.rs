@@ -60,6 +60,8 @@ pub struct ExitSignal {
 pub(crate) enum Signal {
     Down(Down),
     Exit(ExitSignal),
+    /// The mailbox of the process itself is full.
+    MailboxFull,
 }
 
 /// A signal between a process of this program and a process of another node.

@@ -24,12 +24,13 @@ use std::panic::Location;
 
 use crate::Exit;
 use crate::machine::init_error::InitError;
+use crate::mailbox::bounds::WhenFull;
 use crate::mailbox::deliver::take_over;
 use crate::mailbox::request;
 use crate::process::body::Body;
 use crate::process::handling::Handling;
-use crate::process::life::{HandleShare, Newborn};
 use crate::process::inherited::Inherited;
+use crate::process::life::{HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Extra, Kind, Slot};
 use crate::process::typed::COROUTINE;
@@ -38,8 +39,8 @@ use crate::relations::monitors;
 use crate::relations::names::RegisterError;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
-use crate::scheduler::shared::Shared;
 use crate::scheduler::inherit;
+use crate::scheduler::shared::Shared;
 use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 use crate::spawn::options::{Rest, SpawnOptions};
 use crate::spawn::reservation::{Reservation, queue};
@@ -110,10 +111,10 @@ impl SpawnOptions {
         if shared.processes.has_request_ids {
             extra = Some(inherit_request(extra));
         }
-        #[cfg(feature = "sim")]
         if let Some(inherited) = inherit::present_in(shared) {
             bequeath(extra.get_or_insert_default(), inherited);
         }
+        #[cfg(feature = "sim")]
         if shared.world.numbering().is_some() {
             extra.get_or_insert_default().headed = true;
         }
@@ -159,7 +160,7 @@ impl Rest {
         {
             return Err(SpawnErrorKind::Affinity { worker, width: shared.workforce.seats.first() });
         }
-        if self.mailbox.is_some() && kind.receives().is_none() {
+        if (self.mailbox.is_some() || self.urgent.is_some()) && kind.receives().is_none() {
             return Err(SpawnErrorKind::NoMailbox);
         }
         if self.stack_bytes.is_some() && kind.name != COROUTINE {
@@ -171,7 +172,11 @@ impl Rest {
         let bounded = match self.mailbox {
             Some((capacity, when_full)) => {
                 let capacity = NonZeroU32::new(capacity).ok_or(SpawnErrorKind::Mailbox)?;
-                Some((kind.make_bounded)(capacity, when_full.into()))
+                Some((kind.make_bounded)(capacity, when_full.into(), self.urgent.is_some()))
+            }
+            // It is never full.
+            None if self.urgent.is_some() => {
+                Some((kind.make_bounded)(NonZeroU32::MAX, WhenFull::Reject.into(), true))
             }
             None => None,
         };
@@ -187,6 +192,7 @@ impl Rest {
                 label: self.label.take(),
                 affinity: self.affinity,
                 bounded,
+                urgent: self.urgent,
                 kept: self.kept.take(),
                 reporting: self.reporting,
                 is_expendable,
@@ -232,18 +238,18 @@ fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
     extra
 }
 
-/// Ends a process that will not run after all. Other processes may already have found it by its
-/// name or PID, sent messages to it, and monitored it. For these, it ends like any other process.
-#[cold]
-fn refuse(shared: &Shared, newborn: &Newborn, exit: &Exit) {
-    current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
-    newborn.refuse();
 /// Lets a new process inherit the values of its spawner.
 #[cold]
 fn bequeath(extra: &mut Extra, inherited: Inherited) {
     extra.handling.get_mut().get_or_insert_default().inherited = Some(inherited);
 }
 
+/// Ends a process that will not run after all. Other processes may already have found it by its
+/// name or PID, sent messages to it, and monitored it. For these, it ends like any other process.
+#[cold]
+fn refuse(shared: &Shared, newborn: &Newborn, exit: &Exit) {
+    current::count(shared, |stats| &stats.discarded, newborn.close_mailbox().into());
+    newborn.refuse();
     if links::complete(newborn).is_related() {
         links::settle(newborn, exit);
     }

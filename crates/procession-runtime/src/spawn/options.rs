@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::mailbox::address::Address;
-use crate::mailbox::bounds::WhenFull;
+use crate::mailbox::bounds::{Urgent, WhenFull};
 use crate::mailbox::context::Context;
 use crate::mailbox::kept::KeptMailbox;
 use crate::process::async_body::AsyncBody;
@@ -62,6 +62,7 @@ pub(super) struct Rest {
     pub(super) label: Option<Box<str>>,
     pub(super) affinity: Option<u32>,
     pub(super) mailbox: Option<(u32, WhenFull)>,
+    pub(super) urgent: Option<Urgent>,
     pub(super) link: bool,
     pub(super) monitor: bool,
     pub(super) scoped: bool,
@@ -123,6 +124,22 @@ impl SpawnOptions {
     /// A process of [`spawn`](Self::spawn) has no mailbox, and is refused with this option.
     pub fn mailbox(mut self, capacity: u32, when_full: WhenFull) -> Self {
         self.rest().mailbox = Some((capacity, when_full));
+        self
+    }
+
+    /// Lets the mailbox take urgent messages ([`Address::send_urgent`]), and the notices that are
+    /// chosen here as urgent. The process receives all of these before ordinary messages and
+    /// notices, also before messages that [`recv_matching`](Context::recv_matching) has left.
+    ///
+    /// A mailbox without this option takes none, and does not pay for them. A mailbox with it has a
+    /// lock, as a [bounded](Self::mailbox) mailbox, also if it is unbounded.
+    ///
+    /// A state machine receives urgent messages first in each step. A
+    /// [`Statem`](crate::behaviour::Statem) handles its postponed events before it receives
+    /// anything. If a supervised child keeps its mailbox, the next process gets all messages as
+    /// ordinary ones.
+    pub fn urgent(mut self, urgent: Urgent) -> Self {
+        self.rest().urgent = Some(urgent);
         self
     }
 

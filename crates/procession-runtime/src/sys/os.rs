@@ -166,6 +166,9 @@ pub struct MessageNumber {
     pub thread: u32,
     /// Its place among all messages.
     pub number: u64,
+    /// Set if the message is urgent. The order of the urgent messages of a sender is apart from the
+    /// order of the others.
+    pub is_urgent: bool,
 }
 
 /// Something that a thread waits for in the kernel.

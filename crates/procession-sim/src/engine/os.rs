@@ -238,12 +238,13 @@ impl Os for Engine {
     fn number_message(&self) -> MessageNumber {
         let mut state = self.state();
         state.messages += 1;
-        MessageNumber { thread: ME.get(), number: state.messages }
+        MessageNumber { thread: ME.get(), number: state.messages, is_urgent: false }
     }
 
     fn takes(&self, process: Pid, sender: Option<Pid>, number: MessageNumber) -> bool {
         let thread = if sender.is_some() { 0 } else { number.thread };
-        let before = self.state().taken.insert((process, sender, thread), number.number);
+        let order = (process, sender, thread, number.is_urgent);
+        let before = self.state().taken.insert(order, number.number);
         before.is_none_or(|before| before < number.number)
     }
 

@@ -2,6 +2,7 @@
 
 mod calls;
 mod receives;
+mod urgent;
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

@@ -28,7 +28,7 @@ fn push_against_take() {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || mailbox.offer(1, None) == Offered::Queued { wake: true })
         };
-        let (taken, _) = mailbox.take();
+        let taken = mailbox.take().entry;
         let sleeps = taken.is_none() && mailbox.arm();
         let woken = sender.join().expect("the sender does not panic");
         assert_eq!(sleeps, woken, "the receiver is woken if and only if it sleeps");
@@ -57,12 +57,12 @@ fn wait<const MUTATION: u8>() {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || mailbox.stand(2, None, Waker::noop().clone()))
         };
-        assert_eq!(mailbox.take().0, Some(Event::Message(1)));
+        assert_eq!(mailbox.take().entry, Some(Event::Message(1)));
         if let Stood::Waits(number) = sender.join().expect("the sender does not panic") {
             let (standing, _) = mailbox.standing(number, Waker::noop().clone());
             assert_eq!(standing, Standing::Taken, "it waits beside an empty mailbox");
         }
-        assert_eq!(mailbox.take().0, Some(Event::Message(2)));
+        assert_eq!(mailbox.take().entry, Some(Event::Message(2)));
     });
 }
 
@@ -156,7 +156,7 @@ fn give_up<const MUTATION: u8>() {
             }
             stood => assert_eq!(stood, Stood::Queued { wake: false }),
         }
-        assert_eq!(mailbox.take().0, Some(Event::Message(2)));
+        assert_eq!(mailbox.take().entry, Some(Event::Message(2)));
     });
 }
 
@@ -169,4 +169,74 @@ fn give_up_against_wait() {
 #[should_panic(expected = "it waits beside an empty mailbox")]
 fn canary_give_up_alone() {
     give_up::<{ mutation::GIVE_UP_ALONE }>();
+}
+
+fn urgent<const MUTATION: u8>() -> Arc<Mailbox<MUTATION>> {
+    Arc::new(Bounded::with_urgent(NonZeroU32::MIN, FullPolicy::Reject, true))
+}
+
+/// An urgent message and an ordinary message come while the receiver looks and goes to sleep.
+fn urgent_take<const MUTATION: u8>() {
+    explore(|| {
+        let mailbox = urgent::<MUTATION>();
+        let senders = [false, true].map(|is_urgent| {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || {
+                let offered =
+                    if is_urgent { mailbox.offer_urgent(1, None) } else { mailbox.offer(0, None) };
+                match offered {
+                    Offered::Queued { wake } => wake,
+                    offered => panic!("there is room: {offered:?}"),
+                }
+            })
+        });
+        let taken = mailbox.take().entry;
+        let sleeps = taken.is_none() && mailbox.arm();
+        let woken = senders.map(|sender| sender.join().expect("the sender does not panic"));
+        assert_eq!(
+            u8::from(sleeps),
+            woken.map(u8::from).iter().sum(),
+            "one sender wakes a sleeper"
+        );
+        let rest: Vec<_> = std::iter::from_fn(|| mailbox.take().entry).collect();
+        if taken.is_none() {
+            assert_eq!(rest, [Event::Message(1), Event::Message(0)], "the urgent message is first");
+        }
+    });
+}
+
+#[test]
+fn urgent_push_against_take() {
+    urgent_take::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "one sender wakes a sleeper")]
+fn canary_arm_forgets_urgent() {
+    urgent_take::<{ mutation::ARM_FORGETS_URGENT }>();
+}
+
+/// The receiver ends while an urgent message comes.
+fn urgent_death<const MUTATION: u8>() {
+    explore(|| {
+        let mailbox = urgent::<MUTATION>();
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.offer_urgent(1, None) == Offered::Closed(1))
+        };
+        let drained = mailbox.close().0.len() == 1;
+        let refused = sender.join().expect("the sender does not panic");
+        assert!(drained != refused, "the message is discarded or comes back");
+    });
+}
+
+#[test]
+fn urgent_push_against_close() {
+    urgent_death::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "the message is discarded or comes back")]
+fn canary_urgent_in_two() {
+    urgent_death::<{ mutation::URGENT_IN_TWO }>();
 }

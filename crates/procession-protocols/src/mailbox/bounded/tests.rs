@@ -3,7 +3,7 @@ use std::task::Waker;
 
 use procession_queue::{Entry, Event};
 
-use super::{Bounded, FullPolicy, Offered, Standing, Stood};
+use super::{Bounded, FullPolicy, Offered, Standing, Stood, Taken};
 
 type Mailbox = Bounded<u32, &'static str>;
 
@@ -26,7 +26,7 @@ fn stand(mailbox: &Mailbox, message: u32) -> u64 {
 
 fn messages(mailbox: &Mailbox) -> Vec<u32> {
     let mut messages = Vec::new();
-    while let (Some(entry), _) = mailbox.take() {
+    while let Some(entry) = mailbox.take().entry {
         if let Event::Message(message) = entry {
             messages.push(message);
         }
@@ -55,11 +55,11 @@ fn each_policy_does_what_it_says() {
 fn what_is_exempt_has_room_and_keeps_its_place() {
     let mailbox = mailbox(1, FullPolicy::DropOldest);
     assert!(mailbox.arm());
-    assert_eq!(mailbox.push_exempt(Entry::new("a")), Ok(true), "it wakes");
+    assert_eq!(mailbox.push_exempt(Entry::new("a"), false), Ok(true), "it wakes");
     fill(&mailbox, 0..1);
-    assert_eq!(mailbox.push_exempt(Entry::new("b")), Ok(false));
+    assert_eq!(mailbox.push_exempt(Entry::new("b"), false), Ok(false));
     assert_eq!(mailbox.offer(1, None), Offered::Replaced(0));
-    let order: Vec<_> = std::iter::from_fn(|| mailbox.take().0).collect();
+    let order: Vec<_> = std::iter::from_fn(|| mailbox.take().entry).collect();
     assert_eq!(
         order,
         [Event::System(Entry::new("a")), Event::System(Entry::new("b")), Event::Message(1)]
@@ -71,7 +71,7 @@ fn waiting_senders_are_served_in_order_and_not_overtaken() {
     let mailbox = mailbox(2, FullPolicy::Wait);
     fill(&mailbox, 0..2);
     let (first, second) = (stand(&mailbox, 2), stand(&mailbox, 3));
-    let (taken, wakers) = mailbox.take();
+    let Taken { entry: taken, wakers, .. } = mailbox.take();
     assert_eq!((taken, wakers.len()), (Some(Event::Message(0)), 1));
     assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Taken);
     assert_eq!(mailbox.standing(second, Waker::noop().clone()).0, Standing::Waits);
@@ -85,7 +85,7 @@ fn a_sender_that_gives_up_gets_its_message_back_unless_it_was_taken() {
     fill(&mailbox, 0..1);
     let (first, second) = (stand(&mailbox, 1), stand(&mailbox, 2));
     assert_eq!(mailbox.withdraw(first).0, Some(1));
-    assert_eq!(mailbox.take().0, Some(Event::Message(0)));
+    assert_eq!(mailbox.take().entry, Some(Event::Message(0)));
     assert_eq!(mailbox.withdraw(second).0, None, "the room went to the next");
     assert_eq!(messages(&mailbox), [2]);
 }
@@ -100,7 +100,7 @@ fn a_closed_mailbox_gives_everything_back() {
     assert_eq!(mailbox.standing(first, Waker::noop().clone()).0, Standing::Closed(1));
     assert_eq!(mailbox.withdraw(second).0, Some(2));
     assert_eq!(mailbox.offer(3, None), Offered::Closed(3));
-    assert_eq!(mailbox.push_exempt(Entry::new("late")), Err(Entry::new("late")));
+    assert_eq!(mailbox.push_exempt(Entry::new("late"), false), Err(Entry::new("late")));
     assert!(!mailbox.arm(), "nothing will come");
 }
 
@@ -137,4 +137,44 @@ fn no_waker_is_dropped_under_the_lock() {
     let _ = mailbox.close();
     quietly(|| mailbox.stand(2, None, harmful()));
     assert_eq!(mailbox.length(0), 0, "the mailbox still works after it refused a message");
+}
+
+#[test]
+fn urgent_messages_are_first_in_their_order_and_have_one_place_more() {
+    let capacity = NonZeroU32::new(2).expect("not 0");
+    let mailbox = Bounded::<u32, &str>::with_urgent(capacity, FullPolicy::DropOldest, true);
+    assert_eq!(mailbox.offer(1, None), Offered::Queued { wake: false });
+    assert_eq!(mailbox.offer(2, None), Offered::Queued { wake: false });
+    assert_eq!(mailbox.offer_urgent(3, None), Offered::Queued { wake: false });
+    assert_eq!(mailbox.offer_urgent(4, None), Offered::Full(4), "whatever the policy");
+    assert_eq!(mailbox.offer(5, None), Offered::Replaced(1), "no urgent message is dropped");
+    assert_eq!(mailbox.push_exempt(Entry::new("down"), true), Ok(false));
+    assert_eq!((mailbox.length(0), mailbox.high_water()), (3, 3));
+    let taken = mailbox.take();
+    assert_eq!((taken.entry, taken.is_urgent), (Some(Event::Message(3)), true));
+    assert_eq!(mailbox.offer_urgent(6, None), Offered::Queued { wake: false });
+    let (urgent, _) = mailbox.take_urgent();
+    let urgent: Vec<_> = urgent.into_iter().collect();
+    assert_eq!(urgent, [Event::System(Entry::new("down")), Event::Message(6)]);
+    let order: Vec<_> = std::iter::from_fn(|| mailbox.take().entry).collect();
+    assert_eq!(order, [Event::Message(2), Event::Message(5)]);
+}
+
+#[test]
+fn a_full_mailbox_is_told_once_until_half_of_it_is_free() {
+    let capacity = NonZeroU32::new(4).expect("not 0");
+    let mailbox = Bounded::<u32, &str>::with_urgent(capacity, FullPolicy::Reject, true);
+    let fill = || while let Offered::Queued { .. } = mailbox.offer(0, None) {};
+    fill();
+    assert_eq!(mailbox.tell_full(Entry::new("full")), Ok(false));
+    assert_eq!(mailbox.tell_full(Entry::new("again")), Err(Entry::new("again")));
+    assert_eq!(mailbox.take().entry, Some(Event::System(Entry::new("full"))));
+    assert_eq!(mailbox.take().entry, Some(Event::Message(0)));
+    fill();
+    assert_eq!(mailbox.tell_full(Entry::new("again")), Err(Entry::new("again")));
+    drop((mailbox.take(), mailbox.take()));
+    fill();
+    assert_eq!(mailbox.tell_full(Entry::new("again")), Ok(false));
+    assert_eq!(mailbox.close().0.len(), 5);
+    assert_eq!(mailbox.tell_full(Entry::new("late")), Err(Entry::new("late")));
 }

@@ -5,15 +5,24 @@ use std::collections::VecDeque;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_queue::Batch;
 
+use crate::mailbox::event::Event;
 use crate::mailbox::header::Header;
 use crate::process::body::System;
 use crate::relations::signal::{MonitorRef, Signal};
 
-/// The events that were left, each kind oldest first. Their numbers order the two kinds.
+/// The numbers of urgent events are smaller than this number, and the numbers of others larger.
+const ORDINARY: u64 = 1 << 63;
+
+/// The events that were left, each kind urgent ones first, then the oldest. Their numbers order the
+/// two kinds.
 pub(super) struct Aside<M> {
     pub(super) messages: VecDeque<(u64, M)>,
     pub(super) signals: VecDeque<(u64, Signal)>,
     pub(super) last: u64,
+    /// The number of urgent events that were left.
+    pub(super) urgent: u64,
+    /// Set if the event that a receive looks at is urgent.
+    pub(super) is_urgent: bool,
     /// The headers of the messages, by number.
     pub(super) headers: SortedMap<u64, Header>,
     /// The header of the message that a receive looks at.
@@ -26,7 +35,9 @@ impl<M> Default for Aside<M> {
         Self {
             messages: VecDeque::new(),
             signals: VecDeque::new(),
-            last: 0,
+            last: ORDINARY,
+            urgent: 0,
+            is_urgent: false,
             headers: SortedMap::new(),
             looked_at: None,
             marked: None,
@@ -34,7 +45,36 @@ impl<M> Default for Aside<M> {
     }
 }
 
+/// Inserts an event behind all with smaller numbers.
+fn insert<T>(events: &mut VecDeque<(u64, T)>, number: u64, event: T) {
+    if number > ORDINARY {
+        return events.push_back((number, event));
+    }
+    let place = events.partition_point(|(other, _)| *other < number);
+    events.insert(place, (number, event));
+}
+
 impl<M> Aside<M> {
+    /// Leaves an event, which is not received.
+    pub(super) fn leave(&mut self, event: Event<M>, header: Option<Header>) {
+        let last =
+            if std::mem::take(&mut self.is_urgent) { &mut self.urgent } else { &mut self.last };
+        *last += 1;
+        let number = *last;
+        if let Some(header) = header {
+            self.headers.insert(number, header);
+        }
+        match event {
+            Event::Message(message) => insert(&mut self.messages, number, message),
+            Event::Down(down) => insert(&mut self.signals, number, Signal::Down(down)),
+            Event::Exit(exit) => insert(&mut self.signals, number, Signal::Exit(exit)),
+            Event::MailboxFull => insert(&mut self.signals, number, Signal::MailboxFull),
+            Event::Completion { .. } | Event::Cancel => {
+                unreachable!("a state machine is told these")
+            }
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.signals.is_empty() && self.marked.is_none()
     }

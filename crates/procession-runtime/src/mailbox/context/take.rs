@@ -6,7 +6,7 @@ use super::Context;
 use super::aside::Aside;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
-use crate::mailbox::deliver::leave;
+use crate::mailbox::deliver::{leave, take_bounded, take_urgent};
 use crate::mailbox::event::Event;
 use crate::mailbox::header::Header;
 use crate::mailbox::request;
@@ -40,20 +40,8 @@ impl<M: Send + 'static> Context<M> {
             self.slot.uncount_received();
         }
         let aside = self.make_aside();
-        aside.last += 1;
-        if let Some(header) = aside.looked_at.take() {
-            aside.headers.insert(aside.last, header);
-        }
-        match event {
-            Event::Message(message) => {
-                aside.messages.push_back((aside.last, message));
-            }
-            Event::Down(down) => aside.signals.push_back((aside.last, Signal::Down(down))),
-            Event::Exit(exit) => aside.signals.push_back((aside.last, Signal::Exit(exit))),
-            Event::Completion { .. } | Event::Cancel => {
-                unreachable!("a state machine is told these")
-            }
-        }
+        let header = aside.looked_at.take();
+        aside.leave(event, header);
         self.pass_mark();
     }
 
@@ -62,8 +50,44 @@ impl<M: Send + 'static> Context<M> {
         self.take_aside().or_else(|| self.take_event())
     }
 
+    /// Puts the urgent events of the mailbox aside, if other events were put aside, which would
+    /// otherwise be received before them.
+    #[inline]
+    pub(super) fn gather_urgent(&mut self) {
+        if self.aside.is_some() && self.slot.extra().is_some_and(|extra| extra.urgent.is_some()) {
+            self.gather_all_urgent();
+        }
+    }
+
+    #[cold]
+    fn gather_all_urgent(&mut self) {
+        let Mailbox::Bounded(ring) = self.slot.mailbox() else { return };
+        let (entries, terminated) = self.slot.state.take_for_step(|| take_urgent(&self.slot, ring));
+        if terminated {
+            self.discard(entries);
+            return;
+        }
+        for entry in entries {
+            let (header, event) = match entry {
+                Queued::Message(message) => (None, Event::Message(message)),
+                Queued::Headed(entry) => {
+                    let (header, message) = request::take(&self.slot, entry);
+                    (header, Event::Message(message))
+                }
+                Queued::System(entry) => match self.accept(entry) {
+                    Some(signal) => (None, signal.into()),
+                    None => continue,
+                },
+            };
+            let aside = self.make_aside();
+            aside.is_urgent = true;
+            aside.leave(event, header);
+        }
+    }
+
     /// Takes the oldest event that was put aside.
     pub(super) fn take_aside(&mut self) -> Option<Event<M>> {
+        self.gather_urgent();
         let aside = self.aside()?;
         let first = |number: Option<&u64>| number.copied().unwrap_or(u64::MAX);
         let message = first(aside.messages.front().map(|(number, _)| number));
@@ -76,6 +100,8 @@ impl<M: Send + 'static> Context<M> {
 
     #[inline]
     pub(super) fn take_message_aside(&mut self) -> Option<M> {
+        self.aside.as_ref()?;
+        self.gather_urgent();
         let aside = self.aside()?;
         let message = aside.messages.pop_front();
         let is_empty = aside.is_empty();
@@ -167,12 +193,16 @@ impl<M: Send + 'static> Context<M> {
                         continue;
                     }
                     Mailbox::Bounded(ring) => {
-                        let (queued, terminated) = self.slot.state.take_for_step(|| {
-                            crate::mailbox::deliver::take_bounded(&self.slot, ring)
-                        });
+                        let ((queued, is_urgent), terminated) =
+                            self.slot.state.take_for_step(|| take_bounded(&self.slot, ring));
                         if terminated {
                             self.discard(queued);
                             return None;
+                        }
+                        if is_urgent {
+                            self.make_aside().is_urgent = true;
+                        } else if let Some(aside) = self.aside() {
+                            aside.is_urgent = false;
                         }
                         queued?
                     }
