@@ -24,7 +24,7 @@ const COMPUTATIONS: usize = 4;
 const COMPUTATION: Duration = Duration::from_millis(50);
 const REQUEST: Duration = Duration::from_micros(100);
 const PAUSE: Duration = Duration::from_millis(2);
-/// The part of a computation between two calls of `yield_if_due`.
+/// The part of a computation between two calls of `checkpoint`.
 const PIECE: Duration = Duration::from_micros(20);
 /// The priority of the threads that only compute. A thread with 10 gets a tenth of the time of a
 /// thread with 0, if both want the processor.
@@ -80,7 +80,7 @@ type Start = fn(&Scheduler, &Arc<Load>) -> Box<dyn Send>;
 const WAYS: &[(&str, Start)] = &[
     ("nothing is computed", |_, _| Box::new(())),
     ("in a process, as it is", |scheduler, load| in_processes(scheduler, load, as_it_is)),
-    ("in a process, `yield_if_due` every 20 us", |scheduler, load| {
+    ("in a process, `checkpoint` every 20 us", |scheduler, load| {
         in_processes(scheduler, load, in_pieces)
     }),
     ("in a process, inside `blocking`", |scheduler, load| {
@@ -123,7 +123,7 @@ async fn as_it_is(load: Arc<Load>) {
 async fn in_pieces(load: Arc<Load>) {
     for _ in 0..COMPUTATION.as_micros() / PIECE.as_micros() {
         load.compute(PIECE);
-        procession::yield_if_due().await;
+        procession::checkpoint().await;
     }
 }
 

@@ -10,7 +10,7 @@
 //! hook therefore adapts its period, so that it is called about once a millisecond.
 
 use mlua::Lua;
-use procession::machine::is_terminated;
+use procession::machine::{is_awaited, is_terminated};
 use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -164,10 +164,12 @@ impl Budget {
         self.doomed.load(Relaxed)
     }
 
-    /// Returns `true` if the step should end.
+    /// Returns `true` if the step should end: it has used up its instructions or its time, or
+    /// somebody waits for its worker.
     pub(crate) fn is_due(&self) -> bool {
         self.spent.load(Relaxed) >= self.instructions
             || self.now().saturating_sub(self.began.load(Relaxed)) >= STEP_NANOS
+            || is_awaited()
             || is_terminated()
     }
 

@@ -109,7 +109,7 @@ impl Reader {
                 Some(Ok(_)) => {
                     self.charge()?;
                     if self.until.is_some() {
-                        procession::yield_if_due().await;
+                        procession::checkpoint().await;
                     }
                     return Ok(());
                 }

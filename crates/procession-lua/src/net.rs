@@ -170,7 +170,7 @@ impl Connection {
                     },
                     None => self.stream.until_more().await?,
                 }
-                procession::yield_if_due().await;
+                procession::checkpoint().await;
             }
             Ok(())
         };

@@ -1,6 +1,7 @@
 //! Which thread runs, which threads sleep and which thread wakes them, which thread drives the
 //! poller, and how a scheduler ends.
 
+pub mod checks;
 pub mod dependents;
 pub mod driver;
 pub mod idle;

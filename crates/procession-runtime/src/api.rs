@@ -16,6 +16,7 @@ pub use crate::process::on_cancel::OnCancel;
 pub use crate::process::outcome::Outcome;
 pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
+pub use crate::scheduler::checkpoint::checkpoint;
 pub use crate::scheduler::owner::Scheduler;
 pub use crate::scheduler::spawn_error::SpawnError;
 pub use crate::spawn::join_handle::{CancelOnDrop, Child, JoinHandle};
@@ -307,46 +308,6 @@ pub async fn yield_now() {
         if std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());
         }
-        crate::scheduler::budget::yield_step(task);
-        Poll::Pending
-    })
-    .await;
-}
-
-/// Yields if it is time to, and is nearly free otherwise. Call it in long computations.
-///
-/// A step has a budget of 128 operations. Each operation of the runtime costs one: a message sent
-/// or received, a call of this function, and each poll of a sleep, a handle, a channel, a lock or a
-/// socket. Once the budget is spent, the next operation that is awaited ends the step, and
-/// everything ready runs before the process continues. An operation that cannot be undone, such as
-/// a send, is an exception: the first such operation still acts, and the step ends with the next.
-///
-/// A computation that awaits nothing never yields. Call this function in it about once per
-/// microsecond. If the watchdog has revoked the permit of the worker, because the step exceeded its
-/// time, this function yields immediately.
-///
-/// ```
-/// let sum = procession::run(async {
-///     let mut sum = 0_u64;
-///     for n in 0..1_000_000 {
-///         sum += n;
-///         if n % 1000 == 0 {
-///             procession::yield_if_due().await;
-///         }
-///     }
-///     sum
-/// });
-/// assert_eq!(sum, 499_999_500_000);
-/// ```
-pub async fn yield_if_due() {
-    let mut yielded = false;
-    poll_fn(|task| {
-        if std::mem::take(&mut yielded)
-            || !current::is_replaced() && crate::scheduler::budget::charge(task)
-        {
-            return Poll::Ready(());
-        }
-        yielded = true;
         crate::scheduler::budget::yield_step(task);
         Poll::Pending
     })

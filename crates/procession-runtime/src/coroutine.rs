@@ -175,6 +175,7 @@ use procession_coroutine::Unwinding;
 
 use crate::process::exit::Exiting;
 use crate::scheduler::block_on;
+use crate::scheduler::checkpoint::is_due;
 use crate::scheduler::frame::{Counted, Frame, Out, Quiet, current_step, frame, suspendable};
 use crate::sys::yield_thread;
 
@@ -241,6 +242,32 @@ pub fn yield_now() {
             frame.suspend(Out::Waits);
         }
         None => yield_thread(),
+    }
+}
+
+/// Yields if somebody waits for the worker, and is nearly free otherwise. See
+/// [`checkpoint`](crate::checkpoint()), which is the same for async code.
+///
+/// Unwinds as [`wait`] does. Where the coroutine cannot be suspended, and outside of coroutines,
+/// this does nothing.
+///
+/// ```
+/// # let scheduler = unsafe { procession::Scheduler::builder().enable_coroutines() }.build()?;
+/// use procession::{SpawnOptions, coroutine};
+///
+/// let sum = scheduler.block_on(async {
+///     let adds = |_: coroutine::Context<()>| {
+///         (0..1_000_000_u64).inspect(|_| coroutine::checkpoint()).sum::<u64>()
+///     };
+///     SpawnOptions::new().try_start_coroutine(adds).expect("they are enabled").await
+/// });
+/// assert_eq!(sum, Ok(499_999_500_000));
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
+#[inline]
+pub fn checkpoint() {
+    if is_due() && may_suspend() {
+        yield_now();
     }
 }
 

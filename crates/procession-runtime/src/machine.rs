@@ -12,3 +12,4 @@ pub(crate) mod value;
 pub use self::events::Events;
 pub use self::init_error::InitError;
 pub use self::process::{Process, Status, Successor, WaitingFor, Yields, is_terminated};
+pub use crate::scheduler::checkpoint::is_awaited;

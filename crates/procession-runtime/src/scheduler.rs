@@ -6,6 +6,7 @@ pub(crate) mod block_on;
 pub(crate) mod budget;
 pub(crate) mod builder;
 mod callers;
+pub(crate) mod checkpoint;
 mod clock;
 #[expect(unsafe_code, reason = "a core moves between threads with the right to its seat")]
 pub(crate) mod core;
@@ -22,8 +23,8 @@ pub(crate) mod handle_error;
 pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod helpers;
-pub(crate) mod lane;
 pub(crate) mod inherit;
+pub(crate) mod lane;
 pub(crate) mod listener;
 pub(crate) mod local;
 pub(crate) mod log;

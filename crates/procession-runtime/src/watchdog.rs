@@ -369,6 +369,7 @@ impl Watch {
                 self.poll(now);
             }
         }
+        self.ask(now);
         self.nudge(due || unpolled, now);
         for (at, found) in found.iter().enumerate().filter(|(_, found)| found.is_new) {
             self.report(found, replaced[at], lifo_slots[at], now);
@@ -403,6 +404,17 @@ impl Watch {
         let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
         self.visited = if self.quiet > 0 { self.visited.saturating_add(visits) } else { 0 };
         self.cursor = shared.processes.stamp_some(self.cursor, visits, now);
+    }
+
+    /// `Ask` of `scheduler/checks.rs`.
+    fn ask(&self, now: u64) {
+        let lasting = (0..).zip(&self.looks).filter(|(_, look)| look.since < now);
+        for (number, look) in lasting {
+            let seat = self.shared.workforce.seats.made(SeatId(number));
+            if let Some(seat) = seat.filter(|_| look.step % 2 == 1) {
+                seat.check_word.ask();
+            }
+        }
     }
 
     /// `Nudge`.

@@ -37,7 +37,7 @@ async fn program(sim: Sim) {
                 for message in 0..MESSAGES {
                     let to = (sender + 3 * message) % RECEIVERS;
                     addresses[to as usize].send(1).expect("the receiver lives");
-                    procession::yield_if_due().await;
+                    procession::checkpoint().await;
                 }
             })
         })
@@ -87,7 +87,7 @@ async fn lost_updates(sim: Sim) {
             let account = Arc::clone(&account);
             sim.spawn(async move {
                 let balance = account.load(Relaxed);
-                procession::yield_if_due().await;
+                procession::checkpoint().await;
                 account.store(balance + 1, Relaxed);
             })
         });

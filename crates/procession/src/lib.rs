@@ -266,7 +266,7 @@ struct GuideToTokio;
 #[doc(inline)]
 pub use procession_runtime::{
     Address, CallError, Child, Context, Exit, JoinHandle, Pid, Reply, Scheduler, SendError,
-    SpawnOptions, blocking, run, sleep, spawn, spawn_blocking, start, timeout, yield_if_due,
+    SpawnOptions, blocking, checkpoint, run, sleep, spawn, spawn_blocking, start, timeout,
     yield_now,
 };
 #[doc(inline)]

@@ -21,5 +21,5 @@ pub use procession_runtime::command::{
 };
 #[doc(inline)]
 pub use procession_runtime::machine::{
-    Events, InitError, Process, Status, Successor, WaitingFor, Yields, is_terminated,
+    Events, InitError, Process, Status, Successor, WaitingFor, Yields, is_awaited, is_terminated,
 };

@@ -243,6 +243,16 @@ impl Pace {
         }
     }
 
+    /// Lets the next dispatch serve: a computation has found that somebody waits.
+    pub fn serve_next(&self) {
+        self.served_at.set(0);
+        self.every.set(1);
+        self.count.set(self.count.get() + 1 - self.left.get().min(self.count.get()));
+        self.left.set(1);
+        #[cfg(feature = "sim")]
+        self.stretch.set(1);
+    }
+
     /// Restarts the measurement after the worker has parked. The time since the last look is not
     /// the time of steps, and earlier steps do not predict later steps. The worker reads the clock
     /// at the next two boundaries.

@@ -19,7 +19,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::Pid;
 use crate::process::inherited::Inherited;
 use crate::process::slot;
-use crate::process::slot::{Parent, Ready, Slot, SlotRef};
+use crate::process::slot::{Extra, Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::entries;

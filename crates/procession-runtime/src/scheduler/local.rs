@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use procession_protocols::scheduler::checks::{CheckWord, Checks};
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 
 use crate::machine::value::CommandResult;
@@ -58,6 +59,9 @@ pub(crate) struct LocalWorker {
     pub(crate) search: Search,
     pub(crate) firing: Firing,
     pub(crate) parking: Parking,
+    pub(crate) checks: Checks,
+    /// The word of the seat. Shared, so that a checkpoint finds it at once.
+    pub(crate) check_word: Arc<CheckWord>,
     /// The number of nested blocking sections that the thread is in.
     pub(crate) sections: Cell<u32>,
     /// The buffer into which this worker polls.
@@ -68,6 +72,7 @@ impl LocalWorker {
     pub(crate) fn new(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool) -> Self {
         let log = WorkerLog::new(&shared, seat);
         let step = CurrentStep::none(&shared);
+        let check_word = Arc::clone(&shared.workforce.seat(seat).check_word);
         let queues = RunQueues::new(Arc::clone(&shared), seat, log.clone(), core.rings);
         Self {
             shared,
@@ -90,6 +95,8 @@ impl LocalWorker {
                 useful: Cell::new(false),
                 rested: Cell::new(0),
             },
+            checks: Checks::default(),
+            check_word,
             sections: Cell::new(0),
             batch: RefCell::default(),
         }

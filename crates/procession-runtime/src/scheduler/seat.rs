@@ -1,7 +1,8 @@
 //! A worker's seat, as the other workers see it, and all seats of a scheduler.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use procession_protocols::scheduler::checks::CheckWord;
 use procession_protocols::scheduler::lifo_slot::LifoSlot;
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_protocols::time::timers::Timers;
@@ -39,6 +40,8 @@ pub(crate) struct Seat {
     /// it is closed when the thread leaves.
     pub(crate) thread_file: Mutex<Option<ThreadFile>>,
     pub(crate) parker: Parker,
+    /// The calls of `checkpoint` until the next look of the thread in the seat.
+    pub(crate) check_word: Arc<CheckWord>,
     pub(crate) stats: Stats,
     /// The events of the threads that have sat here, once one has.
     pub(crate) ring: RingPlace,
@@ -64,6 +67,7 @@ impl Seat {
             thread: AtomicU32::new(0),
             thread_file: Mutex::new(None),
             parker: Parker::default(),
+            check_word: Arc::default(),
             stats: Stats::default(),
             ring: RingPlace::new(),
             coroutines: AtomicU32::new(0),

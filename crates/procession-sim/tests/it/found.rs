@@ -73,7 +73,7 @@ fn a_lock_order_inversion_is_found_and_the_report_says_what_each_process_waits_f
             let (first, second) = (Arc::clone(&locks[first]), Arc::clone(&locks[second]));
             sim.spawn(async move {
                 let _first = first.lock().await;
-                procession::yield_if_due().await;
+                procession::checkpoint().await;
                 let _second = second.lock().await;
             })
         });

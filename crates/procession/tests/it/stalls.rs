@@ -13,7 +13,7 @@ use procession::observe::{Stall, StallKind};
 use procession::scheduler::Builder;
 use procession::time::run_after;
 use procession::{
-    Context, Scheduler, SpawnOptions, blocking, coroutine, sleep, spawn, yield_if_due, yield_now,
+    Context, Scheduler, SpawnOptions, blocking, checkpoint, coroutine, sleep, spawn, yield_now,
 };
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -297,7 +297,7 @@ fn reports_are_limited_and_an_observer_that_panics_harms_nobody() {
 }
 
 #[test]
-fn a_computation_that_yields_if_due_yields_by_budget_and_when_it_was_replaced() {
+fn a_computation_with_checkpoints_yields_by_budget_and_when_it_was_replaced() {
     // By its budget: on one worker, without a watchdog, another process runs after at most 128
     // calls.
     let scheduler = crate::scene::driven();
@@ -307,7 +307,7 @@ fn a_computation_that_yields_if_due_yields_by_budget_and_when_it_was_replaced() 
         async move {
             for _ in 0..10_000 {
                 calls.fetch_add(1, SeqCst);
-                yield_if_due().await;
+                checkpoint().await;
             }
         }
     });
@@ -340,7 +340,7 @@ fn a_computation_that_yields_if_due_yields_by_budget_and_when_it_was_replaced() 
                     others_may_run();
                 }
                 calls.fetch_add(1, SeqCst);
-                yield_if_due().await;
+                checkpoint().await;
             }
         }
     });

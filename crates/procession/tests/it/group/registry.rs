@@ -233,7 +233,7 @@ fn updates_of_threads_are_all_made() {
             scheduler.spawn(async move {
                 for _ in 0..500 {
                     registry.update_value("count", pid, |count| count + 1).expect("it is alive");
-                    procession::yield_if_due().await;
+                    procession::checkpoint().await;
                 }
             })
         })
