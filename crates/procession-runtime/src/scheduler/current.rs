@@ -264,16 +264,6 @@ pub(crate) fn is_current(slot: &Slot) -> bool {
     with_local(|local| local.is_some_and(|local| local.step.is_of(slot)))
 }
 
-/// Returns `true` if the worker of the running step has lost its permit.
-#[inline]
-pub(crate) fn is_replaced() -> bool {
-    with_local(|local| {
-        local.is_some_and(|local| {
-            local.step.is_any() && local.shared.workforce.idle.is_revoked(local.seat)
-        })
-    })
-}
-
 /// The counters on which this thread counts for a scheduler.
 #[derive(Clone, Copy)]
 pub(crate) struct Counter<'a> {
