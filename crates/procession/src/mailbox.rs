@@ -7,8 +7,8 @@
 
 #[doc(inline)]
 pub use procession_runtime::mailbox::{
-    CallCause, Event, Recipient, Recv, SendCause, SendWait, ThreadMailbox, WhenFull, call,
-    call_all, send,
+    CallCause, Event, Recipient, Recv, SendCause, SendWait, ThreadMailbox, Urgent, WhenFull, call,
+    call_all, send, send_urgent,
 };
 #[doc(inline)]
 pub use procession_runtime::{relay, request};

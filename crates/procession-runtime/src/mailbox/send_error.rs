@@ -327,6 +327,11 @@ impl<M> SendError<M> {
         self.cause.is_timer_limit()
     }
 
+    /// See [`SendCause::is_not_urgent`].
+    pub fn is_not_urgent(&self) -> bool {
+        self.cause.is_not_urgent()
+    }
+
     /// See [`SendCause::is_ended`].
     pub fn is_ended(&self) -> bool {
         self.cause.is_ended()

@@ -13,6 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::coroutine::local::Local;
 use crate::process::inherited::{Inherited, MAX_INHERITED, SharedValue};
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::handle_error::MisplacedCall;
 use crate::scheduler::inherit::{self, Within};
 
@@ -60,6 +61,7 @@ use crate::scheduler::inherit::{self, Within};
 /// | jobs of all kinds of pool, and of [`spawn_blocking`](crate::spawn_blocking) | those of the submitter |
 /// | workers of pools and their hooks | none |
 /// | the function of a [timer](crate::time::run_after), and the receiver of a message | not those of the sender |
+/// | the future of a [`block_on`](crate::Scheduler::block_on) | those of the thread that waits; in a process, none |
 /// | threads of the program | none |
 pub struct ProcessLocal<T: 'static> {
     scopes: Local<Scopes<T>>,
@@ -186,7 +188,7 @@ impl<T: 'static> ProcessLocal<T> {
     fn held(&self, value: T) -> Held<T> {
         match self.share {
             None => Held::Own(Some(value)),
-            Some(share) => Held::Shared { value: share(value), made: None },
+            Some(share) => Held::Shared(HeldShared { value: Some(share(value)), made: None }),
         }
     }
 }
@@ -195,11 +197,22 @@ impl<T: 'static> ProcessLocal<T> {
 enum Held<T> {
     /// `None` while the scope is visible.
     Own(Option<T>),
-    Shared {
-        value: SharedValue,
-        /// The values around the scope when it was last visible, and the values with its own.
-        made: Option<(Option<Inherited>, Inherited)>,
-    },
+    Shared(HeldShared),
+}
+
+/// The shared value of a scope. Its drop is guarded, because it may run while the scope unwinds.
+struct HeldShared {
+    /// Set until the drop.
+    value: Option<SharedValue>,
+    /// The values around the scope when it was last visible, and the values with its own.
+    made: Option<(Option<Inherited>, Inherited)>,
+}
+
+impl Drop for HeldShared {
+    fn drop(&mut self) {
+        drop_guarded(self.made.take());
+        drop_guarded(self.value.take());
+    }
 }
 
 /// More inherited locals than allowed would have values.
@@ -247,7 +260,7 @@ impl<'a, T: 'static> Visible<'a, T> {
                 }
                 return Ok(Self::Own { scopes, value });
             }
-            Held::Shared { value, made } => (value, made),
+            Held::Shared(HeldShared { value, made }) => (value, made),
         };
         let around = inherit::present();
         let is_same = match (made.as_ref().map(|(before, _)| before), &around) {
@@ -256,8 +269,11 @@ impl<'a, T: 'static> Visible<'a, T> {
             _ => false,
         };
         if !is_same {
-            let values = Inherited::with(around.as_ref(), local.address(), value);
-            *made = Some((around, values.ok_or(TooManyInherited)?));
+            let values = value
+                .as_ref()
+                .and_then(|value| Inherited::with(around.as_ref(), local.address(), value));
+            let before = made.replace((around, values.ok_or(TooManyInherited)?));
+            drop_guarded(before);
         }
         Ok(Self::Shared(Within::enter(made.as_ref().map(|(_, values)| values.clone()))))
     }

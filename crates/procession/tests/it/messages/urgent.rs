@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use procession::behaviour::{Info, Server, ServerContext};
 use procession::machine::{CommandId, Events, InitError, Process, Status, WaitingFor, Yields};
+use procession::mailbox::relay::DeadLetter;
 use procession::mailbox::{Event, Recipient, Urgent, WhenFull, send_urgent};
 use procession::process::{Named, kill, send_exit};
-use procession::relay::DeadLetter;
 use procession::{Address, Context, Exit, Scheduler, SpawnOptions, spawn, start, yield_now};
 use procession_sync::Mutex;
 
