@@ -27,9 +27,9 @@
 //!   after all frees the room, as a take does.
 //! - Take over, before the receiver runs: queue a message that an earlier process of the same
 //!   supervised child has left, whatever the capacity is.
-//! - Push urgently, if the mailbox takes urgent messages: as push, but behind the urgent entries and
-//!   before all others. There is one place more than the capacity, and no sender in the queue is
-//!   waited for. If that place is occupied too, the message is refused, whatever the policy.
+//! - Push urgently, if the mailbox takes urgent messages: as push, but behind the urgent entries
+//!   and before all others. There is one place more than the capacity, and no sender in the queue
+//!   is waited for. If that place is occupied too, the message is refused, whatever the policy.
 //! - Tell, by a sender that finds no room: push an entry that says so, once until half of the
 //!   capacity is free.
 //! - Withdraw, by a sender that no longer waits: leave the queue. If a sender is not in the queue

@@ -8,31 +8,31 @@
 //! only each hundredth call looked, a slow loop would keep a timer waiting for 100 ms.
 //!
 //! ## States
-//! Each seat has a [`CheckWord`]: the number of calls until the next look, and a bit that asks for a
-//! look. The thread in the seat counts it down. The thread also keeps the number of calls between two looks (`stride`), and the
-//! time of its last look.
+//! Each seat has a [`CheckWord`]: the number of calls until the next look, and a bit that asks for
+//! a look. The thread in the seat counts it down. The thread also keeps the number of calls between
+//! two looks (`stride`), and the time of its last look.
 //!
 //! ## Steps
 //! - `Tick`, in each call: count down, with a load and a store. At 0, or if the bit is set, `Look`.
 //! - `Look`: read the clock, and choose the stride so that the next look is [`LOOK_EVERY`] later if
-//!   the calls keep their pace. The stride is at most twice its previous value. The caller of `Look`
-//!   then decides whether somebody waits for the worker (`scheduler/checkpoint.rs`).
-//! - `Ask`, by the watchdog, at each of its looks that finds the worker in the same step as the look
-//!   before: set the bit.
+//!   the calls keep their pace. The stride is at most twice its previous value. The caller of
+//!   `Look` then decides whether somebody waits for the worker (`scheduler/checkpoint.rs`).
+//! - `Ask`, by the watchdog, at each of its looks that finds the worker in the same step as the
+//!   look before: set the bit.
 //!
 //! ## Why it works
-//! While the calls keep their pace or become faster, looks are at most [`LOOK_EVERY`] apart. If they
-//! become slower from one to the next, the watchdog asks at its second look after that. The first
-//! stride may still be too long, because it also counts fast calls. The next look of the watchdog
-//! corrects it.
+//! While the calls keep their pace or become faster, looks are at most [`LOOK_EVERY`] apart. If
+//! they become slower from one to the next, the watchdog asks at its second look after that. The
+//! first stride may still be too long, because it also counts fast calls. The next look of the
+//! watchdog corrects it.
 //!
 //! ## Allowed
-//! `Tick` is no read-modify-write, so it can overwrite an `Ask`. The watchdog asks again at its next
-//! look, 2.5 ms later.
+//! `Tick` is no read-modify-write, so it can overwrite an `Ask`. The watchdog asks again at its
+//! next look, 2.5 ms later.
 //!
 //! ## Rejected
-//! - Only `Ask`: nothing is noticed before the second look of the watchdog, 5 ms after a step began.
-//!   A timer behind a computation shall be late by tenths of a millisecond.
+//! - Only `Ask`: nothing is noticed before the second look of the watchdog, 5 ms after a step
+//!   began. A timer behind a computation shall be late by tenths of a millisecond.
 //! - A waker that asks: each wake-up would have to find out which worker its process waits for, and
 //!   whether this worker computes. Most wake-ups find an idle worker.
 //! - A read of the clock in each call: 23 to 41 ns, or 8 ns for the cycle counter of the processor.

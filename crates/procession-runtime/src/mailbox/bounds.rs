@@ -75,9 +75,9 @@ impl Urgent {
         Self { exits: true, ..self }
     }
 
-    /// And a notice, [`Event::MailboxFull`](crate::mailbox::Event::MailboxFull), when the mailbox of
-    /// the process refuses or drops a message, or lets its sender wait. The next notice comes after
-    /// half of the capacity was free again.
+    /// And a notice, [`Event::MailboxFull`](crate::mailbox::Event::MailboxFull), when the mailbox
+    /// of the process refuses or drops a message, or lets its sender wait. The next notice comes
+    /// after half of the capacity was free again.
     pub fn with_full_mailbox(self) -> Self {
         Self { full: true, ..self }
     }

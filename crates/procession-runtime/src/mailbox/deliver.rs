@@ -278,8 +278,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Pushes an entry that is not a message, perhaps urgently, and wakes the process. Returns `true` if the process
-    /// could still receive it.
+    /// Pushes an entry that is not a message, perhaps urgently, and wakes the process. Returns
+    /// `true` if the process could still receive it.
     pub(crate) fn push_system(&self, entry: Entry<System>, is_urgent: bool) -> bool {
         let pushed = (self.kind().push_system)(self, entry, is_urgent);
         if pushed {

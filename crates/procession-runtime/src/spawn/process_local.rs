@@ -50,9 +50,9 @@ use crate::scheduler::inherit::{self, Within};
 /// coroutine.
 ///
 /// # Who inherits
-/// A process inherits the values that its spawner sees when it calls the spawn, and keeps them until
-/// it ends. They are shared and not cloned, so a spawn runs no code of the user, and a value is
-/// dropped after the last process that has inherited it.
+/// A process inherits the values that its spawner sees when it calls the spawn, and keeps them
+/// until it ends. They are shared and not cloned, so a spawn runs no code of the user, and a value
+/// is dropped after the last process that has inherited it.
 ///
 /// | what runs | whose values it sees |
 /// |---|---|
