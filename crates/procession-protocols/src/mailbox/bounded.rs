@@ -210,12 +210,10 @@ struct Ring<M, S> {
     waiting: VecDeque<WaitingSender<M, S>>,
     last_number: u64,
     /// The messages of senders that waited when the mailbox was closed, by number.
-    #[expect(clippy::box_collection, reason = "few mailboxes are closed while senders wait")]
     returned: Option<Box<SortedMap<u64, M>>>,
     refused: u64,
     dropped: u64,
     /// `Some` if the mailbox takes urgent entries.
-    #[expect(clippy::box_collection, reason = "few mailboxes take any")]
     urgent: Option<Box<BlockQueue<Event<M, S>>>>,
     /// The receiver was told that the mailbox is full.
     has_told: bool,
