@@ -1,0 +1,3 @@
+module procession/bench/hangs/go
+
+go 1.22
