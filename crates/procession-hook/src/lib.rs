@@ -118,9 +118,13 @@
 //!   and the size. `getaddrinfo` runs on a helper thread and needs no stack, except for numeric
 //!   addresses.
 
-#[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
+#[cfg(not(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 compile_error!(
-    "procession-hook replaces functions of glibc, so it needs Linux on x86-64 with glibc"
+    "procession-hook replaces functions of glibc, so it needs glibc, on x86-64 or AArch64"
 );
 
 mod errno;
