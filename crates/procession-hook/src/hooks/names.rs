@@ -95,12 +95,15 @@ unsafe fn is_parsed<T: FromStr>(text: *const c_char) -> bool {
 /// The room for the answer to one question. A larger answer is refused with `ERANGE`.
 struct Host {
     found: MaybeUninit<hostent>,
-    buffer: [u8; 16 * 1024],
+    buffer: [u8; ROOM],
 }
 
+const ROOM: usize = 16 * 1024;
+
 /// The answer to the last question of each coroutine. In the C library it is one for the program.
-static HOST: Local<UnsafeCell<Box<Host>>> =
-    Local::new(|| UnsafeCell::new(Box::new(Host { found: MaybeUninit::zeroed(), buffer: [0; _] })));
+static HOST: Local<UnsafeCell<Box<Host>>> = Local::new(|| {
+    UnsafeCell::new(Box::new(Host { found: MaybeUninit::zeroed(), buffer: [0; ROOM] }))
+});
 
 /// The room that a question fills: the answer, the buffer, its size, the pointer to the answer, and
 /// the error of the lookup.

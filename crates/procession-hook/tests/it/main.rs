@@ -143,7 +143,7 @@ fn terminal(by_lines: bool) -> Ends {
     if by_lines {
         mode.c_lflag |= libc::ICANON;
         // Nothing else is special.
-        mode.c_cc = [0; _];
+        mode.c_cc = [0; libc::NCCS];
     }
     mode.c_cflag |= libc::CREAD;
     // SAFETY: the mode is there.
