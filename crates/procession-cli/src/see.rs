@@ -45,6 +45,7 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
             None => show(&door, "/crashes", args, out, list::crashes),
             Some(number) => show(&door, &format!("/crash/{number}"), args, out, list::crash),
         },
+        Verb::Cycles => show(&door, "/cycles", args, out, list::cycles),
         Verb::Stack => show(&door, &process_target(args, "stack"), args, out, list::stacks),
         Verb::Inspect => show(&door, &process_target(args, "inspect"), args, out, list::fields),
         Verb::Trace => show(&door, &process_target(args, "messages"), args, out, list::messages),

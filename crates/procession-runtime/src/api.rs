@@ -178,6 +178,7 @@ pub mod snapshot {
         DescriptorSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot,
     };
     pub use crate::observe::unfinished::{DroppedProcesses, Unfinished};
+    pub use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
     pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};

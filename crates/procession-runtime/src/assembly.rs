@@ -19,6 +19,7 @@ use crate::scheduler::owner::Scheduler;
 use crate::scheduler::part::Parts;
 use crate::scheduler::stalls::samples::SampleTable;
 use crate::scheduler::starved::Starved;
+use crate::watchdog::cycles::WaitCycles;
 use crate::watchdog::hook::StallHook;
 
 impl Scheduler {
@@ -29,6 +30,7 @@ impl Scheduler {
             .with(Dumps::default())
             .with(SampleTable::default())
             .with(StallHook::default())
+            .with(WaitCycles::default())
             .with(Helpers::default())
             .with(Handles::default())
             .with(HealthState::default())

@@ -39,3 +39,4 @@ pub(crate) mod unfinished;
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod unwind;
+pub(crate) mod wait_cycle;

@@ -41,6 +41,7 @@ pub(crate) mod target;
 #[expect(unsafe_code, reason = "a slot has no type parameter")]
 pub(crate) mod typed;
 pub(crate) mod unwind;
+pub(crate) mod wait_edge;
 pub(crate) mod wait_reason;
 pub(crate) mod wake;
 #[expect(unsafe_code, reason = "wakers are raw")]

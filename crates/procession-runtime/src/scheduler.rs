@@ -55,6 +55,7 @@ pub(crate) mod stats;
 pub(crate) mod supply;
 mod thread_end;
 mod threads;
+pub(crate) mod wait_graph;
 pub(crate) mod worker;
 pub(crate) mod workforce;
 pub(crate) mod writes;

@@ -20,6 +20,7 @@ use crate::observe::process_info::{
 use crate::observe::process_state::ProcessState;
 use crate::observe::snapshot::{DescriptorSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot};
 use crate::observe::unfinished::{DroppedProcesses, Unfinished};
+use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
 use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::{WaitReason, Waiting};
 use crate::recorder::snapshot::RecorderSnapshot;
@@ -257,7 +258,7 @@ as_structs! {
     Snapshot {
         workers, processes, global_queue, spawned, ended, panicked, messages_sent,
         messages_received, messages_discarded, timers, timer_lateness, descriptors,
-        threads_started, threads_refused, stalls, blocking_sections, recorder, slots_lost,
+        threads_started, threads_refused, stalls, wait_cycles, blocking_sections, recorder, slots_lost,
         stuck_coroutines, membarrier,
     }
     WorkerSnapshot {
@@ -283,6 +284,11 @@ as_structs! {
     StallSnapshot {
         blocked, computing, replaced, lifo_slots, unreported, looks, late, guessed,
         watched_threads,
+    }
+    WaitCycle { waits }
+    CyclicWait {
+        pid, label, spawned_at = LocationText(spawned_at), reason, location = location.map(LocationText),
+        target, at_least,
     }
     Stall {
         worker, pid, label, location = location.map(LocationText), duration, kind, replaced, lifo_slot,

@@ -410,7 +410,7 @@ impl Visitor<'_> {
         let (size, mut completes) = (self.size, false);
         let mut woken = ServedWaiters::default();
         // Cloned here, and dropped outside the lock if it is not needed, since it may be user code.
-        let mut waker = Some(task.waker().clone());
+        let mut waker = Some(crate::process::waker::another(task.waker()));
         self.listener.place = self.listener.bell.change(|ringing| {
             if ringing.about + 1 < size {
                 ringing.about += 1;

@@ -289,8 +289,8 @@ fn wait_of(scheduler: &Scheduler, process: &ProcessInfo, alive: &[ProcessInfo]) 
 
 /// Returns `true` if a process waits for a lock that code outside of processes has, or gets first.
 fn is_behind_outside(slot: &Slot) -> bool {
-    let targets = &slot.shared().processes.targets;
-    slot.waiting.get().has(Waiting::LOCK) && targets.get(slot.index()) == WaitTarget::OUTSIDE.bits()
+    let target = slot.shared().processes.edges.target(slot.index());
+    slot.waiting.get().has(Waiting::LOCK) && target == WaitTarget::OUTSIDE
 }
 
 /// Returns a duration as people say it, such as `30 days`.

@@ -337,6 +337,12 @@ impl Future for Sleep {
 }
 
 impl Sleep {
+    /// Returns `true` if no clock ever shows its deadline, as after [`Duration::MAX`]. It needs no
+    /// timer.
+    fn is_endless(&self) -> bool {
+        self.deadline == u64::MAX
+    }
+
     /// Returns `true` if a timer was set, and has fired.
     #[cold]
     fn has_fired(&mut self) -> bool {
@@ -374,7 +380,7 @@ impl Sleep {
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
-            let action = Action::Wake(task.waker().clone().into());
+            let action = Action::Wake(waker::another(task.waker()).into());
             if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
                 armed.timer.place.note_earliest(&shared, modified.earliest, deadline);
                 armed.waker = waker::identity_of_clones(task.waker());
@@ -395,7 +401,7 @@ impl Sleep {
         current::note_waiting_at(Waiting::TIMER, sleep.place);
         let another = waker::for_timer(&shared, task.waker());
         let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
-            shared.clock.wait_for_timer(task.waker().clone());
+            shared.clock.wait_for_timer(waker::another(task.waker()));
             // Again: a timer may have become free before this waker was registered.
             arm(&shared, deadline, None, action)
         });
@@ -443,6 +449,9 @@ pub(crate) fn poll_within<'a, R>(
         return Poll::Ready(Ok(output));
     }
     let mut sleep = sleep();
+    if sleep.is_endless() {
+        return Poll::Pending;
+    }
     if sleep.poll_uncharged(task).is_pending() {
         return Poll::Pending;
     }

@@ -37,7 +37,8 @@
 //!   deadline, or for 10 ms at most if there are descriptors.
 //! - `Sample`, at each look: give the processes that run the time since the look before
 //!   (`scheduler/stalls/samples.rs`), stamp some of the processes that wait
-//!   (`watchdog/wait_stamps.rs`), and note from which queues nothing was taken
+//!   (`watchdog/wait_stamps.rs`), report those that have waited in a cycle for long
+//!   (`watchdog/cycles.rs`), and note from which queues nothing was taken
 //!   (`watchdog/queue_ages.rs`). For people only.
 //! - `WriteOff`, at each look: stop relying on workers that were woken and have not arrived
 //!   (`scheduler/idle/parking.rs`). `Rescue` also takes their permits, once they are late by
@@ -53,8 +54,9 @@
 //!   slip.
 //! - `Sleep`: after two looks that find no worker awake, sleep without a timeout. If `Sample` has
 //!   not visited all processes since, or there are timers or descriptors and no driver, sleep for
-//!   10 ms instead, up to ten times. A worker that is awake for 1 ms ends the sleep
-//!   (`watchdog/park.rs`).
+//!   10 ms instead, up to ten times. If a process that was visited waits for one other process, it
+//!   sleeps only until that wait is old enough for a cycle to be reported. A worker that is awake
+//!   for 1 ms ends the sleep (`watchdog/park.rs`).
 //!
 //! ## Why it works
 //! Step counters, the numbers of running processes and the flags of sections are plain stores of
@@ -99,6 +101,7 @@
 //! `it::stalls`; the models of `scheduler/idle/permits.rs` for the permits, of
 //! `scheduler/lifo_slot.rs` for the LIFO slots, and of `watchdog/park.rs`.
 
+pub(crate) mod cycles;
 pub(crate) mod hook;
 mod judge;
 mod marks;
@@ -122,6 +125,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::StallKind;
 use crate::scheduler::stalls::samples::SampleTable;
 use crate::scheduler::stalls::state::LOOK_EVERY;
+use crate::watchdog::cycles::WaitCycles;
 use crate::watchdog::marks::Marks;
 use crate::watchdog::queue_ages::QueueAges;
 use crate::watchdog::quiet::{has_driver, is_attended, is_quiet};
@@ -200,6 +204,8 @@ struct Watch {
     cursor: u32,
     /// Number of slots that were visited since a worker was last seen awake.
     visited: u32,
+    /// When a process that was visited may have been in a cycle of waits for long enough.
+    cycles_due: u64,
     /// The second in which reports were made, and their number.
     reports: (u64, u32),
     marks: Marks,
@@ -238,6 +244,7 @@ impl Watch {
             ages: QueueAges::default(),
             cursor: 0,
             visited: 0,
+            cycles_due: NEVER,
             reports: (0, 0),
         }
     }
@@ -274,6 +281,11 @@ impl Watch {
             // One look is enough, unless it finds something.
             Woken::PutOff => (self.quiet, self.visited, self.sampled) = (1, 0, NEVER),
         }
+        if self.cycles_due <= now {
+            // All slots are visited again.
+            (self.quiet, self.visited) = (self.quiet.min(1), 0);
+            self.cycles_due = NEVER;
+        }
         if woken != Woken::InTime || pause.until == NEVER || now > pause.until + OVERSLEPT {
             self.forget();
         }
@@ -302,9 +314,10 @@ impl Watch {
     fn sleeps_until(&self, looked: u64) -> u64 {
         let shared = &*self.shared;
         let soon = looked + LOOK_EVERY_QUIET;
-        let is_done =
-            self.quiet > QUIET_LOOKS || self.visited >= shared.table().used() && has_driver(shared);
-        let until = if is_done { NEVER } else { soon };
+        let all_visited = self.visited >= shared.table().used();
+        let is_patient = WaitCycles::of(shared).may_find(shared) && !all_visited;
+        let is_done = self.quiet > QUIET_LOOKS && !is_patient || all_visited && has_driver(shared);
+        let until = if is_done { self.cycles_due.max(soon) } else { soon };
         match is_attended(shared) {
             true => until,
             false if shared.poller.kernel().is_some() => soon,
@@ -403,7 +416,10 @@ impl Watch {
         self.ages.look(shared, now);
         let visits = if self.quiet > 0 { VISITS_QUIET } else { VISITS };
         self.visited = if self.quiet > 0 { self.visited.saturating_add(visits) } else { 0 };
-        self.cursor = shared.processes.stamp_some(self.cursor, visits, now);
+        let (cycles, due) = (WaitCycles::of(shared), &mut self.cycles_due);
+        self.cursor = shared.processes.stamp_some(self.cursor, visits, now, |slot, age| {
+            *due = cycles.visit(shared, slot, age, now).min(*due);
+        });
     }
 
     /// `Ask` of `scheduler/checks.rs`.

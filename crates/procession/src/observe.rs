@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | the figures of all workers, processes and timers | [`Scheduler::snapshot`] | |
 //! | what the watchdog has found | [`Scheduler::stalls`] | |
+//! | which processes wait for one another | [`Scheduler::wait_cycles`]: a [`WaitCycle`] | |
 //! | what a shutdown could not finish | [`Unfinished`] | |
 //! | which processes use the processor or wait | [`Scheduler::look`] with a [`Query`] | `look` |
 //! | the relations of one process | [`detail`] | `look` |
@@ -21,6 +22,7 @@
 //!
 //! [`Scheduler::snapshot`]: crate::Scheduler::snapshot
 //! [`Scheduler::stalls`]: crate::Scheduler::stalls
+//! [`Scheduler::wait_cycles`]: crate::Scheduler::wait_cycles
 //! [`Scheduler::look`]: crate::Scheduler::look
 //! [`Scheduler::inspect`]: crate::Scheduler::inspect
 //!
@@ -37,9 +39,9 @@ pub use procession_runtime::report::{
 };
 #[doc(inline)]
 pub use procession_runtime::snapshot::{
-    DescriptorSnapshot, DroppedProcesses, MailboxSnapshot, ProcessInfo, ProcessState, Snapshot,
-    Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot, Unfinished, Waiting,
-    WorkerSnapshot,
+    CyclicWait, DescriptorSnapshot, DroppedProcesses, MailboxSnapshot, ProcessInfo, ProcessState,
+    Snapshot, Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot, Unfinished,
+    WaitCycle, Waiting, WorkerSnapshot,
 };
 
 #[cfg(feature = "door")]

@@ -16,6 +16,7 @@ pub(super) const FLAGS: &[Flag] = &[
             Command::See(Verb::Ps),
             Command::See(Verb::Tree),
             Command::See(Verb::Crashes),
+            Command::See(Verb::Cycles),
             Command::See(Verb::Stack),
             Command::See(Verb::Inspect),
             Command::See(Verb::Trace),

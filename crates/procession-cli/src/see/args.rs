@@ -15,6 +15,7 @@ pub(crate) enum Verb {
     Ps,
     Tree,
     Crashes,
+    Cycles,
     Stack,
     Inspect,
     Trace,
@@ -31,6 +32,7 @@ impl Verb {
             Self::Ps => "ps",
             Self::Tree => "tree",
             Self::Crashes => "crashes",
+            Self::Cycles => "cycles",
             Self::Stack => "stack",
             Self::Inspect => "inspect",
             Self::Trace => "trace",
@@ -44,7 +46,7 @@ impl Verb {
     /// Returns the words after the command, as the help shows them.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Top | Self::Ps | Self::Tree | Self::Crashes => " [TARGET]",
+            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles => " [TARGET]",
             Self::Dump => " FILE [TARGET]",
             Self::Stack
             | Self::Inspect
@@ -58,7 +60,7 @@ impl Verb {
     /// Returns the number of words that have to be there.
     pub(crate) fn words_min(self) -> usize {
         match self {
-            Self::Top | Self::Ps | Self::Tree | Self::Crashes => 0,
+            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles => 0,
             _ => 1,
         }
     }
@@ -81,6 +83,12 @@ second.
             Self::Tree => "Shows the supervisors of a running program and their children.\n",
             Self::Crashes => {
                 "Lists the last 64 processes that failed, the latest first, and the reasons.\n"
+            }
+            Self::Cycles => {
+                "\
+Lists the last 16 cycles of processes that wait for one another, the latest first. A program
+looks for them once a process has waited for 5 s, or for as long as it has chosen.
+"
             }
             Self::Stack => {
                 "\

@@ -283,6 +283,24 @@ pub(super) fn crashes(answer: &Value) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
+/// Returns the cycles of waits, with a line for each process.
+pub(super) fn cycles(answer: &Value) -> String {
+    let cycles = rows(&answer["cycles"]);
+    if cycles.is_empty() {
+        return String::from("no processes have waited for one another\n");
+    }
+    let mut out = String::new();
+    for cycle in cycles {
+        let waits = rows(&cycle["waits"]);
+        // Ignored: a string takes everything.
+        let _ = writeln!(out, "a cycle of {}:", waits.len());
+        for process in waits {
+            let _ = writeln!(out, "  {}", text(&process["text"]));
+        }
+    }
+    out
+}
+
 /// Returns two lines for each failed process.
 pub(super) fn crash_lines(answer: &Value) -> Vec<String> {
     rows(&answer["crashes"]).iter().flat_map(lines_of_crash).collect()

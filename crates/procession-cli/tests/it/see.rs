@@ -125,6 +125,8 @@ fn trees_crashes_and_events_are_shown() {
     let ended: Result<(), _> = scene.scheduler.spawn(panics).join();
     ended.expect_err("it panics");
     assert_eq!(scene.run(&["tree", "bank"]), (0, "no supervisors\n".into(), String::new()));
+    let none = String::from("no processes have waited for one another\n");
+    assert_eq!(scene.run(&["cycles", "bank"]), (0, none, String::new()));
     let (code, out, _) = scene.run(&["crashes", "bank"]);
     assert!(code == 0 && out.contains("no disk"), "{out}");
     let file = scene.folder.0.join("events");
@@ -300,7 +302,7 @@ fn without_a_door_the_reason_and_the_remedy_are_told() {
 #[test]
 fn the_help_tells_keys_and_targets() {
     let folder = Folder::new();
-    for verb in ["top", "ps", "tree", "crashes", "dump", "kill"] {
+    for verb in ["top", "ps", "tree", "crashes", "cycles", "dump", "kill"] {
         let (code, out, _) = run(&folder.0, &[verb, "--help"]);
         assert!(code == 0 && out.contains("[TARGET]") && out.contains("Exit codes:"), "{out}");
         assert!(out.lines().all(|line| line.len() <= 100), "{out}");

@@ -19,18 +19,33 @@
 //!
 //! `Wake` happens outside the lock.
 //!
+//! `Hold`: each step that moves permits also notes their holder, in the same critical section: the
+//! process that acquires, the process of the waiter that is granted, or nobody known. If a waiter
+//! has named the lock (`Name`), the note is also stored in a word outside of the lock, which the
+//! search for cycles of waits reads.
+//!
 //! ## Why it works
 //! A permit is free, held, or granted. A granted permit belongs to its waiter before that waiter
 //! runs, so no other caller can take it, and a cancel releases it. `Look` and `Enlist` are one
 //! critical section. A release is therefore before this section and is seen, or after it and finds
 //! the waiter.
 //!
+//! The holder is noted for a caller that wants all permits at once, so nobody else holds any. A
+//! waiter that reads the holder in the critical section in which it finds that it waits knows that
+//! the holder is not itself by this wait: its own grant would have ended the wait.
+//!
 //! ## Allowed
 //! A waiter that wants many permits makes the waiters behind it wait, although there may be enough
 //! permits for them. Otherwise it might wait forever.
 //!
 //! ## Checked by
-//! `models::hand_over_against_cancel`, `models::release_against_acquire` and their canaries.
+//! `models::hand_over_against_cancel`, `models::release_against_acquire`,
+//! `models::the_holder_is_noted_with_the_grant` and their canaries.
+
+use std::sync::Arc;
+
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::{Acquire, Release};
 
 use crate::sync::wait_list::{Another, Place, ServedWaiters, WaitList, Waiter, look};
 use crate::util::biased_lock::Lock;
@@ -45,13 +60,86 @@ pub mod mutation {
     /// Cancel forgets what was granted.
     #[cfg(all(test, procession_loom))]
     pub const CANCEL_KEEPS: u8 = 2;
+    /// `Hold` of a grant happens in a separate critical section.
+    #[cfg(all(test, procession_loom))]
+    pub const HOLD_AFTER_GRANT: u8 = 3;
+}
+
+/// The process that holds all permits of a lock, or was granted them: its scheduler, slot and
+/// generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The number of the scheduler.
+    pub scheduler: u32,
+    /// The slot in the table of the scheduler.
+    pub slot: u32,
+    /// The generation of the slot, or 0.
+    pub generation: u32,
+    /// `true` if the guard may be moved to another process, so that this process only took it.
+    pub moves: bool,
+}
+
+impl Holder {
+    /// Nobody, or nobody known.
+    pub const UNKNOWN: Self = Self { scheduler: 0, slot: 0, generation: 0, moves: false };
+}
+
+/// A lock as its waiters name it: a number, and a word with the holder, for readers outside of the
+/// lock.
+#[derive(Debug)]
+pub struct LockName {
+    /// The scheduler whose waiter has named the lock. Holders of other schedulers are not stored.
+    pub scheduler: u32,
+    /// The number of the lock among the named locks of the scheduler.
+    pub number: u32,
+    word: AtomicU64,
+}
+
+impl LockName {
+    /// Creates the name of a lock without a holder.
+    pub fn new(scheduler: u32, number: u32) -> Self {
+        Self { scheduler, number, word: AtomicU64::new(0) }
+    }
+
+    /// Returns the slot and the generation of the holder, or 0 if it is not known.
+    pub fn holder(&self) -> (u32, u32) {
+        // Ordering: Acquire pairs with the Release of `hold`. A reader that has seen a process wait
+        // also sees the locks that the process released before.
+        let word = self.word.load(Acquire);
+        ((word >> 32) as u32, word as u32)
+    }
+
+    /// `Hold`.
+    fn hold(&self, holder: Holder) {
+        let is_known = holder.scheduler == self.scheduler && !holder.moves;
+        let word = u64::from(holder.slot) << 32 | u64::from(holder.generation);
+        // Ordering: Release pairs with the Acquire of `holder`.
+        self.word.store(if is_known { word } else { 0 }, Release);
+    }
+}
+
+/// What a waiter finds in the critical section in which it waits.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// The holder of the permits.
+    pub by: Holder,
+    /// The scheduler and the number of the name of the lock, if it has one.
+    pub name: Option<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    permits: usize,
+    by: Holder,
 }
 
 #[derive(Debug)]
 struct SemaphoreState {
     free: usize,
-    waiters: WaitList<usize>,
+    waiters: WaitList<Wanted>,
+    holder: Holder,
     closed: bool,
+    name: Option<Arc<LockName>>,
 }
 
 /// A number of permits, and the waiters for them.
@@ -63,29 +151,52 @@ pub struct BatchSemaphore<const MUTATION: u8 = { mutation::SOUND }>(Lock<Semapho
 pub enum Entry {
     /// The permits are taken.
     Granted,
-    /// The caller waits at this place.
-    Waits(Place),
+    /// The caller waits at this place, for permits that are held like this.
+    Waits(Place, Held),
     /// The semaphore is closed.
     Closed,
 }
 
 impl SemaphoreState {
     #[inline]
-    fn take(&mut self, wanted: usize) -> bool {
-        let granted = self.waiters.is_empty() && self.free >= wanted;
+    fn take(&mut self, wanted: Wanted) -> bool {
+        let granted = self.waiters.is_empty() && self.free >= wanted.permits;
         if granted {
-            self.free -= wanted;
+            self.free -= wanted.permits;
+            self.hold(wanted.by);
         }
         granted
     }
 
+    /// `Hold`.
+    #[inline]
+    fn hold(&mut self, holder: Holder) {
+        self.holder = holder;
+        if let Some(name) = &self.name {
+            name.hold(holder);
+        }
+    }
+
+    fn held(&self) -> Held {
+        let name = self.name.as_ref().map(|name| (name.scheduler, name.number));
+        Held { by: self.holder, name }
+    }
+
+    fn free(&mut self, permits: usize) {
+        self.free = self.free.saturating_add(permits).min(PERMITS_MAX);
+        self.hold(Holder::UNKNOWN);
+    }
+
     /// `Grant`.
     #[inline]
-    fn grant(&mut self) -> ServedWaiters {
+    fn grant(&mut self, holds: bool) -> ServedWaiters {
         let mut granted = ServedWaiters::default();
-        while self.waiters.front().is_some_and(|&wanted| wanted <= self.free) {
+        while self.waiters.front().is_some_and(|wanted| wanted.permits <= self.free) {
             if let Some((waiter, wanted)) = self.waiters.serve(|&mut wanted| wanted) {
-                self.free -= wanted;
+                self.free -= wanted.permits;
+                if holds {
+                    self.hold(wanted.by);
+                }
                 granted.push(waiter);
             }
         }
@@ -96,23 +207,27 @@ impl SemaphoreState {
 impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     /// Creates a semaphore with free permits.
     pub fn new(free: usize) -> Self {
-        Self(Lock::new(SemaphoreState { free, waiters: WaitList::new(), closed: false }))
+        let holder = Holder::UNKNOWN;
+        let waiters = WaitList::new();
+        Self(Lock::new(SemaphoreState { free, waiters, holder, closed: false, name: None }))
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut SemaphoreState) -> R) -> R {
         change(&mut self.0.lock())
     }
 
-    /// Takes permits, unless fewer permits are free or somebody waits.
-    pub fn try_acquire(&self, wanted: usize) -> bool {
-        self.change(|state| !state.closed && state.take(wanted))
+    /// Takes permits, unless fewer permits are free or somebody waits. `by` is the caller if it
+    /// wants all permits and keeps them, or else `UNKNOWN`.
+    pub fn try_acquire(&self, permits: usize, by: Holder) -> bool {
+        self.change(|state| !state.closed && state.take(Wanted { permits, by }))
     }
 
-    /// Takes permits, or enlists the caller.
-    pub fn acquire_or_wait(&self, wanted: usize, another: &mut Another<'_>) -> Entry {
+    /// Takes permits, or enlists the caller. `by` is as for [`try_acquire`](Self::try_acquire).
+    pub fn acquire_or_wait(&self, permits: usize, by: Holder, another: &mut Another<'_>) -> Entry {
+        let wanted = Wanted { permits, by };
         loop {
             let looks = !(cfg!(procession_loom) && MUTATION == 1);
-            if !looks && self.try_acquire(wanted) {
+            if !looks && self.try_acquire(permits, by) {
                 return Entry::Granted;
             }
             let entry = self.change(|state| {
@@ -122,7 +237,8 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
                     Some(Entry::Granted)
                 } else {
                     let waker = another.take()?;
-                    Some(Entry::Waits(state.waiters.push(Waiter::Alone(waker), wanted)))
+                    let place = state.waiters.push(Waiter::Alone(waker), wanted);
+                    Some(Entry::Waits(place, state.held()))
                 }
             });
             if let Some(entry) = entry {
@@ -132,23 +248,44 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         }
     }
 
-    /// Observes the result of a waiter. Returns `Some(true)` if its permits were granted,
-    /// `Some(false)` if the semaphore was closed, and `None` while it waits. A result frees the
+    /// Observes the result of a waiter. Returns `Ok(true)` if its permits were granted, `Ok(false)`
+    /// if the semaphore was closed, and how the permits are held while it waits. A result frees the
     /// waiter's place.
-    pub fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Option<bool> {
+    pub fn look(&self, place: &mut Option<Place>, another: &mut Another<'_>) -> Result<bool, Held> {
+        let mut held = Held::default();
         let left = look(place, another, |place, another| {
-            self.change(|state| state.waiters.look(place, another))
-        })?;
+            self.change(|state| {
+                held = state.held();
+                state.waiters.look(place, another)
+            })
+        });
         // A waiter is granted all or nothing, so only a close changes the number that it wants.
-        Some(left != REFUSED)
+        left.map(|left| left.permits != REFUSED).ok_or(held)
+    }
+
+    /// `Name`. Names the lock, unless it has a name. Returns the scheduler and the number of the
+    /// name that it has.
+    pub fn name(&self, name: Arc<LockName>) -> (u32, u32) {
+        self.change(|state| {
+            let name = state.name.get_or_insert_with(|| {
+                name.hold(state.holder);
+                name
+            });
+            (name.scheduler, name.number)
+        })
     }
 
     /// Frees permits, and returns the waiters that they were granted to.
     pub fn release(&self, permits: usize) -> ServedWaiters {
-        self.change(|state| {
-            state.free = state.free.saturating_add(permits).min(PERMITS_MAX);
-            state.grant()
-        })
+        let holds = !(cfg!(procession_loom) && MUTATION == 3);
+        let granted = self.change(|state| {
+            state.free(permits);
+            state.grant(holds)
+        });
+        if !holds && granted.len() > 0 {
+            self.change(|state| state.hold(Holder { generation: 2, ..Holder::UNKNOWN }));
+        }
+        granted
     }
 
     /// Removes a waiter. Returns its waker, to be dropped outside the lock, and the waiters to
@@ -157,10 +294,11 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         self.change(|state| {
             let was_served = state.waiters.is_served(&place);
             let (wanted, own) = state.waiters.remove(place);
-            if was_served && wanted != REFUSED && !(cfg!(procession_loom) && MUTATION == 2) {
-                state.free = state.free.saturating_add(wanted).min(PERMITS_MAX);
+            let was_granted = was_served && wanted.permits != REFUSED;
+            if was_granted && !(cfg!(procession_loom) && MUTATION == 2) {
+                state.free(wanted.permits);
             }
-            (own, state.grant())
+            (own, state.grant(true))
         })
     }
 
@@ -169,7 +307,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         self.change(|state| {
             state.closed = true;
             let mut refused = ServedWaiters::default();
-            while let Some((waiter, ())) = state.waiters.serve(|wanted| *wanted = REFUSED) {
+            while let Some((waiter, ())) = state.waiters.serve(|wanted| wanted.permits = REFUSED) {
                 refused.push(waiter);
             }
             refused
@@ -198,15 +336,17 @@ const REFUSED: usize = usize::MAX;
 mod models {
     use procession_sync::{Arc, explore, thread};
 
-    use super::{BatchSemaphore, Entry, mutation};
+    use super::{BatchSemaphore, Entry, Holder, LockName, mutation};
     use crate::sync::wait_list::Another;
 
     /// The holder releases the lock while the first waiter is cancelled.
     fn cancel<const MUTATION: u8>() {
         explore(|| {
             let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
-            assert!(semaphore.try_acquire(1));
-            let Entry::Waits(place) = semaphore.acquire_or_wait(1, &mut Another::none()) else {
+            assert!(semaphore.try_acquire(1, Holder::UNKNOWN));
+            let Entry::Waits(place, _) =
+                semaphore.acquire_or_wait(1, Holder::UNKNOWN, &mut Another::none())
+            else {
                 unreachable!("it is held")
             };
             let holder = {
@@ -215,7 +355,7 @@ mod models {
             };
             drop(semaphore.cancel(place));
             holder.join().expect("it does not panic");
-            assert!(semaphore.try_acquire(1), "a permit is not lost");
+            assert!(semaphore.try_acquire(1, Holder::UNKNOWN), "a permit is not lost");
         });
     }
 
@@ -234,17 +374,17 @@ mod models {
     fn release<const MUTATION: u8>() {
         explore(|| {
             let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
-            assert!(semaphore.try_acquire(1));
+            assert!(semaphore.try_acquire(1, Holder::UNKNOWN));
             let holder = {
                 let semaphore = Arc::clone(&semaphore);
                 thread::spawn(move || drop(semaphore.release(1)))
             };
-            let entry = semaphore.acquire_or_wait(1, &mut Another::none());
+            let entry = semaphore.acquire_or_wait(1, Holder::UNKNOWN, &mut Another::none());
             holder.join().expect("it does not panic");
             let granted = match entry {
                 Entry::Granted => true,
-                Entry::Waits(place) => {
-                    semaphore.look(&mut Some(place), &mut Another::none()).is_some()
+                Entry::Waits(place, _) => {
+                    semaphore.look(&mut Some(place), &mut Another::none()).is_ok()
                 }
                 Entry::Closed => false,
             };
@@ -261,5 +401,46 @@ mod models {
     #[should_panic(expected = "a free lock has no waiter")]
     fn canary_enlist_without_look() {
         release::<{ mutation::ENLIST_WITHOUT_LOOK }>();
+    }
+
+    /// Returns a process of scheduler 0.
+    fn process(generation: u32) -> Holder {
+        Holder { generation, ..Holder::UNKNOWN }
+    }
+
+    /// The first holder releases the lock to the second process, which releases it in turn.
+    fn hold<const MUTATION: u8>() {
+        explore(|| {
+            let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
+            let name = std::sync::Arc::new(LockName::new(0, 0));
+            let _ = semaphore.name(std::sync::Arc::clone(&name));
+            assert!(semaphore.try_acquire(1, process(1)));
+            let entry = semaphore.acquire_or_wait(1, process(2), &mut Another::none());
+            let Entry::Waits(place, held) = entry else { unreachable!("it is held") };
+            assert_eq!(held.by, process(1));
+            let holder = {
+                let semaphore = Arc::clone(&semaphore);
+                thread::spawn(move || drop(semaphore.release(1)))
+            };
+            let mut place = Some(place);
+            if semaphore.look(&mut place, &mut Another::none()).is_ok() {
+                assert_eq!(name.holder(), (0, 2), "whoever has the permit is noted");
+                drop(semaphore.release(1));
+            }
+            holder.join().expect("it does not panic");
+            let noted = if place.is_none() { 0 } else { 2 };
+            assert_eq!(name.holder(), (0, noted), "whoever has the permit is noted");
+        });
+    }
+
+    #[test]
+    fn the_holder_is_noted_with_the_grant() {
+        hold::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "whoever has the permit is noted")]
+    fn canary_hold_after_grant() {
+        hold::<{ mutation::HOLD_AFTER_GRANT }>();
     }
 }

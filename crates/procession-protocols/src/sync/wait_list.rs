@@ -195,23 +195,24 @@ impl ServedWaiters {
 #[derive(Debug)]
 pub struct Another<'a> {
     waker: &'a Waker,
-    /// `true` if the clone and the drop of the waker run no code of the user.
-    is_own: bool,
+    /// Clones the waker, if neither that nor the drop of the clone runs code of the user.
+    clone: Option<fn(&Waker) -> Waker>,
     /// A clone that was not used, or the waker that it has replaced.
     spare: Option<Waker>,
 }
 
 impl<'a> Another<'a> {
-    /// `is_own` is `true` if the clone and the drop of the waker run no code of the user.
+    /// `clone` clones the waker. It is `None` if that, or the drop of the clone, runs code of the
+    /// user.
     #[inline]
-    pub fn new(waker: &'a Waker, is_own: bool) -> Self {
-        Self { waker, is_own, spare: None }
+    pub fn new(waker: &'a Waker, clone: Option<fn(&Waker) -> Waker>) -> Self {
+        Self { waker, clone, spare: None }
     }
 
     /// For a waiter that is an arm of a select or has been served, and so needs no waker here.
     #[inline]
     pub fn none() -> Self {
-        Self::new(Waker::noop(), true)
+        Self::new(Waker::noop(), Some(Waker::clone))
     }
 
     /// Takes the clone that is left. It may be a waker of the user, so the caller drops it outside
@@ -224,7 +225,7 @@ impl<'a> Another<'a> {
     /// Clones the waker now if it is user code.
     #[inline]
     pub fn prepare(&mut self) {
-        if !self.is_own {
+        if self.clone.is_none() {
             self.spare = Some(self.waker.clone());
         }
     }
@@ -232,7 +233,10 @@ impl<'a> Another<'a> {
     /// Returns a clone, under a lock. Returns `None` if the waker must be prepared first.
     #[inline]
     pub fn take(&mut self) -> Option<Waker> {
-        if self.is_own { Some(self.waker.clone()) } else { self.spare.take() }
+        match self.clone {
+            Some(clone) => Some(clone(self.waker)),
+            None => self.spare.take(),
+        }
     }
 }
 

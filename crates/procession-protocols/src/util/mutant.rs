@@ -16,7 +16,7 @@ mod chosen {
     use std::sync::OnceLock;
 
     /// The protocols. `planted` encodes a protocol by its place in this list.
-    const PROTOCOLS: [&str; 20] = [
+    const PROTOCOLS: [&str; 21] = [
         "answer",
         "bounded",
         "budget",
@@ -36,6 +36,7 @@ mod chosen {
         "state",
         "timers",
         "wait_cycle",
+        "wait_edge",
         "watchdog",
     ];
     /// The mutation of the first protocol. No protocol has as many defects.

@@ -101,7 +101,7 @@ impl<F, R> Lent<F, R> {
     }
 
     fn poll(&self, task: &TaskContext<'_>) -> Poll<()> {
-        let new = task.waker().clone();
+        let new = crate::process::waker::another(task.waker());
         let (done, old) = self.change(|loan| (loan.result.is_some(), loan.waker.replace(new)));
         drop_guarded(old);
         if done {

@@ -207,7 +207,7 @@ where
                     || error.is_exhausted()
                         && shared.coroutines.has_begun_any(&shared.workforce) =>
             {
-                shared.coroutines.wait_for_stack(task.waker().clone());
+                shared.coroutines.wait_for_stack(waker::another(task.waker()));
                 // Tried once more, for a stack that came back before this waker was registered.
                 take().map_err(|_| Attempt::Waits)
             }

@@ -97,7 +97,7 @@ pub fn suspend(timeout: Option<Duration>) -> Result<bool, MisplacedCall> {
             return Poll::Pending;
         }
         if !sleeper.is_woken() {
-            drop_guarded(sleeper.change_waker(Some(task.waker().clone())));
+            drop_guarded(sleeper.change_waker(Some(crate::process::waker::another(task.waker()))));
             // Once more: the token may have been used before the waker was registered.
             if !sleeper.is_woken() {
                 current::note_waiting(Waiting::TOKEN);

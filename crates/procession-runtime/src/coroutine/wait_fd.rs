@@ -311,7 +311,11 @@ impl Future for FdReady<'_> {
             Interest::Read => (&source.read, Waiting::READABLE),
             Interest::Write => (&source.write, Waiting::WRITABLE),
         };
-        if this.registered.leave(direction, &mut this.waiter, task.waker().clone())? {
+        if this.registered.leave(
+            direction,
+            &mut this.waiter,
+            crate::process::waker::another(task.waker()),
+        )? {
             current::note_waiting(waiting);
             return Poll::Pending;
         }

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use super::json::Json;
 use super::response::RESPONSE_BYTES_MAX;
-use super::views::{LOCATION_MAX, location, row};
+use super::views::{LOCATION_MAX, location, milliseconds, row};
 use crate::observe::census;
 use crate::observe::look::detail;
 use crate::observe::process_info::{self, ProcessInfo, current_label};
+use crate::observe::wait_cycle::CyclicWait;
 use crate::process::slot::Slot;
 use crate::relations::links;
 use crate::relations::pid_list::PidList;
 use crate::report::kept::Reports;
 use crate::report::{CrashReport, SupervisorAnswer};
 use crate::scheduler::shared::Shared;
+use crate::watchdog::cycles::WaitCycles;
 use crate::{Exit, Pid};
 
 /// The maximum number of processes in one part of the list.
@@ -161,6 +163,34 @@ impl Crashes {
             Some(report) => json.object(|json| crash(json, report, self.now)),
         }
     }
+}
+
+/// Writes the cycles of waits, the latest first.
+pub(super) fn cycles(json: &mut Json, shared: &Shared) {
+    json.name("cycles").array(|json| {
+        for cycle in WaitCycles::of(shared).kept().iter().rev() {
+            json.object(|json| {
+                json.name("at_least_ms").literal(milliseconds(cycle.at_least()));
+                json.name("waits").array(|json| {
+                    cycle.waits.iter().for_each(|wait| json.object(|json| cyclic_wait(json, wait)));
+                });
+            });
+        }
+    });
+}
+
+fn cyclic_wait(json: &mut Json, wait: &CyclicWait) {
+    json.name("pid").text(wait.pid);
+    json.name("label").text_or_null(wait.label.as_deref());
+    json.name("spawned_at").long_text(location(wait.spawned_at), LOCATION_MAX);
+    json.name("reason").text(wait.reason);
+    match wait.location {
+        None => json.name("location").literal("null"),
+        Some(at) => json.name("location").long_text(location(at), LOCATION_MAX),
+    }
+    json.name("target").text(wait.target);
+    json.name("at_least_ms").literal(milliseconds(wait.at_least));
+    json.name("text").long_text(wait, 2 * LOCATION_MAX);
 }
 
 pub(super) fn crash(json: &mut Json, report: &CrashReport, now: u64) {

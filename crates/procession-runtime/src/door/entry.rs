@@ -86,6 +86,7 @@ impl Scheduler {
 /// | `GET /tree` | the supervision tree |
 /// | `GET /crashes` | the last 64 processes that failed |
 /// | `GET /crash/NUMBER` | one crash, with its [backtrace](crate::report::CrashReport::backtrace) |
+/// | `GET /cycles` | the last 16 [cycles of waits](crate::Scheduler::wait_cycles) |
 /// | `GET /workers` | workers, queues, timers, descriptors |
 /// | `GET /pools` | pools, added up by name |
 /// | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000 |

@@ -152,7 +152,7 @@ fn each<T>(json: &mut Json, items: &[T], write: fn(&mut Json, &T)) -> bool {
     false
 }
 
-fn milliseconds(duration: Duration) -> u128 {
+pub(super) fn milliseconds(duration: Duration) -> u128 {
     duration.as_millis()
 }
 

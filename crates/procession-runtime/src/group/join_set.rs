@@ -11,7 +11,6 @@ use procession_protocols::sync::bell::Bell;
 use procession_protocols::sync::wait_list::Place;
 
 use crate::process::served::WakeServed;
-use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::listener;
 use crate::scheduler::placed::placed;
@@ -211,7 +210,7 @@ impl<T: Send + 'static> JoinSet<T> {
             None => {
                 let looked = listener::look_or_enlist(ends, waiter, task, |ends| next(taken, ends));
                 if looked.is_pending() {
-                    current::note_waiting_for(Waiting::PROCESS, WaitTarget::UNKNOWN);
+                    current::note_waiting_for_some(Waiting::PROCESS);
                 }
                 ready!(looked)
             }

@@ -14,7 +14,6 @@ use procession_protocols::sync::wait_list::Place;
 
 use crate::group::join_set::JoinSet;
 use crate::process::served::WakeServed;
-use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::listener;
@@ -439,7 +438,7 @@ impl<T, E: Send + 'static> ScopeRun<'_, T, E> {
             Some(mem::take(&mut newcomers.handles))
         });
         if looked.is_pending() && !waits {
-            current::note_waiting_for(Waiting::PROCESS, WaitTarget::UNKNOWN);
+            current::note_waiting_for_some(Waiting::PROCESS);
         }
         looked
     }

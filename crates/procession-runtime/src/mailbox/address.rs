@@ -21,10 +21,11 @@ use crate::mailbox::request;
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::route::{FarProcess, Route};
 use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot, SlotRef};
-use crate::process::target::WaitTarget;
 use crate::process::typed::TypedPin;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
+use crate::process::waker;
 use crate::scheduler::reach::{find, relay_to};
 use crate::scheduler::{current, nodes};
 
@@ -394,8 +395,10 @@ enum Stand {
 impl<M: Send + 'static> Unpin for SendWait<'_, M> {}
 
 impl<M: Send + 'static> SendWait<'_, M> {
-    fn note_waiting(&self, slot: &SlotRef) {
-        current::note_waiting_for(Waiting::ROOM, current::target_of(slot));
+    fn note_waiting(&self, slot: &SlotRef, task: &TaskContext<'_>) {
+        let target = current::target_of(slot);
+        let lender = waker::lender(task.waker());
+        current::note_waiting_for(lender, Waiting::ROOM, target, WaitProof::Sole);
         current::note_place(self.place);
     }
 
@@ -416,7 +419,7 @@ impl<M: Send + 'static> SendWait<'_, M> {
         let sent = FarWait::poll(process, &mut self.message, &mut wait, task);
         self.stand = wait.map_or(Stand::None, Stand::Far);
         if sent.is_pending() {
-            current::note_waiting_for(Waiting::ROOM, WaitTarget::UNKNOWN);
+            current::note_waiting_for_some(Waiting::ROOM);
             current::note_place(self.place);
         }
         sent
@@ -446,7 +449,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             return Poll::Ready(wait.address.send(message));
         };
         // Cloned and dropped outside the lock of the mailbox, since both run user code.
-        let waker = task.waker().clone();
+        let waker = waker::another(task.waker());
         if let Stand::Queue(number) = wait.stand {
             let (standing, old) = ring.standing(number, waker);
             drop_guarded(old);
@@ -455,7 +458,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             }
             return match standing {
                 Standing::Waits => {
-                    wait.note_waiting(slot);
+                    wait.note_waiting(slot, task);
                     Poll::Pending
                 }
                 Standing::Taken => {
@@ -479,7 +482,7 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
             Stood::Waits(number) => {
                 tell_full::<M>(slot);
                 wait.stand = Stand::Queue(number);
-                wait.note_waiting(slot);
+                wait.note_waiting(slot, task);
                 Poll::Pending
             }
         }

@@ -13,11 +13,12 @@ use procession_protocols::mailbox::answer::{Answer, CallLooked, NoReply, mutatio
 use crate::Pid;
 use crate::mailbox::address::{Address, SendWait, send};
 use crate::mailbox::reply::Reply;
-use crate::mailbox::send_error::{SendCause, SendError};
+use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
 use crate::process::slot::Slot;
-use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
+use crate::process::waker;
 use crate::scheduler::{current, reach};
 use crate::time;
 
@@ -52,6 +53,10 @@ pub enum CallError<M> {
     NoConnection,
     /// No reply came before the timeout.
     Elapsed,
+    /// The callee waits, directly or through others, for a reply of the calling process. The
+    /// message, which is in the error, was not sent. Only a scheduler with
+    /// [`refuse_call_cycles`](crate::Builder::refuse_call_cycles) refuses such a call.
+    Cycle(SendError<M>),
 }
 
 /// The reason why a call failed, without the message.
@@ -68,13 +73,16 @@ pub enum CallCause {
     NoConnection,
     /// No reply came before the timeout.
     Elapsed,
+    /// The callee waits, directly or through others, for a reply of the calling process. The
+    /// message was not sent.
+    Cycle,
 }
 
 impl<M> CallError<M> {
     /// Returns the message if it was refused. Otherwise the process has it.
     pub fn into_inner(self) -> Option<M> {
         match self {
-            Self::Refused(error) => Some(error.into_inner()),
+            Self::Refused(error) | Self::Cycle(error) => Some(error.into_inner()),
             Self::NoReply | Self::NoConnection | Self::Elapsed => None,
         }
     }
@@ -92,7 +100,13 @@ impl<M> CallError<M> {
             Self::NoReply => CallCause::NoReply,
             Self::NoConnection => CallCause::NoConnection,
             Self::Elapsed => CallCause::Elapsed,
+            Self::Cycle(_) => CallCause::Cycle,
         }
+    }
+
+    /// Returns `true` if the call would have closed a cycle of calls.
+    pub fn is_cycle(&self) -> bool {
+        matches!(self, Self::Cycle(_))
     }
 
     /// Returns `true` if the message was refused.
@@ -127,6 +141,7 @@ impl<M> fmt::Debug for CallError<M> {
             Self::NoReply => f.write_str("NoReply"),
             Self::NoConnection => f.write_str("NoConnection"),
             Self::Elapsed => f.write_str("Elapsed"),
+            Self::Cycle(error) => f.debug_tuple("Cycle").field(error).finish(),
         }
     }
 }
@@ -140,7 +155,7 @@ impl<M> fmt::Display for CallError<M> {
 impl<M: 'static> Error for CallError<M> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Refused(error) => Some(error),
+            Self::Refused(error) | Self::Cycle(error) => Some(error),
             _ => None,
         }
     }
@@ -170,6 +185,7 @@ impl fmt::Display for CallCause {
                 f.write_str("the connection to its node ended before the reply came")
             }
             Self::Elapsed => f.write_str("no reply came in time"),
+            Self::Cycle => f.write_str("cannot call: the process waits for a reply of the caller"),
         }
     }
 }
@@ -302,21 +318,19 @@ impl<T> Caller<T> {
     pub(crate) async fn replied(
         &self,
         waiting: Waiting,
-        callee: Option<&Slot>,
+        callee: Option<Callee<'_>>,
     ) -> Result<T, NoReply> {
         poll_fn(|task| {
             if !crate::scheduler::budget::charge(task) {
                 return Poll::Pending;
             }
-            match self.0.look(task.waker().clone()) {
+            match self.0.look(waker::another(task.waker())) {
                 CallLooked::Waits(before) => {
                     drop_guarded(before);
-                    match waiting {
-                        Waiting::REPLY => {
-                            let target = callee.map_or(WaitTarget::UNKNOWN, current::target_of);
-                            current::note_waiting_for(waiting, target);
-                        }
-                        other => current::note_waiting(other),
+                    match (waiting, callee) {
+                        (Waiting::REPLY, Some(callee)) => callee.note(task),
+                        (Waiting::REPLY, None) => current::note_waiting_for_some(waiting),
+                        (other, _) => current::note_waiting(other),
                     }
                     Poll::Pending
                 }
@@ -325,6 +339,39 @@ impl<T> Caller<T> {
             }
         })
         .await
+    }
+}
+
+/// The process that is called, and what it was sent before.
+#[derive(Clone, Copy)]
+pub(crate) struct Callee<'a> {
+    slot: &'a Slot,
+    /// The number of messages that it was sent before, modulo 2^32.
+    sent: u32,
+}
+
+/// Returns `true` if a call of the running process would close a cycle of calls, and is refused.
+fn closes_cycle(callee: &Slot) -> bool {
+    let shared = callee.shared();
+    shared.processes.refuses_call_cycles && current::is_called_back(shared, callee)
+}
+
+/// Returns the error of a call that would close a cycle of calls.
+#[cold]
+fn cycle<M>(message: M, callee: Pid) -> CallError<M> {
+    CallError::Cycle(SendError::new(message, callee, SendErrorKind::Cycle))
+}
+
+impl<'a> Callee<'a> {
+    /// Must be called before the message is sent.
+    fn of<M: Send + 'static>(address: &'a Address<M>) -> Option<Self> {
+        let slot = address.slot()?;
+        Some(Self { slot, sent: slot.sent() })
+    }
+
+    fn note(self, task: &TaskContext<'_>) {
+        let (target, proof) = (current::target_of(self.slot), WaitProof::Unreceived(self.sent));
+        current::note_waiting_for(waker::lender(task.waker()), Waiting::REPLY, target, proof);
     }
 }
 
@@ -384,16 +431,21 @@ struct PendingCall<'a, M: Send + 'static, T> {
     /// Until the message is accepted or refused.
     send: Option<SendWait<'a, M>>,
     caller: Caller<T>,
-    callee: Option<&'a Slot>,
+    callee: Option<Callee<'a>>,
     answer: Option<Result<T, CallError<M>>>,
 }
 
 impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
         let (reply, caller) = pair();
+        let message = message(reply);
+        if address.slot().is_some_and(closes_cycle) {
+            let answer = Some(Err(cycle(message, address.pid())));
+            return Self { send: None, caller, callee: None, answer };
+        }
         current::record_call(address.pid());
-        let send = Some(address.send_wait(message(reply)));
-        Self { send, caller, callee: address.slot(), answer: None }
+        let callee = Callee::of(address);
+        Self { send: Some(address.send_wait(message)), caller, callee, answer: None }
     }
 
     /// Sends the message, or queues it for room.
@@ -446,7 +498,9 @@ impl<M: Send + 'static> Address<M> {
     ///
     /// # Errors
     /// Returns [`CallError`] if the message was refused, the process ended or dropped the reply, or
-    /// the timeout is over. A refused message is in the error.
+    /// the timeout is over. A refused message is in the error. With
+    /// [`refuse_call_cycles`](crate::Builder::refuse_call_cycles), also if the callee waits for a
+    /// reply of the caller.
     ///
     /// # Cancellation
     /// If the future is dropped, the message may or may not have been sent. A later reply is
@@ -460,10 +514,14 @@ impl<M: Send + 'static> Address<M> {
         crate::scheduler::placed::placed(async move {
             let (reply, caller) = pair();
             let message = message(reply);
+            if self.slot().is_some_and(closes_cycle) {
+                return Err(cycle(message, self.pid()));
+            }
             current::record_call(self.pid());
+            let callee = Callee::of(self);
             let replied = async {
                 self.send_wait(message).await.map_err(CallError::Refused)?;
-                caller.replied(Waiting::REPLY, self.slot()).await.map_err(CallError::from)
+                caller.replied(Waiting::REPLY, callee).await.map_err(CallError::from)
             };
             time::timeout(limited(timeout), replied).await.unwrap_or(Err(CallError::Elapsed))
         })

@@ -86,6 +86,8 @@ pub(crate) enum SendErrorKind {
     Full,
     /// The process would wait for room in its own mailbox.
     OwnFull,
+    /// A call would close a cycle of calls.
+    Cycle,
     TimerLimit,
     /// The mailbox takes no urgent messages.
     NotUrgent,
@@ -209,6 +211,9 @@ impl fmt::Display for SendCause {
                 f,
                 "cannot wait for room in the mailbox of {to}: it is the process's own, and full"
             ),
+            SendErrorKind::Cycle => {
+                write!(f, "cannot send to {to}: the process waits for a reply of the caller")
+            }
             SendErrorKind::NotRelayed(cause) => write!(f, "cannot send to {to}: {cause}"),
             SendErrorKind::TimerLimit => write!(
                 f,

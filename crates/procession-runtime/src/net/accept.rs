@@ -90,7 +90,8 @@ pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<S
                     if registration.is_some() {
                         return Poll::Ready(None);
                     }
-                    registration = Some(starved.register(task.waker().clone()));
+                    registration =
+                        Some(starved.register(crate::process::waker::another(task.waker())));
                     // Tries again, since a descriptor may have been closed before this waker was
                     // registered.
                     match io.try_once(Side::Read, call) {

@@ -313,7 +313,11 @@ impl<T: AsFd> Io<T> {
                     result => return Poll::Ready(result),
                 }
             }
-            if self.registered.leave(direction, waiter, task.waker().clone())? {
+            if self.registered.leave(
+                direction,
+                waiter,
+                crate::process::waker::another(task.waker()),
+            )? {
                 current::note_waiting(match side {
                     Side::Read => Waiting::READABLE,
                     Side::Write => Waiting::WRITABLE,

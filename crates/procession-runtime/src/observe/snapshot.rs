@@ -63,6 +63,8 @@ pub struct Snapshot {
     pub threads_refused: u32,
     /// The findings of the watchdog.
     pub stalls: StallSnapshot,
+    /// Number of [cycles of waits](crate::observe::wait_cycle::WaitCycle) that were reported.
+    pub wait_cycles: u64,
     /// Number of blocking sections that workers have entered.
     pub blocking_sections: u64,
     /// The figures of the [flight recorder](crate::recorder::Trace).
@@ -201,6 +203,7 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessInfo>) -> S
         threads_started: shared.workforce.threads.started(),
         threads_refused: shared.workforce.threads.refused(),
         stalls: shared.workforce.watchdog.counts(),
+        wait_cycles: shared.processes.edges.cycles(),
         blocking_sections: shared.stats.blocking_sections.load(Relaxed),
         recorder: RecorderSnapshot::of(shared),
         slots_lost: shared.table().lost(),

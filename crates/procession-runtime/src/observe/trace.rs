@@ -20,6 +20,7 @@ use tracing::dispatcher::get_default;
 use tracing::subscriber::NoSubscriber;
 use tracing::{Level, Span, event, event_enabled, span};
 
+use crate::observe::wait_cycle::WaitCycle;
 use crate::process::span::wants_details;
 use crate::process::unwind::guarded;
 use crate::report::exit_report::ExitReport;
@@ -108,7 +109,20 @@ pub(crate) fn supervised(report: &SupervisorReport) -> bool {
     true
 }
 
-/// Returns `true` if a subscriber wants events of stalls.
+/// Emits the event of a cycle of waits. It belongs to no span, as the event of a stall.
+pub(crate) fn wait_cycle(cycle: &WaitCycle) {
+    event!(
+        target: "procession",
+        parent: None,
+        Level::WARN,
+        processes = cycle.waits.len(),
+        at_least_ms = u64::try_from(cycle.at_least().as_millis()).unwrap_or(u64::MAX),
+        "{}",
+        cycle
+    );
+}
+
+/// Returns `true` if a subscriber wants events of stalls or of cycles of waits.
 pub(crate) fn wants_stalls() -> bool {
     event_enabled!(target: "procession", Level::WARN)
 }

@@ -417,7 +417,7 @@ impl<'a, J: Send + 'static> QuiescenceWait<'a, J> {
             let is_open = quiescence == Quiescence::Drained && !inner.is_closed();
             return Poll::Ready(Err(if is_open { WaitError::Open } else { WaitError::Inside }));
         }
-        let waker = task.waker().clone();
+        let waker = crate::process::waker::another(task.waker());
         let (watched, waker) = inner.core.watch(number, quiescence, is_enlisted, waker);
         drop(waker);
         match watched {

@@ -7,7 +7,7 @@ use std::task::Waker;
 use procession_protocols::sync::wait_list::{Another, ServedWaiters, Waiter};
 
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::process::waker::{is_of_process, wake_together};
+use crate::process::waker::{another, is_of_process, wake_together};
 
 /// Waiters that were served, and are to be woken outside of all locks.
 pub(crate) trait WakeServed {
@@ -50,7 +50,8 @@ pub(crate) struct TaskWaker<'a>(Another<'a>);
 impl<'a> TaskWaker<'a> {
     #[inline]
     pub(crate) fn of(waker: &'a Waker) -> Self {
-        Self(Another::new(waker, is_of_process(waker)))
+        let clone: fn(&Waker) -> Waker = another;
+        Self(Another::new(waker, is_of_process(waker).then_some(clone)))
     }
 }
 

@@ -432,6 +432,20 @@ impl Slot {
         self.mailbox.with(|mailbox| unsafe { &*mailbox }.len(received))
     }
 
+    /// Returns the number of messages that the process was sent, modulo 2^32. If the mailbox drops
+    /// messages that it had accepted, returns a number that was received already.
+    pub(crate) fn sent(&self) -> u32 {
+        // Ordering: as in `mailbox_length`.
+        let received = self.received.load(Acquire);
+        let length = match (self.kind().bounded)(self, received) {
+            Some((_, _, figures)) if figures.when_full == FullPolicy::DropOldest => u32::MAX,
+            Some((length, ..)) => length,
+            // SAFETY: [pinned]
+            None => self.mailbox.with(|mailbox| unsafe { &*mailbox }.len(received)),
+        };
+        received.wrapping_add(length)
+    }
+
     pub(crate) fn high_water(&self) -> u32 {
         self.high_water.load(Relaxed).max(self.mailbox_length())
     }

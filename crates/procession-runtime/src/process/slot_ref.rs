@@ -11,7 +11,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::Pid;
 use crate::mailbox::message_log::MessageLog;
 use crate::process::slot::{Extra, Home, Slot, SlotRef};
-use crate::process::target::WaitTarget;
+use crate::process::wait_edge::{Habit, WaitProof};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
@@ -72,9 +72,28 @@ impl Slot {
             return None;
         }
         let shared = self.shared();
-        let (slot, generation) =
-            WaitTarget::from_bits(shared.processes.targets.get(self.index)).slot()?;
-        Some(Pid::local(shared.id(), slot, generation.get()))
+        let edges = &shared.processes.edges;
+        let noted = edges.target(self.index).slot().map(|(slot, number)| (slot, number.get()));
+        let holder = match edges.proof(self.index) {
+            WaitProof::Lock(number) => edges.holder(number).filter(|holder| holder.1 != 0),
+            _ => None,
+        };
+        let (slot, generation) = holder.or(noted)?;
+        Some(Pid::local(shared.id(), slot, generation))
+    }
+
+    /// Returns `true` if the last step of the process has noted only one wait for a process.
+    #[cfg(feature = "look")]
+    pub(crate) fn waits_once(&self) -> bool {
+        self.shared().processes.edges.proof(self.index) != WaitProof::None
+    }
+
+    /// Notes a habit of the process.
+    #[cold]
+    pub(crate) fn mark(&self, habit: Habit) {
+        let shared = self.shared();
+        let slots = shared.table().limit();
+        shared.processes.edges.mark(self.index, slots, self.pins.generation(), habit);
     }
 }
 

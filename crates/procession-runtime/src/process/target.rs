@@ -2,9 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
-
 /// The process that another process waits for: its slot and generation, in the same scheduler. It
 /// keeps nothing alive, and is only shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,21 +25,13 @@ impl WaitTarget {
         self.0
     }
 
+    /// Returns the slot, or what stands in its place.
+    pub(crate) fn slot_bits(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
     /// Returns the slot and the generation, if they are known.
     pub(crate) fn slot(self) -> Option<(u32, NonZeroU32)> {
         Some(((self.0 >> 32) as u32, NonZeroU32::new(self.0 as u32)?))
-    }
-}
-
-/// The last process that asked for a lock.
-#[derive(Debug, Default)]
-pub(crate) struct LastTarget(AtomicU64);
-
-impl LastTarget {
-    /// Sets the last process, and returns the previous one. If that process has not gone yet, it
-    /// holds the lock or waits directly before the new process.
-    pub(crate) fn replace(&self, target: WaitTarget) -> WaitTarget {
-        // Relaxed: the value is only shown.
-        WaitTarget(self.0.swap(target.0, Relaxed))
     }
 }

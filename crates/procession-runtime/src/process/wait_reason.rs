@@ -201,6 +201,11 @@ impl Waiting {
         Self(self.0 | Self::TIMER.0 | Self::CANCEL.0)
     }
 
+    /// Returns `true` if there is exactly one reason.
+    pub(crate) fn is_one(self) -> bool {
+        self.0.is_power_of_two()
+    }
+
     /// Returns `true` if all reasons are among these.
     pub(crate) fn only(self, these: Self) -> bool {
         self.0 & !these.0 == 0

@@ -7,6 +7,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::unwind::{drop_each, guarded};
+use crate::process::wait_edge::Habit;
 use crate::process::wait_reason::Waiting;
 use crate::process::wake::{WakeBatch, wake};
 use crate::scheduler::current;
@@ -34,12 +35,48 @@ static NOTING: RawWakerVTable = RawWakerVTable::new(
     drop_pinned,
 );
 
+/// Clones the waker for code that is not the runtime's, which uses [`another`].
+///
 /// # Safety
 /// `[waker data]`
 unsafe fn clone_pinned(data: *const ()) -> RawWaker {
     // SAFETY: [waker data]
-    let pin = SlotRef::again(unsafe { slot(data) });
-    RawWaker::new(pin.into_raw().as_ptr().cast_const().cast(), &VTABLE)
+    let slot = unsafe { slot(data) };
+    slot.mark(Habit::Lends);
+    raw_clone(slot)
+}
+
+fn raw_clone(slot: &Slot) -> RawWaker {
+    RawWaker::new(SlotRef::again(slot).into_raw().as_ptr().cast_const().cast(), &VTABLE)
+}
+
+/// Clones a waker for a future of the runtime, which notes the wait.
+#[inline]
+pub(crate) fn another(waker: &Waker) -> Waker {
+    #[cfg(feature = "door")]
+    let notes = std::ptr::eq(waker.vtable(), &NOTING);
+    #[cfg(not(feature = "door"))]
+    let notes = false;
+    if !notes && !is_of_process(waker) {
+        return waker.clone();
+    }
+    #[cfg(feature = "door")]
+    if notes {
+        crate::process::stack_notes::note();
+    }
+    // SAFETY: [waker data] of either table.
+    let raw = raw_clone(unsafe { slot(waker.data()) });
+    // SAFETY: [waker data] the pin of the clone is its own.
+    unsafe { Waker::from_raw(raw) }
+}
+
+/// Returns the process whose step lends this waker, if it is not a waker that wraps it.
+pub(crate) fn lender(waker: &Waker) -> Option<*const Slot> {
+    #[cfg(feature = "door")]
+    let is_own = is_of_process(waker) || std::ptr::eq(waker.vtable(), &NOTING);
+    #[cfg(not(feature = "door"))]
+    let is_own = is_of_process(waker);
+    is_own.then(|| waker.data().cast())
 }
 
 /// # Safety
@@ -165,7 +202,7 @@ pub(crate) unsafe fn another_for(shared: &Shared, waker: &Waker) -> Waker {
         // SAFETY: [unpinned waker], by the caller.
         return unsafe { Waker::new(waker.data(), &UNPINNED) };
     }
-    waker.clone()
+    another(waker)
 }
 
 /// Clones a waker for a timer of `shared`. If it is the waker of a process of `shared`, that saves

@@ -27,7 +27,7 @@ use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::poller::Poller;
 use crate::scheduler::seat::SeatTable;
-use crate::scheduler::shared::{Extensions, Identity, ProcessIndex, Shared};
+use crate::scheduler::shared::{Extensions, Identity, IndexOptions, ProcessIndex, Shared};
 use crate::scheduler::stalls::state::{Watchdog, WatchdogOptions, stall_after};
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
@@ -107,6 +107,7 @@ pub struct Builder {
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) parts: Parts,
     pub(crate) request_ids: bool,
+    pub(crate) refuse_call_cycles: bool,
     pub(crate) recorder_events: usize,
 }
 
@@ -147,6 +148,7 @@ impl Builder {
             relay: None,
             parts,
             request_ids: false,
+            refuse_call_cycles: false,
             // Without the feature, nothing reads the events.
             recorder_events: if cfg!(feature = "look") { WORDS_DEFAULT } else { 0 },
         }
@@ -414,6 +416,46 @@ impl Builder {
         self
     }
 
+    /// Sets whether a call is refused with [`CallError::Cycle`](crate::CallError::Cycle) if it
+    /// would close a cycle of calls: the callee waits, directly or through others, for a reply of
+    /// the calling process, and each of these processes waits for nothing else but a timeout or a
+    /// cancel. Default: `false`.
+    ///
+    /// It is a choice for all calls of the scheduler's processes, because a callee that calls back
+    /// is a mistake of both sides. Turn it on unless processes hand a
+    /// [`Reply`](crate::Reply) to another process, and call their caller before that process
+    /// replies, or rely on the timeout of such a call.
+    ///
+    /// A call costs a few loads more if its callee waits, and more for each further process in the
+    /// chain. Of two calls that close a cycle at the same moment, on two workers, none may be
+    /// refused.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use procession::{Address, CallError, Context, Reply, Scheduler};
+    ///
+    /// type Call = (Reply<bool>, Address<Reply<bool>>);
+    ///
+    /// let scheduler = Scheduler::builder().test_clock().refuse_call_cycles(true).build()?;
+    /// // The process calls whoever calls it.
+    /// let calls_back = scheduler.start(|mut cx: Context<Call>| async move {
+    ///     while let Some((reply, caller)) = cx.recv().await {
+    ///         let error = caller.call(|reply| reply, Duration::from_secs(9)).await.unwrap_err();
+    ///         reply.send(error.is_cycle());
+    ///     }
+    /// });
+    /// let caller = scheduler.start(|cx: Context<Reply<bool>>| async move {
+    ///     let own = cx.address();
+    ///     calls_back.call(|reply| (reply, own), Duration::from_secs(9)).await
+    /// });
+    /// assert!(scheduler.block_on(caller)?.is_ok_and(|is_refused| is_refused));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refuse_call_cycles(mut self, is_on: bool) -> Self {
+        self.refuse_call_cycles = is_on;
+        self
+    }
+
     /// Sets how many events the [flight recorder](crate::recorder::Trace) keeps of each worker, up
     /// to 2^24, or 0 for no recorder. Default: 65536, and 0 without the crate feature `look`,
     /// because nothing can read the events then.
@@ -458,7 +500,11 @@ impl Builder {
             identity: Identity { me: me.clone(), id, name: self.name },
             processes: ProcessIndex::new(
                 Table::new(self.processes, width as u32),
-                self.request_ids,
+                IndexOptions {
+                    request_ids: self.request_ids,
+                    refuse_call_cycles: self.refuse_call_cycles,
+                    test_clock: self.test_clock,
+                },
             ),
             workforce: Workforce {
                 idle: Idle::new(max_threads as u32, width as u32, self.callers_drive),

@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use procession_protocols::sync::batch_semaphore::{Holder, LockName};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +22,7 @@ use crate::process::inherited::Inherited;
 use crate::process::slot;
 use crate::process::slot::{Extra, Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
+use crate::process::wait_edge::{WaitProof, mutation};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
@@ -419,13 +421,29 @@ pub(crate) fn note_waiting_at(waiting: Waiting, place: &'static Location<'static
 }
 
 /// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, and
-/// sets the process that it waits for, if that is known.
-pub(crate) fn note_waiting_for(waiting: Waiting, target: WaitTarget) {
-    note_waiting(waiting);
+/// sets the process that it waits for, with the proof, if both are known. `lender` is the process
+/// whose own waker the future was polled with. This is `Note` of `process/wait_edge.rs`.
+pub(crate) fn note_waiting_for(
+    lender: Option<*const Slot>,
+    waiting: Waiting,
+    target: WaitTarget,
+    proof: WaitProof,
+) {
     with_current(|slot| {
+        let is_first = slot.waiting.get() == Waiting::default()
+            || mutation::is(mutation::BUILT, mutation::LAST_OF_SEVERAL);
+        let is_only = is_first && lender == Some(std::ptr::from_ref(slot));
         let shared = slot.shared();
-        shared.processes.targets.set(slot.index(), shared.table().limit(), target.bits());
+        let proof = if is_only { proof } else { WaitProof::None };
+        shared.processes.edges.note(slot.index(), shared.table().limit(), target, proof);
     });
+    note_waiting(waiting);
+}
+
+/// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, if it
+/// is not known for which process.
+pub(crate) fn note_waiting_for_some(waiting: Waiting) {
+    note_waiting_for(None, waiting, WaitTarget::UNKNOWN, WaitProof::None);
 }
 
 /// Returns a process as the process that the running process waits for. It is unknown if it belongs
@@ -444,11 +462,40 @@ pub(crate) fn note_place(place: &'static Location<'static>) {
     with_current(|slot| slot.waited_at.set(place));
 }
 
-/// Returns the running process, or the code outside of processes, as what others wait for.
-pub(crate) fn as_target() -> WaitTarget {
-    let mut own = WaitTarget::OUTSIDE;
-    with_current(|slot| own = known(slot));
+/// Returns the running process, or the code outside of processes, as the holder of a lock.
+pub(crate) fn as_holder() -> Holder {
+    let mut own = Holder { slot: WaitTarget::OUTSIDE.slot_bits(), ..Holder::UNKNOWN };
+    with_current(|slot| {
+        let generation = slot.pins.generation();
+        own =
+            Holder { scheduler: slot.shared().id(), slot: slot.index(), generation, moves: false };
+    });
     own
+}
+
+/// Returns the running process as the holder of a lock whose guard may move to another process.
+pub(crate) fn as_mover() -> Holder {
+    Holder { moves: true, ..as_holder() }
+}
+
+/// Returns `true` if a process waits for the reply to a call of the running process. `shared` is
+/// the scheduler of `callee`.
+pub(crate) fn is_called_back(shared: &Shared, callee: &Slot) -> bool {
+    let mut is_called_back = false;
+    with_current(|slot| {
+        is_called_back = std::ptr::eq(slot.shared(), shared) && shared.calls_lead_to(callee, slot);
+    });
+    is_called_back
+}
+
+/// Names a lock that the running process waits for.
+pub(crate) fn name_lock() -> Option<Arc<LockName>> {
+    let mut name = None;
+    with_current(|slot| {
+        let shared = slot.shared();
+        name = Some(shared.processes.edges.name_lock(shared.id()));
+    });
+    name
 }
 
 /// Returns the number of this thread. No other thread ever has the same number.

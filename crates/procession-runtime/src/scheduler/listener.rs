@@ -6,7 +6,6 @@ use procession_protocols::sync::bell::{Bell, Notice};
 use procession_protocols::sync::wait_list::Place;
 
 use crate::process::served::{TaskWaker, wake};
-use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -58,7 +57,7 @@ impl<'a, S> BellListener<'a, S> {
             self.notice = self.bell.look(&mut self.place, &mut TaskWaker::of(task.waker()));
         }
         if self.notice.is_none() {
-            current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
+            current::note_waiting_for_some(Waiting::LOCK);
             return Poll::Pending;
         }
         Poll::Ready(())

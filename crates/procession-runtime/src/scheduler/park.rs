@@ -215,7 +215,9 @@ impl LocalWorker {
     fn settle_idle(&self, stay: &Stay<'_>, deadline: u64) -> Option<Parked> {
         let shared = &*self.shared;
         let may_leave = matches!(stay, Stay::Idle) && shared.clock.outstanding() == 0;
-        let may_advance = shared.may_advance() && deadline != NEVER && shared.is_quiet();
+        let has_waits = shared.processes.edges.has_new();
+        let may_advance =
+            shared.may_advance() && (deadline != NEVER || has_waits) && shared.is_quiet();
         if !(may_leave || may_advance) {
             return None;
         }
@@ -226,6 +228,10 @@ impl LocalWorker {
         let deadline = shared.next_deadline();
         let may_advance = may_advance && shared.may_advance();
         let idle = idle && shared.workforce.idle.is_alone_since(awakenings);
+        if idle && has_waits {
+            shared.parts.settled(shared);
+            return Some(Parked::Woken);
+        }
         if idle && may_leave && deadline > shared.world.now() {
             self.search.stop(&self.shared);
             // This worker may have been the driver while another ran. A thread that sets a timer

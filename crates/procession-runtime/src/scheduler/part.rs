@@ -26,7 +26,7 @@
 //! | `last_handle_dropped` | the thread that drops the last handle, perhaps in a step | none |
 //! | the `Drop` of a part | any thread, even a worker of another scheduler | none |
 //! | `enter` | the thread that enters | none |
-//! | `drive`, `is_quiet`, `advance` | one worker that finds nothing to run | none |
+//! | `settled`, `drive`, `is_quiet`, `advance` | one worker that finds nothing to run | none |
 //! | `note_ended`, `note_unowned` | any thread | none |
 //! | `note_activity`, `note_foreign_wake`, `look_every` | any thread | perhaps some |
 //!
@@ -96,6 +96,12 @@ pub(crate) trait Part: Any + Send + Sync {
     /// Notes that the owner of a process has taken its panic as the result.
     fn panic_taken(&self, process: Pid) {
         let _ = process;
+    }
+
+    /// Notes that nothing can run under the test clock, although waits for other processes have
+    /// begun.
+    fn settled(&self, shared: &Shared) {
+        let _ = shared;
     }
 
     /// Notes that the last handle of the scheduler is dropped. Its processes end after that.
@@ -215,6 +221,12 @@ impl Parts {
     #[cold]
     pub(crate) fn panic_taken(&self, process: Pid) {
         self.list.iter().for_each(|part| part.panic_taken(process));
+    }
+
+    /// `Part::settled`
+    #[cold]
+    pub(crate) fn settled(&self, shared: &Shared) {
+        self.list.iter().for_each(|part| part.settled(shared));
     }
 
     /// `Part::last_handle_dropped`

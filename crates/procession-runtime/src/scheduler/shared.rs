@@ -15,6 +15,7 @@ use crate::process::request::ProcessRequests;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
+use crate::process::wait_edge::WaitEdges;
 use crate::relations::name_table::Names;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -64,29 +65,39 @@ pub(crate) struct ProcessIndex {
     foreign: Mutex<SortedMap<u32, Vec<Waker>>>,
     /// Set if the ids of requests travel with messages to processes of this scheduler.
     pub(crate) has_request_ids: bool,
+    /// Set if a call that would close a cycle of calls is refused.
+    pub(crate) refuses_call_cycles: bool,
     /// Refers to the caller that traces the messages of a process, while there is one.
     pub(crate) tracer: Mutex<Weak<()>>,
     /// The requests that processes serve between two steps.
     pub(crate) requests: ProcessRequests<Ready>,
     /// The closures that async processes show themselves by.
     pub(crate) inspectors: Inspectors,
-    /// The [`WaitTarget`](crate::process::target::WaitTarget)s of waiting processes.
-    pub(crate) targets: Column,
+    /// The processes that waiting processes wait for.
+    pub(crate) edges: WaitEdges,
     /// Since when processes wait (`watchdog/wait_stamps.rs`).
     pub(crate) stamps: Column,
 }
 
+/// The builder's options for the index.
+pub(crate) struct IndexOptions {
+    pub(crate) request_ids: bool,
+    pub(crate) refuse_call_cycles: bool,
+    pub(crate) test_clock: bool,
+}
+
 impl ProcessIndex {
-    pub(crate) fn new(table: Table, has_request_ids: bool) -> Self {
+    pub(crate) fn new(table: Table, options: IndexOptions) -> Self {
         Self {
             table,
-            has_request_ids,
+            has_request_ids: options.request_ids,
+            refuses_call_cycles: options.refuse_call_cycles,
             tracer: Mutex::default(),
             names: Names::default(),
             foreign: Mutex::default(),
             requests: ProcessRequests::default(),
             inspectors: Inspectors::default(),
-            targets: Column::default(),
+            edges: WaitEdges::new(options.test_clock),
             stamps: Column::default(),
         }
     }

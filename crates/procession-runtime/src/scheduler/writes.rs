@@ -190,7 +190,7 @@ impl Future for SettledWrites {
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
         // Cloned and dropped outside the lock: both are the user's code.
-        let waker = task.waker().clone();
+        let waker = crate::process::waker::another(task.waker());
         let (is_settled, old) = WRITES.lock().look(self.number, waker);
         drop_guarded(old);
         if is_settled { Poll::Ready(()) } else { Poll::Pending }

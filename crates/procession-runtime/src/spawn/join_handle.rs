@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use crate::mailbox::address::Address;
 use crate::process::life::HandleShare;
+use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
+use crate::process::waker;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
@@ -203,7 +205,9 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         };
         if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
             let slot = owner.slot();
-            current::note_waiting_for(Waiting::PROCESS, current::target_of(slot));
+            let target = current::target_of(slot);
+            let lender = waker::lender(task.waker());
+            current::note_waiting_for(lender, Waiting::PROCESS, target, WaitProof::Sole);
             current::note_place(slot.location());
             return Poll::Pending;
         }

@@ -125,7 +125,7 @@ impl Stdin {
         if !budget::charge(task) {
             return Poll::Pending;
         }
-        let waker = task.waker().clone();
+        let waker = crate::process::waker::another(task.waker());
         let mut input = INPUT.lock();
         if let Some(result) = take(&mut input, buffer) {
             drop(input);

@@ -14,7 +14,6 @@ use procession_protocols::sync::batch_semaphore::BatchSemaphore;
 use procession_sync::cell::UnsafeCell;
 
 use crate::process::served::WakeServed;
-use crate::process::target::LastTarget;
 use crate::scheduler::current;
 use crate::sync::error::AcquireError;
 use crate::sync::semaphore::{Acquire, try_acquire};
@@ -53,8 +52,6 @@ use crate::time::{self, Elapsed};
 /// ```
 pub struct Mutex<T: ?Sized> {
     semaphore: BatchSemaphore,
-    /// The last process that asked for the lock, for the processes that ask for it later.
-    last: LastTarget,
     value: UnsafeCell<T>,
 }
 
@@ -67,11 +64,7 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
     pub fn new(value: T) -> Self {
-        Self {
-            semaphore: BatchSemaphore::new(1),
-            last: LastTarget::default(),
-            value: UnsafeCell::new(value),
-        }
+        Self { semaphore: BatchSemaphore::new(1), value: UnsafeCell::new(value) }
     }
 
     /// Returns the value.
@@ -91,17 +84,9 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> impl Future<Output = MutexGuard<'_, T>> {
         crate::scheduler::placed::placed(async move {
-            let ahead = self.last.replace(current::as_target());
-            Acquire::new(&self.semaphore, 1).behind(ahead).await;
+            Acquire::on_lock(&self.semaphore, 1, current::as_holder()).await;
             MutexGuard(self)
         })
-    }
-
-    /// Locks the mutex without waiting, if it is free.
-    fn try_take(&self) -> Result<(), AcquireError> {
-        try_acquire(&self.semaphore, 1)?;
-        self.last.replace(current::as_target());
-        Ok(())
     }
 
     /// Locks the mutex without waiting.
@@ -110,7 +95,7 @@ impl<T: ?Sized> Mutex<T> {
     /// [`AcquireError::WouldBlock`]: the mutex is locked, or other processes wait for it.
     pub fn try_lock(&self) -> Result<MutexGuard<'_, T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.try_take().map(|()| MutexGuard(self))
+        try_acquire(&self.semaphore, 1, current::as_holder()).map(|()| MutexGuard(self))
     }
 
     /// Like [`lock`](Self::lock), but waits for at most `timeout`.
@@ -133,8 +118,7 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock_owned(self: Arc<Self>) -> impl Future<Output = OwnedMutexGuard<T>> {
         crate::scheduler::placed::placed(async move {
-            let ahead = self.last.replace(current::as_target());
-            Acquire::new(&self.semaphore, 1).behind(ahead).await;
+            Acquire::on_lock(&self.semaphore, 1, current::as_mover()).await;
             OwnedMutexGuard(self)
         })
     }
@@ -146,7 +130,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Like [`try_lock`](Self::try_lock).
     pub fn try_lock_owned(self: Arc<Self>) -> Result<OwnedMutexGuard<T>, AcquireError> {
         crate::scheduler::budget::spend();
-        self.try_take().map(|()| OwnedMutexGuard(self))
+        try_acquire(&self.semaphore, 1, current::as_mover()).map(|()| OwnedMutexGuard(self))
     }
 
     /// Like [`lock_owned`](Self::lock_owned), but waits for at most `timeout`.

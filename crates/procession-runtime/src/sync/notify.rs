@@ -10,7 +10,6 @@ use procession_protocols::sync::notify::core::{NotifyCore, Release};
 use procession_protocols::sync::wait_list::{Another, Place};
 
 use crate::process::served::{TaskWaker, WakeServed, wake};
-use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::charge_after;
@@ -150,7 +149,7 @@ impl NotifyWait {
         let notified = if self.notice.is_some() {
             Poll::Ready(())
         } else {
-            current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
+            current::note_waiting_for_some(Waiting::LOCK);
             current::note_place(self.call);
             Poll::Pending
         };

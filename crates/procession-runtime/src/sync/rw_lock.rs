@@ -10,10 +10,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_protocols::sync::batch_semaphore::BatchSemaphore;
+use procession_protocols::sync::batch_semaphore::{BatchSemaphore, Holder};
 use procession_sync::cell::UnsafeCell;
 
 use crate::process::served::WakeServed;
+use crate::scheduler::current;
 use crate::sync::error::AcquireError;
 use crate::sync::semaphore::{Acquire, try_acquire};
 use crate::time::{self, Elapsed};
@@ -74,7 +75,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> impl Future<Output = RwLockReadGuard<'_, T>> {
         crate::scheduler::placed::placed(async move {
-            Acquire::new(&self.semaphore, 1).await;
+            Acquire::on_lock(&self.semaphore, 1, Holder::UNKNOWN).await;
             RwLockReadGuard(self)
         })
     }
@@ -87,7 +88,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn write(&self) -> impl Future<Output = RwLockWriteGuard<'_, T>> {
         crate::scheduler::placed::placed(async move {
-            Acquire::new(&self.semaphore, READERS_MAX).await;
+            Acquire::on_lock(&self.semaphore, READERS_MAX, current::as_holder()).await;
             RwLockWriteGuard(self)
         })
     }
@@ -98,7 +99,7 @@ impl<T: ?Sized> RwLock<T> {
     /// [`AcquireError::WouldBlock`]: a writer holds the lock, or others wait for it.
     pub fn try_read(&self) -> Result<RwLockReadGuard<'_, T>, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.semaphore, 1).map(|()| RwLockReadGuard(self))
+        try_acquire(&self.semaphore, 1, Holder::UNKNOWN).map(|()| RwLockReadGuard(self))
     }
 
     /// Locks for writing without waiting.
@@ -107,7 +108,8 @@ impl<T: ?Sized> RwLock<T> {
     /// [`AcquireError::WouldBlock`]: there is any other guard, or others wait for the lock.
     pub fn try_write(&self) -> Result<RwLockWriteGuard<'_, T>, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.semaphore, READERS_MAX).map(|()| RwLockWriteGuard(self))
+        try_acquire(&self.semaphore, READERS_MAX, current::as_holder())
+            .map(|()| RwLockWriteGuard(self))
     }
 
     /// Like [`read`](Self::read), but waits for at most `timeout`.
@@ -141,7 +143,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read_owned(self: Arc<Self>) -> impl Future<Output = OwnedRwLockReadGuard<T>> {
         crate::scheduler::placed::placed(async move {
-            Acquire::new(&self.semaphore, 1).await;
+            Acquire::on_lock(&self.semaphore, 1, Holder::UNKNOWN).await;
             OwnedRwLockReadGuard(self)
         })
     }
@@ -154,7 +156,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn write_owned(self: Arc<Self>) -> impl Future<Output = OwnedRwLockWriteGuard<T>> {
         crate::scheduler::placed::placed(async move {
-            Acquire::new(&self.semaphore, READERS_MAX).await;
+            Acquire::on_lock(&self.semaphore, READERS_MAX, current::as_mover()).await;
             OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX }
         })
     }
@@ -200,7 +202,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Like [`try_read`](Self::try_read).
     pub fn try_read_owned(self: Arc<Self>) -> Result<OwnedRwLockReadGuard<T>, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.semaphore, 1).map(|()| OwnedRwLockReadGuard(self))
+        try_acquire(&self.semaphore, 1, Holder::UNKNOWN).map(|()| OwnedRwLockReadGuard(self))
     }
 
     /// Locks for writing like [`try_write`](Self::try_write), and returns a guard that keeps the
@@ -210,7 +212,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Like [`try_write`](Self::try_write).
     pub fn try_write_owned(self: Arc<Self>) -> Result<OwnedRwLockWriteGuard<T>, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.semaphore, READERS_MAX)
+        try_acquire(&self.semaphore, READERS_MAX, current::as_mover())
             .map(|()| OwnedRwLockWriteGuard { lock: self, permits: READERS_MAX })
     }
 

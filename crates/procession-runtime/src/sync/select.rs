@@ -316,7 +316,9 @@ impl<R> Select<'_, R> {
             }
             if !self.polls {
                 if !choice.will_wake(task.waker()) {
-                    crate::process::unwind::drop_guarded(choice.set_waker(task.waker().clone()));
+                    crate::process::unwind::drop_guarded(
+                        choice.set_waker(crate::process::waker::another(task.waker())),
+                    );
                     // A server may have claimed in between, and woken the earlier waker.
                     if let Some(chosen) = choice.chosen() {
                         return Poll::Ready(SelectEnd::Arm(chosen));
@@ -345,7 +347,7 @@ impl<R> Select<'_, R> {
                 self.arms.clear();
                 return Poll::Ready(SelectEnd::Default);
             }
-            let choice = Arc::new(Choice::new(task.waker().clone()));
+            let choice = Arc::new(Choice::new(crate::process::waker::another(task.waker())));
             let waits = self
                 .arms
                 .iter_mut()

@@ -4,16 +4,20 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use procession_protocols::sync::batch_semaphore::{BatchSemaphore, Entry, PERMITS_MAX};
+use procession_protocols::sync::batch_semaphore::{
+    BatchSemaphore, Entry, Held, Holder, PERMITS_MAX,
+};
 use procession_protocols::sync::wait_list::Place;
 
 use crate::process::served::{TaskWaker, WakeServed};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
+use crate::process::waker;
 use crate::scheduler::budget::{charge_after, is_refused_first};
 use crate::scheduler::current;
 use crate::sync::error::AcquireError;
@@ -27,18 +31,23 @@ pub(super) struct Acquire<'a> {
     place: Option<Place>,
     /// `true` while it keeps permits that it has not returned.
     keeps: bool,
-    /// The process that holds the permits, or waits for permits immediately before this process.
-    ahead: WaitTarget,
+    /// The caller, if it is to have all permits of a lock.
+    by: Holder,
+    /// `true` if it waits for a lock.
+    is_lock: bool,
 }
 
 impl<'a> Acquire<'a> {
     pub(super) fn new(semaphore: &'a BatchSemaphore, wanted: usize) -> Self {
-        Self { semaphore, wanted, place: None, keeps: false, ahead: WaitTarget::UNKNOWN }
+        let by = Holder::UNKNOWN;
+        Self { semaphore, wanted, place: None, keeps: false, by, is_lock: false }
     }
 
-    pub(super) fn behind(mut self, ahead: WaitTarget) -> Self {
-        self.ahead = ahead;
-        self
+    /// For a lock. `by` is the caller if it wants all permits.
+    pub(super) fn on_lock(semaphore: &'a BatchSemaphore, wanted: usize, by: Holder) -> Self {
+        let mut acquire = Self::new(semaphore, wanted);
+        (acquire.by, acquire.is_lock) = (by, true);
+        acquire
     }
 }
 
@@ -61,20 +70,51 @@ impl Acquire<'_> {
         }
         let semaphore = self.semaphore;
         let mut another = TaskWaker::of(task.waker());
-        if self.place.is_some() {
-            if let Some(granted) = semaphore.look(&mut self.place, &mut another) {
-                return Poll::Ready(granted);
+        let held = if self.place.is_some() {
+            match semaphore.look(&mut self.place, &mut another) {
+                Ok(granted) => return Poll::Ready(granted),
+                Err(held) => held,
             }
         } else {
-            match semaphore.acquire_or_wait(self.wanted, &mut another) {
+            match semaphore.acquire_or_wait(self.wanted, self.by, &mut another) {
                 Entry::Granted => return Poll::Ready(true),
                 Entry::Closed => return Poll::Ready(false),
-                Entry::Waits(place) => self.place = Some(place),
+                Entry::Waits(place, held) => {
+                    self.place = Some(place);
+                    held
+                }
             }
+        };
+        match self.is_lock {
+            true => note_lock(semaphore, &held, task.waker()),
+            false => current::note_waiting_for_some(Waiting::LOCK),
         }
-        current::note_waiting_for(Waiting::LOCK, self.ahead);
         Poll::Pending
     }
+}
+
+/// Notes that the running process waits for a lock, which was held like this when it found that.
+fn note_lock(semaphore: &BatchSemaphore, held: &Held, waker: &Waker) {
+    let own = current::as_holder();
+    if own.generation == 0 {
+        return;
+    }
+    let by = held.by;
+    let is_near = by.scheduler == own.scheduler || by.generation == 0;
+    let target =
+        if is_near { WaitTarget::new(by.slot, by.generation) } else { WaitTarget::UNKNOWN };
+    let proof = if by == own {
+        // Not by this wait, which would have been granted.
+        WaitProof::Sole
+    } else {
+        // Another waiter may be faster, and name it.
+        let name = held.name.or_else(|| Some(semaphore.name(current::name_lock()?)));
+        match name {
+            Some((home, number)) if home == own.scheduler => WaitProof::Lock(number),
+            _ => WaitProof::None,
+        }
+    };
+    current::note_waiting_for(waker::lender(waker), Waiting::LOCK, target, proof);
 }
 
 impl Drop for Acquire<'_> {
@@ -91,8 +131,12 @@ impl Drop for Acquire<'_> {
 }
 
 /// Takes permits without waiting.
-pub(super) fn try_acquire(semaphore: &BatchSemaphore, permits: usize) -> Result<(), AcquireError> {
-    if semaphore.try_acquire(permits) {
+pub(super) fn try_acquire(
+    semaphore: &BatchSemaphore,
+    permits: usize,
+    by: Holder,
+) -> Result<(), AcquireError> {
+    if semaphore.try_acquire(permits, by) {
         return Ok(());
     }
     // A semaphore stays closed, so this is also true of the attempt unless it was closed since.
@@ -161,7 +205,8 @@ impl Semaphore {
     /// [`AcquireError::Closed`]: the semaphore is closed.
     pub fn try_acquire(&self, permits: usize) -> Result<Permits<'_>, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.0, permits).map(|()| Permits { semaphore: self, permits })
+        try_acquire(&self.0, permits, Holder::UNKNOWN)
+            .map(|()| Permits { semaphore: self, permits })
     }
 
     /// Like [`acquire`](Self::acquire), but waits for at most `timeout`.
@@ -212,7 +257,8 @@ impl Semaphore {
         permits: usize,
     ) -> Result<OwnedPermits, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.0, permits).map(|()| OwnedPermits { semaphore: self, permits })
+        try_acquire(&self.0, permits, Holder::UNKNOWN)
+            .map(|()| OwnedPermits { semaphore: self, permits })
     }
 
     /// Like [`acquire_owned`](Self::acquire_owned), but waits for at most `timeout`.

@@ -18,7 +18,6 @@ use procession_protocols::sync::wait_list::Place;
 use procession_protocols::util::small_vec::SmallVec;
 
 use crate::process::served::WakeServed;
-use crate::process::target::WaitTarget;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::budget::in_turn;
 use crate::scheduler::current;
@@ -120,7 +119,7 @@ impl FunctionEnd {
             };
             let looked = look_or_enlist(&self.0, &mut wait.place, task, look);
             if looked.is_pending() {
-                current::note_waiting_for(Waiting::LOCK, WaitTarget::UNKNOWN);
+                current::note_waiting_for_some(Waiting::LOCK);
             }
             looked
         })

@@ -26,6 +26,11 @@ impl Column {
         piece.map_or(0, |piece| piece[index as usize % PIECE].load(Relaxed))
     }
 
+    /// Returns `true` if some number was ever set.
+    pub(crate) fn is_set(&self) -> bool {
+        self.pieces.get().is_some()
+    }
+
     /// Sets the number of a slot of a table that has at most `slots`.
     pub(crate) fn set(&self, index: u32, slots: u32, number: u64) {
         let pieces = self

@@ -72,15 +72,24 @@ impl ProcessIndex {
     }
 
     /// Visits `count` slots, beginning at `cursor` and going on with the first behind the last, or
-    /// all if there are fewer. Returns where the next visit begins.
-    pub(crate) fn stamp_some(&self, cursor: u32, count: u32, now: u64) -> u32 {
+    /// all if there are fewer. Calls `visit` with each process that waits, and the nanoseconds for
+    /// which it has waited at least. Returns where the next visit begins.
+    pub(crate) fn stamp_some(
+        &self,
+        cursor: u32,
+        count: u32,
+        now: u64,
+        mut visit: impl FnMut(&Slot, u64),
+    ) -> u32 {
         let used = self.table.used();
         let begin = if cursor < used { cursor } else { 0 };
         let count = count.min(used);
         let end = used.min(begin.saturating_add(count));
         let again = count - (end - begin);
         for slot in (begin..end).chain(0..again).filter_map(|index| self.table.slot(index)) {
-            self.stamp(slot, now);
+            if let Some(age) = self.stamp(slot, now) {
+                visit(slot, age);
+            }
         }
         if again > 0 { again } else { end }
     }

@@ -40,7 +40,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("behaviour", "mailbox relations scheduler time"),
     ("bridge", "process scheduler sys util"),
     ("coroutine", "process reactor relations scheduler sys time variance"),
-    ("door", "mailbox net observe process recorder relations report scheduler sys time"),
+    ("door", "mailbox net observe process recorder relations report scheduler sys time watchdog"),
     ("fs", "coroutine pool scheduler sys"),
     ("group", "mailbox process relations scheduler spawn sync util"),
     ("inner", "net process scheduler sys time"),

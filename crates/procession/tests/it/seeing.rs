@@ -17,3 +17,4 @@ mod scene;
 #[cfg(feature = "serde")]
 mod serialize;
 mod simulated;
+mod wait_cycles;

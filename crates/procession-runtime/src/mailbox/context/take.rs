@@ -13,6 +13,7 @@ use crate::mailbox::request;
 use crate::process::body::{Queued, System};
 use crate::process::slot::Mailbox;
 use crate::process::unwind::drop_guarded;
+use crate::process::wait_edge::Habit;
 use crate::relations::links;
 use crate::relations::signal::Signal;
 use crate::scheduler::current;
@@ -38,6 +39,7 @@ impl<M: Send + 'static> Context<M> {
         if let Event::Message(_) = event {
             // It was not received after all.
             self.slot.uncount_received();
+            self.slot.mark(Habit::Selects);
         }
         let aside = self.make_aside();
         let header = aside.looked_at.take();

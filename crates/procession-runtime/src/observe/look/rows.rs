@@ -95,7 +95,8 @@ fn waits_for_itself(first: &Slot) -> bool {
 /// or a cancel.
 fn stuck_behind(slot: &Slot) -> Option<Pid> {
     let is_stuck = slot.state.see().phase() == ProcessPhase::Blocked
-        && slot.waiting.get().shown().only(Waiting::FOR_ANOTHER.or_end());
+        && slot.waiting.get().shown().only(Waiting::FOR_ANOTHER.or_end())
+        && slot.waits_once();
     slot.target().filter(|_| is_stuck)
 }
 

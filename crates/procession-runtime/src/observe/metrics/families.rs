@@ -132,6 +132,9 @@ pub(crate) const FAMILIES: &[Family] = families! {
     };
     "procession_rescues" Counter "Times the permit of a stalled worker was given to another."
         |r, s| s.one(r.snapshot.stalls.replaced);
+    "procession_wait_cycles" Counter "Cycles of waits that were reported." |r, s| {
+        s.one(r.snapshot.wait_cycles);
+    };
     "procession_blocking_sections" Counter "Blocking sections that workers entered." |r, s| {
         s.one(r.snapshot.blocking_sections);
     };

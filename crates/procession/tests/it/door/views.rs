@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use procession::supervisor::{ChildSpec, Supervisor};
+use procession::sync::Mutex;
 use procession::{Context, Scheduler, SpawnOptions};
 use serde_json::Value;
 
@@ -176,6 +177,27 @@ fn the_tree_and_the_crashes_are_shown() {
     let leaf = nodes.iter().find(|node| !node["supervisor"].is_null()).expect("it has a leaf");
     assert_eq!(leaf["supervisor"], root["pid"]);
     drop(tree);
+}
+
+#[test]
+fn cycles_of_waits_are_shown() {
+    let builder = Scheduler::builder().worker_threads(1).test_clock();
+    let scene = Scene::new(builder.on_wait_cycle(|_| {}), |options| options);
+    assert_eq!(json(&scene, "/cycles")["cycles"], Value::Array(Vec::new()));
+    let twice = SpawnOptions::new().on(&scene.scheduler).label("<b>").spawn(async {
+        let lock = Mutex::new(());
+        let _guard = lock.lock().await;
+        drop(lock.lock().await);
+    });
+    scene.scheduler.run_until_idle();
+    let shown = json(&scene, "/cycles");
+    let wait = &shown["cycles"][0]["waits"][0];
+    let pid = twice.pid().to_string();
+    assert_eq!((&wait["pid"], &wait["target"]), (&pid.as_str().into(), &pid.as_str().into()));
+    assert_eq!((&wait["reason"], &wait["label"]), (&"lock".into(), &"<b>".into()));
+    let text = wait["text"].as_str().expect("it is text");
+    assert!(text.contains("waits for a lock of") && text.contains("views.rs:"), "{text}");
+    assert_eq!(json(&scene, &format!("/process/{pid}"))["process"]["wait"]["in_cycle"], true);
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl Scene {
         let (one, two) = (Arc::clone(lock), Arc::clone(lock));
         let first = waits!(scheduler, Lock, one.lock()).on(holder.pid());
         settle(scheduler, first.pid);
-        let second = waits!(scheduler, Lock, two.lock()).on(first.pid);
+        let second = waits!(scheduler, Lock, two.lock()).on(holder.pid());
         let (silent, full) = (silent.address().clone(), full.address().clone());
         vec![
             Known::new(message.pid(), WaitReason::Message, message_line),

@@ -1,0 +1,97 @@
+//! The report of a cycle of waits.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use crate::Pid;
+use crate::process::wait_reason::WaitReason;
+
+/// Processes that wait for one another, so that none of them continues unless another process or
+/// thread ends one of them.
+///
+/// Each process waits for the next one, and the last process waits for the first. A process that
+/// waits for itself is a cycle of one. For example, it locks a mutex twice, or it waits for a lock
+/// for which a future of its own, which it no longer polls, stands in line before (a *futurelock*).
+///
+/// A cycle is made only of waits that nothing else ends:
+///
+/// - for a lock: a [`Mutex`](crate::sync::Mutex), or an [`RwLock`](crate::sync::RwLock) that is
+///   held for writing
+/// - for the end of a process, by its handle
+/// - for room in a bounded mailbox
+/// - for the reply to a call without a timeout ([`Duration::MAX`]) that the callee has not received
+///
+/// A process that waits for several things at the same time, with a timeout, or with a waker that
+/// code outside of the runtime has cloned, is in no cycle. Also unknown are the holders of
+/// semaphores, of locks that are held for reading, and of `lock_owned`, and who replies to a call
+/// that was received, because a program may give these to other processes. A guard of a lock in a
+/// `static` counts as held by the process that has taken it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitCycle {
+    /// The waits, in the order of the cycle. The first is of the process with the lowest slot.
+    pub waits: Vec<CyclicWait>,
+}
+
+/// A wait in a cycle.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CyclicWait {
+    /// The process that waits.
+    pub pid: Pid,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// Where it was spawned.
+    pub spawned_at: &'static Location<'static>,
+    /// What it waits for.
+    pub reason: WaitReason,
+    /// Where it waits, as in [`ProcessInfo::wait`](super::process_info::ProcessInfo::wait).
+    pub location: Option<&'static Location<'static>>,
+    /// The process that it waits for.
+    pub target: Pid,
+    /// The least time for which it has waited.
+    pub at_least: Duration,
+}
+
+impl WaitCycle {
+    /// Returns the least time for which the cycle has stood.
+    pub fn at_least(&self) -> Duration {
+        self.waits.iter().map(|wait| wait.at_least).min().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for WaitCycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.waits.len();
+        let plural = if count == 1 { "process waits" } else { "processes wait" };
+        write!(f, "{count} {plural} in a cycle since {} ms: ", self.at_least().as_millis())?;
+        for (at, wait) in self.waits.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}{wait}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CyclicWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.pid)?;
+        match &self.label {
+            Some(label) => write!(f, " ({label})")?,
+            None => write!(f, " (spawned at {})", self.spawned_at)?,
+        }
+        let what = match self.reason {
+            WaitReason::Lock => "for a lock of",
+            WaitReason::Process => "for the end of",
+            WaitReason::Reply => "for a reply of",
+            WaitReason::Room => "for room in the mailbox of",
+            _ => "for",
+        };
+        write!(f, " waits {what} {}", self.target)?;
+        match self.location {
+            Some(location) => write!(f, " at {location}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The graph of waits: for each process that waits for another, which process that is, and what
+//! proves it.
+//!
+//! # Protocol of the edges
+//!
+//! ## Problem
+//! A person who looks at processes wants to know whom each process waits for. A hint is enough. A
+//! report of a cycle of waits must be true: it must follow only waits that cannot end unless the
+//! process they name continues. The process that waits knows most of this, but nobody may read its
+//! future while it waits.
+//!
+//! ## States
+//! For each slot, outside of the slot: the *target* of its last wait, the *proof* of this wait, and
+//! the *habits* of its process. Each named lock has a word with its holder
+//! (`sync/batch_semaphore.rs`).
+//!
+//! ## Steps
+//! - `Note`, by the running process when a future of the runtime finds that it must wait: store
+//!   target and proof. The proof is kept only if it is the first wait that the step notes, and the
+//!   future was polled with the process's own waker. A second note of the same kind stores the
+//!   proof `None`; a note of another kind adds a bit to the reasons of the slot
+//!   (`process/wait_reason.rs`).
+//! - `Mark`, by the running process: note a habit for the rest of its life. If code that is not the
+//!   runtime's clones the waker of the process, anything may wake the process. If the process takes
+//!   messages out of their order, the number of received messages says nothing about a single
+//!   message.
+//! - `Follow`, by any thread (`scheduler/wait_graph.rs`): read the reasons, the proof and the
+//!   target, between two reads of the number of steps.
+//!
+//! ## Why it works
+//! The reasons are cleared when a step begins. So if exactly one reason is set and the proof is not
+//! `None`, then the last step has noted exactly one wait. A future that an earlier step polled and
+//! the last step did not is not polled again before the noted wait ends, because a future that
+//! chooses what it polls does so by wakers of its own, and has cloned the process's waker into
+//! them.
+//!
+//! What a proof states:
+//! - `Sole`: only the target ends the wait. A process ends by itself; only a process takes messages
+//!   out of its mailbox.
+//! - `Unreceived`: the message of a call is in the mailbox of the target, and the right to reply is
+//!   in the message. This is true while the target has received no more messages than had been sent
+//!   before the call. After that, the program may have moved the right to reply anywhere.
+//! - `Lock`: the target is whom the lock has noted as its holder. If the holder of a lock is the
+//!   process that waits, only the process itself can tell whether the grant is of this wait: it
+//!   notes `Sole` with itself as the target.
+//!
+//! ## Allowed
+//! A true cycle may stay unknown: behind a call that was received, behind the readers of a lock, a
+//! semaphore, or the guard of `lock_owned`, which programs move; and for processes with a habit.
+//!
+//! A guard that borrows its lock counts as held by the process that took the lock. If a program
+//! moves a guard of a lock in a `static` into another process, this is not true. A future of the
+//! program that polls a future of the runtime in one step, leaves it unpolled in the next, and acts
+//! on what it has heard of its end in another way, is taken for a forgotten one.
+//!
+//! ## Rejected
+//! - A counter of releases for each process, stored with the wait: a process that releases any
+//!   other lock later looks as if it had released this one, and its cycles stay unknown. It also
+//!   costs each release of a lock without waiters a write to another cache line.
+//! - Following a call that was received: a server that hands the right to reply to another process,
+//!   and then calls the caller, is no cycle.
+//!
+//! ## Checked by
+//! `it::wait_cycles`, the models of `sync/batch_semaphore.rs`, and the workload `wait_cycles` of
+//! `procession-sim`.
+
+use std::mem;
+use std::sync::{Arc, Weak};
+
+use procession_protocols::sync::batch_semaphore::LockName;
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use crate::process::target::WaitTarget;
+use crate::util::column::Column;
+
+/// The defects that the simulation plants.
+pub(crate) mod mutation {
+    pub(crate) use procession_protocols::util::mutant::is;
+
+    /// No defect.
+    const SOUND: u8 = 0;
+    /// What is built: sound, unless the build has mutants.
+    pub(crate) const BUILT: u8 = procession_protocols::util::mutant::planted("wait_edge", SOUND);
+    /// The last of several waits keeps its proof.
+    pub(crate) const LAST_OF_SEVERAL: u8 = 1;
+    /// A cycle is reported as soon as the watchdog finds it.
+    pub(crate) const AT_ONCE: u8 = 2;
+}
+
+/// What proves that a process waits for its target alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitProof {
+    /// Nothing: there are several waits, or the target is only likely.
+    None,
+    /// Only the target ends the wait.
+    Sole,
+    /// The target has not received the message of a call, while it has received no more than this
+    /// number of messages.
+    Unreceived(u32),
+    /// The holder of the lock with this number ends the wait.
+    Lock(u32),
+}
+
+impl WaitProof {
+    fn bits(self) -> u64 {
+        let (kind, number) = match self {
+            Self::None => (0, 0),
+            Self::Sole => (1, 0),
+            Self::Unreceived(sent) => (2, sent),
+            Self::Lock(number) => (3, number),
+        };
+        kind << 32 | u64::from(number)
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        match (bits >> 32, bits as u32) {
+            (1, _) => Self::Sole,
+            (2, sent) => Self::Unreceived(sent),
+            (3, number) => Self::Lock(number),
+            _ => Self::None,
+        }
+    }
+}
+
+/// What a process has done once, which makes less of its waits certain from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Habit {
+    /// Code that is not the runtime's has cloned its waker.
+    Lends = 1,
+    /// It has put messages aside, and received later ones.
+    Selects = 2,
+}
+
+/// The edges of the waits of a scheduler's processes, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct WaitEdges {
+    targets: Column,
+    proofs: Column,
+    /// The generation of the slot, and bits.
+    habits: Column,
+    locks: Mutex<LockNames>,
+    /// The number of cycles that were reported.
+    cycles: AtomicU64,
+    /// With the test clock: the slots of the waits with a proof that were noted since this was last
+    /// asked.
+    new: Option<Mutex<Vec<u32>>>,
+}
+
+impl WaitEdges {
+    /// `collects` is `true` with the test clock.
+    pub(crate) fn new(collects: bool) -> Self {
+        Self { new: collects.then(Mutex::default), ..Self::default() }
+    }
+
+    /// `Note`. `slots` is the number of slots at most.
+    pub(crate) fn note(&self, slot: u32, slots: u32, target: WaitTarget, proof: WaitProof) {
+        self.targets.set(slot, slots, target.bits());
+        if proof != WaitProof::None {
+            self.proofs.set(slot, slots, proof.bits());
+            if let Some(new) = &self.new {
+                new.lock().push(slot);
+            }
+        } else if self.proofs.get(slot) != 0 {
+            self.proofs.set(slot, slots, 0);
+        }
+    }
+
+    /// Returns the target of the last wait for a process.
+    pub(crate) fn target(&self, slot: u32) -> WaitTarget {
+        WaitTarget::from_bits(self.targets.get(slot))
+    }
+
+    /// Returns the proof of the last wait for a process.
+    pub(crate) fn proof(&self, slot: u32) -> WaitProof {
+        WaitProof::from_bits(self.proofs.get(slot))
+    }
+
+    /// `Mark`.
+    pub(crate) fn mark(&self, slot: u32, slots: u32, generation: u32, habit: Habit) {
+        let known = self.habits.get(slot);
+        let others = if (known >> 32) as u32 == generation { known as u32 } else { 0 };
+        let all = u64::from(generation) << 32 | u64::from(others | habit as u32);
+        if all != known {
+            self.habits.set(slot, slots, all);
+        }
+    }
+
+    /// Returns `true` if a process has this habit.
+    pub(crate) fn has(&self, slot: u32, generation: u32, habit: Habit) -> bool {
+        let known = self.habits.get(slot);
+        (known >> 32) as u32 == generation && known as u32 & habit as u32 != 0
+    }
+
+    /// Counts a cycle that is reported.
+    pub(crate) fn count_cycle(&self) {
+        // Relaxed: statistics.
+        self.cycles.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the number of cycles that were reported.
+    pub(crate) fn cycles(&self) -> u64 {
+        self.cycles.load(Relaxed)
+    }
+
+    /// Returns `true` if some wait ever had a proof.
+    pub(crate) fn has_proofs(&self) -> bool {
+        self.proofs.is_set()
+    }
+
+    /// Returns `true` if `take_new` returns a slot.
+    pub(crate) fn has_new(&self) -> bool {
+        self.new.as_ref().is_some_and(|new| !new.lock().is_empty())
+    }
+
+    /// Takes the slots of the waits with a proof that were noted since the last call, with the test
+    /// clock.
+    pub(crate) fn take_new(&self) -> Vec<u32> {
+        let mut new = self.new.as_ref().map(|new| mem::take(&mut *new.lock())).unwrap_or_default();
+        new.sort_unstable();
+        new.dedup();
+        new
+    }
+
+    /// Names a lock whose waiter belongs to `scheduler`, to which these edges belong.
+    pub(crate) fn name_lock(&self, scheduler: u32) -> Arc<LockName> {
+        self.locks.lock().add(scheduler)
+    }
+
+    /// Returns the slot and the generation of the holder of a named lock, or 0 if it is not known.
+    pub(crate) fn holder(&self, number: u32) -> Option<(u32, u32)> {
+        let name = self.locks.lock().names.get(number as usize)?.upgrade()?;
+        Some(name.holder())
+    }
+}
+
+/// The locks that have had waiters. A number is used again after its lock is gone.
+#[derive(Debug, Default)]
+struct LockNames {
+    names: Vec<Weak<LockName>>,
+    free: Vec<u32>,
+}
+
+impl LockNames {
+    fn add(&mut self, scheduler: u32) -> Arc<LockName> {
+        if self.free.is_empty() && self.names.len() == self.names.capacity() {
+            // As often as the list would grow, so this costs each name the same.
+            let gone = |number: &u32| self.names[*number as usize].strong_count() == 0;
+            self.free = (0..self.names.len() as u32).filter(gone).collect();
+            if self.free.len() < self.names.len() / 2 {
+                self.names.reserve(self.names.len().max(64));
+            }
+        }
+        let number = self.free.pop().unwrap_or(self.names.len() as u32);
+        let name = Arc::new(LockName::new(scheduler, number));
+        let named = Arc::downgrade(&name);
+        match self.names.get_mut(number as usize) {
+            Some(place) => *place = named,
+            None => self.names.push(named),
+        }
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Habit, WaitEdges, WaitProof};
+    use crate::process::target::WaitTarget;
+
+    #[test]
+    fn a_proof_is_replaced_by_the_next_note() {
+        let edges = WaitEdges::new(true);
+        let proofs =
+            [WaitProof::Sole, WaitProof::Unreceived(u32::MAX), WaitProof::Lock(7), WaitProof::None];
+        for proof in proofs {
+            edges.note(3, 10, WaitTarget::new(4, 5), proof);
+            assert_eq!(edges.proof(3), proof);
+            assert_eq!(edges.target(3), WaitTarget::new(4, 5));
+            let is_proved = proof != WaitProof::None;
+            assert_eq!(edges.has_new(), is_proved);
+            assert_eq!(edges.take_new(), if is_proved { vec![3] } else { vec![] });
+        }
+    }
+
+    #[test]
+    fn a_habit_belongs_to_one_process() {
+        let edges = WaitEdges::default();
+        edges.mark(1, 10, 2, Habit::Lends);
+        edges.mark(1, 10, 2, Habit::Selects);
+        assert!(edges.has(1, 2, Habit::Lends) && edges.has(1, 2, Habit::Selects));
+        assert!(!edges.has(1, 3, Habit::Lends), "another process is in the slot");
+        edges.mark(1, 10, 3, Habit::Selects);
+        assert!(edges.has(1, 3, Habit::Selects) && !edges.has(1, 3, Habit::Lends));
+    }
+
+    #[test]
+    fn numbers_of_locks_that_are_gone_are_used_again() {
+        let edges = WaitEdges::default();
+        let kept: Vec<_> = (0..10).map(|_| edges.name_lock(1)).collect();
+        let most = (0..10_000).map(|_| edges.name_lock(1).number).max();
+        assert!(most < Some(200), "{most:?}");
+        assert!(kept.iter().all(|name| edges.holder(name.number) == Some((0, 0))));
+    }
+}

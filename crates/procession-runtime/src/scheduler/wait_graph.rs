@@ -1,0 +1,147 @@
+//! The search for cycles in the graph of waits (`process/wait_edge.rs`).
+//!
+//! A process has at most one sole wait, so each search follows one chain. To follow it costs a few
+//! loads for each process, and holds no lock of a process.
+
+use std::num::NonZeroU32;
+
+use procession_protocols::process::state::ProcessPhase;
+
+use crate::process::slot::Slot;
+use crate::process::wait_edge::{Habit, WaitProof};
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::shared::Shared;
+
+/// The number of processes that a search follows. Longer cycles are not found.
+const CHAIN_MAX: usize = 1000;
+
+/// The slot and generation of a process.
+type SlotKey = (u32, u32);
+
+/// A wait for one process that nothing else ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitLink {
+    /// The process that waits.
+    pub(crate) waiter: SlotKey,
+    /// The number of its steps, which tells this wait from all others of the process.
+    pub(crate) steps: u32,
+    /// The process that it waits for.
+    pub(crate) target: SlotKey,
+}
+
+impl Shared {
+    /// Returns the only wait of a process, if it is for one process of this scheduler. The slot
+    /// need not be pinned.
+    pub(crate) fn sole_wait(&self, slot: &Slot) -> Option<WaitLink> {
+        let edges = &self.processes.edges;
+        // Most processes that wait have no proof.
+        if edges.proof(slot.index()) == WaitProof::None {
+            return None;
+        }
+        self.blocked(slot, |generation| {
+            let waiting = slot.waiting.get();
+            let waits_for_one = waiting.only(Waiting::FOR_ANOTHER) && waiting.is_one();
+            if !waits_for_one || edges.has(slot.index(), generation, Habit::Lends) {
+                return None;
+            }
+            let target = edges.target(slot.index()).slot();
+            let target = target.map(|(slot, generation)| (slot, generation.get()));
+            match edges.proof(slot.index()) {
+                WaitProof::None => None,
+                WaitProof::Sole => target,
+                WaitProof::Unreceived(sent) => target.filter(|&key| self.has_not(key, sent)),
+                WaitProof::Lock(number) => {
+                    let holder = edges.holder(number)?;
+                    // A process that waits for the lock may have been granted it just now.
+                    (holder.1 != 0 && holder != (slot.index(), generation)).then_some(holder)
+                }
+            }
+        })
+    }
+
+    /// Returns the wait of a process that is blocked before and after `target` looks at it.
+    fn blocked(
+        &self,
+        slot: &Slot,
+        target: impl FnOnce(u32) -> Option<SlotKey>,
+    ) -> Option<WaitLink> {
+        // A process that runs again has other steps, once its step has begun.
+        let key = || {
+            let is_blocked = slot.state.see().phase() == ProcessPhase::Blocked;
+            is_blocked.then(|| (slot.pins.generation(), slot.steps()))
+        };
+        let before = key()?;
+        let (generation, steps) = before;
+        let target = target(generation)?;
+        let link = WaitLink { waiter: (slot.index(), generation), steps, target };
+        (key() == Some(before)).then_some(link)
+    }
+
+    /// Returns `true` if a process has received none of the messages after the first `sent`.
+    fn has_not(&self, (slot, generation): SlotKey, sent: u32) -> bool {
+        let Some(callee) = self.table().pin(slot, generation) else { return false };
+        let beyond = callee.received().wrapping_sub(sent) as i32;
+        beyond <= 0 && !self.processes.edges.has(slot, generation, Habit::Selects)
+    }
+
+    /// Returns the cycle of waits that a process is in, beginning with its lowest slot. All of the
+    /// waits were in force at the same moment.
+    pub(crate) fn wait_cycle(&self, first: WaitLink) -> Option<Vec<WaitLink>> {
+        let mut links = vec![first];
+        // If the chain runs into a cycle without the first process, it meets this one again.
+        let (mut mark, mut until) = (first.waiter, 2);
+        loop {
+            let at = links.last()?.target;
+            if at == first.waiter {
+                break;
+            }
+            if at == mark || links.len() == CHAIN_MAX {
+                return None;
+            }
+            if links.len() == until {
+                (mark, until) = (at, 2 * until);
+            }
+            links.push(self.wait_of(at)?);
+        }
+        // Each wait began before the first look at the last one, and none has ended since.
+        if !links.iter().all(|&link| self.wait_of(link.waiter) == Some(link)) {
+            return None;
+        }
+        let lowest = (0..links.len()).min_by_key(|&at| links[at].waiter)?;
+        links.rotate_left(lowest);
+        Some(links)
+    }
+
+    fn wait_of(&self, (slot, generation): SlotKey) -> Option<WaitLink> {
+        self.sole_wait(&*self.table().pin(slot, generation)?)
+    }
+
+    /// Returns `true` if a process waits, directly or through others, for the reply to a call of
+    /// `caller`. Each of these processes waits for nothing else but a timeout or a cancel.
+    pub(crate) fn calls_lead_to(&self, callee: &Slot, caller: &Slot) -> bool {
+        let goal = (caller.index(), caller.pins.generation());
+        let mut at = (callee.index(), callee.pins.generation());
+        for _ in 0..CHAIN_MAX {
+            if at == goal {
+                return true;
+            }
+            let Some(next) = self.called_by(at) else { return false };
+            at = next;
+        }
+        false
+    }
+
+    /// Returns the process whose reply a process waits for.
+    fn called_by(&self, (slot, generation): SlotKey) -> Option<SlotKey> {
+        let slot = self.table().pin(slot, generation)?;
+        let edges = &self.processes.edges;
+        let link = self.blocked(&slot, |_| {
+            let waiting = slot.waiting.get();
+            let calls = waiting.has(Waiting::REPLY) && waiting.only(Waiting::REPLY.or_end());
+            let is_known = matches!(edges.proof(slot.index()), WaitProof::Unreceived(_));
+            let target = edges.target(slot.index()).slot().filter(|_| calls && is_known);
+            target.map(|(slot, generation): (u32, NonZeroU32)| (slot, generation.get()))
+        });
+        Some(link?.target)
+    }
+}
