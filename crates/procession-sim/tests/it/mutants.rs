@@ -4,6 +4,7 @@
 //! fails for each strategy. `.ci/run simulation` runs more seeds than a plain `cargo test`.
 
 mod clinic;
+mod cycles;
 mod history;
 mod listed;
 mod workloads;

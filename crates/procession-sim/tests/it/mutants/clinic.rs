@@ -17,6 +17,7 @@ use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::check;
+use super::cycles::wait_cycles;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -324,4 +325,5 @@ end! {
     own_mailbox,
     own_pool,
     stuck_shutdown,
+    wait_cycles,
 }
