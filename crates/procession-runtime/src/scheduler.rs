@@ -56,6 +56,7 @@ pub(crate) mod supply;
 mod thread_end;
 mod threads;
 pub(crate) mod wait_graph;
+pub(crate) mod wake_waits;
 pub(crate) mod worker;
 pub(crate) mod workforce;
 pub(crate) mod writes;

@@ -257,7 +257,7 @@ macro_rules! as_structs {
 as_structs! {
     Snapshot {
         workers, processes, global_queue, spawned, ended, panicked, messages_sent,
-        messages_received, messages_discarded, timers, timer_lateness, descriptors,
+        messages_received, messages_discarded, timers, timer_lateness, wake_to_run, descriptors,
         threads_started, threads_refused, stalls, wait_cycles, blocking_sections, recorder, slots_lost,
         stuck_coroutines, membarrier,
     }

@@ -55,7 +55,8 @@
 //! - `relate`: an entry was left, see `relations/on_exit.rs`. `ask`: a request was left, see
 //!   `process/request_table.rs`.
 //! - `attend`: the worker takes the requests. `ask_again`: the worker leaves a request for the next
-//!   step. `hold`: the worker hands the entry to the requests.
+//!   step, or a thread that is about to queue the entry begins to measure the wait for that step.
+//!   `hold`: the worker hands the entry to the requests.
 //!
 //! ## Why it works
 //! Every event that changes the word is one read-modify-write, so these events are totally ordered.
@@ -131,8 +132,8 @@ const WAITER: u32 = 1 << 7;
 /// Others may have left entries with the process, to be settled at its end. Set in any phase, by
 /// the thread that left an entry; never cleared.
 const RELATED: u32 = 1 << 8;
-/// Requests were left, or the process is suspended. Set in any phase but `COMPLETE`; cleared by the
-/// worker that takes the requests.
+/// Requests were left, or the process is suspended, or its wait for this step is measured. Set in
+/// any phase but `COMPLETE`; cleared by the worker that takes the requests.
 const ASKED: u32 = 1 << 9;
 
 /// The defects that canary models plant, one at a time.
@@ -512,11 +513,11 @@ impl<const MUTATION: u8> State<MUTATION> {
         (!self.see().is_complete()).then_some(duty)
     }
 
-    /// Marks a request that was left again in a step of the process, for its next step. Wakes
-    /// nothing. Only the worker that has the entry calls this.
+    /// Marks a request that was left in a step of the process for its next step, or something else
+    /// that its next step is to find. Wakes nothing. Only the thread that has the entry calls this.
     pub fn ask_again(&self) {
-        // Relaxed: the worker of the next step is ordered after this one, and the request is under
-        // a lock.
+        // Relaxed: the worker of the next step takes the entry from this thread, and what it finds
+        // is under a lock.
         self.word.fetch_or(ASKED, Relaxed);
     }
 

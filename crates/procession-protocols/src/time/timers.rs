@@ -238,7 +238,7 @@ use heap::{Heap, Key, NEVER};
 use slot::{TimerSlot, TimerTable};
 
 use crate::util::biased_lock::{Guard, Lock};
-use crate::util::histogram::Histogram;
+use crate::util::histogram::LatenessHistogram;
 use crate::util::prefetch::prefetch;
 
 /// The defects that canary models plant, one at a time. The shipped code is
@@ -383,7 +383,7 @@ struct Ledger {
     ticks: u64,
     cancelled: u64,
     /// The times between deadlines and the firings.
-    lateness: Histogram,
+    lateness: LatenessHistogram,
 }
 
 /// The state that is used without the lock.
@@ -441,7 +441,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
             fired: 0,
             ticks: 0,
             cancelled: 0,
-            lateness: Histogram::default(),
+            lateness: LatenessHistogram::default(),
         };
         let outside = Outside {
             earliest: AtomicU64::new(NEVER),
@@ -655,7 +655,7 @@ impl<A, const MUTATION: u8> Timers<A, MUTATION> {
     ///
     /// # Blocking
     /// Waits for the lock.
-    pub fn lateness(&self) -> Histogram {
+    pub fn lateness(&self) -> LatenessHistogram {
         self.lock().lateness
     }
 

@@ -61,6 +61,15 @@ pub(super) fn workers(json: &mut Json, shared: &Shared) {
     ] {
         json.name(name).literal(count);
     }
+    // Each bucket: its bound in nanoseconds, and the number of wake-ups.
+    json.name("wake_to_run").array(|json| {
+        for (bound, count) in shared.processes.waits.all().buckets() {
+            json.array(|json| {
+                json.literal_or_null(bound);
+                json.literal(count);
+            });
+        }
+    });
     json.name("timers").object(|json| {
         json.name("pending").literal(found.timers.pending);
         json.name("armed").literal(found.timers.armed);

@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use procession_protocols::util::histogram::Histogram;
-
 use super::labels::write_labels;
 use super::sections;
 use crate::observe::metrics::{Family, Labels, MetricSink, MetricsReader};
@@ -39,16 +37,16 @@ impl MetricSink for MetricsText {
         self.sample(family, family.of.suffix(), labels, value);
     }
 
-    fn histogram(&mut self, family: &Family, histogram: &Histogram) {
+    fn histogram(&mut self, family: &Family, buckets: &[(Option<u64>, u64)], sum: u64) {
         let mut count = 0;
-        for (bound, more) in histogram.buckets() {
+        for (bound, more) in buckets {
             count += more;
             let bound = bound.map(|bound| (bound as f64 / 1e9).to_string());
             let bound = bound.unwrap_or_else(|| "+Inf".to_owned());
             self.sample(family, "_bucket", &[("le", &bound)], count as f64);
         }
         self.sample(family, "_count", &[], count as f64);
-        self.sample(family, "_sum", &[], histogram.sum as f64 / 1e9);
+        self.sample(family, "_sum", &[], sum as f64 / 1e9);
     }
 }
 

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use ::metrics::{
     Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
 };
-use procession_protocols::util::histogram::{BUCKETS, Histogram};
 
 use crate::Scheduler;
 use crate::observe::metrics::{FAMILIES, Family, FamilyType, Labels, MetricSink, MetricsReader};
@@ -19,8 +18,8 @@ use crate::scheduler::shared::Shared;
 /// The names, labels and meanings are the same as in the OpenMetrics text, which `docs/METRICS.md`
 /// of the repository lists. Each metric has the name of its samples: the name of a counter ends in
 /// `_total`, and the name of an info, which is a gauge of 1, ends in `_info`. The times of a
-/// histogram are recorded with the bounds of its buckets as their values, from 16 us to 17 s, each
-/// twice the previous bound. So a quantile is at most twice as large as the true value.
+/// histogram are recorded with the bounds of its buckets as their values, at most 17 s, each twice
+/// the previous bound. So a quantile is at most twice as large as the true value.
 ///
 /// Nothing is recorded between two calls of [`publish`](Self::publish). Call it as often as the
 /// exporter is read, for example every ten seconds. One call reads all processes once, which takes
@@ -53,7 +52,7 @@ pub struct MetricsPublisher {
     shared: Weak<Shared>,
     reader: MetricsReader,
     /// The counts of buckets that were published, by family.
-    published: BTreeMap<&'static str, [u64; BUCKETS + 1]>,
+    published: BTreeMap<&'static str, Vec<u64>>,
     is_described: bool,
 }
 
@@ -114,7 +113,7 @@ fn describe(family: &Family) {
 /// The recorder of this thread or of the program.
 struct FacadeSink<'a> {
     scheduler: String,
-    published: &'a mut BTreeMap<&'static str, [u64; BUCKETS + 1]>,
+    published: &'a mut BTreeMap<&'static str, Vec<u64>>,
 }
 
 impl FacadeSink<'_> {
@@ -137,11 +136,12 @@ impl MetricSink for FacadeSink<'_> {
         }
     }
 
-    fn histogram(&mut self, family: &Family, histogram: &Histogram) {
+    fn histogram(&mut self, family: &Family, buckets: &[(Option<u64>, u64)], _: u64) {
         let recorded = ::metrics::histogram!(sample_name(family), self.labels(&[]));
-        let before = self.published.entry(family.name).or_insert([0; BUCKETS + 1]);
+        let before = self.published.entry(family.name).or_default();
+        before.resize(buckets.len(), 0);
         let mut last_bound = 0.0;
-        for ((bound, count), before) in histogram.buckets().zip(before) {
+        for (&(bound, count), before) in buckets.iter().zip(before) {
             // What is above all bounds counts as twice the last one.
             last_bound = bound.map_or(last_bound * 2.0, |bound| bound as f64 / 1e9);
             let new = count.saturating_sub(*before);

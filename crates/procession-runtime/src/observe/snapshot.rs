@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use procession_protocols::process::state::{ProcessPhase, Seen};
-use procession_protocols::util::histogram::Histogram;
+use procession_protocols::util::histogram::{Histogram, LatenessHistogram};
 use procession_protocols::util::membarrier;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -55,6 +55,16 @@ pub struct Snapshot {
     /// after the deadline that belongs there. The bounds are powers of two from 16 us to 8.6 s; the
     /// last bucket has all later firings, and the bound [`Duration::MAX`].
     pub timer_lateness: Vec<(Duration, u64)>,
+    /// How long processes waited from a wake-up until their step began: the number of wake-ups in
+    /// each of 27 buckets, with the greatest time that belongs there. The bounds are powers of two
+    /// from 256 ns to 8.6 s; the last bucket has all longer times, and the bound
+    /// [`Duration::MAX`].
+    ///
+    /// The numbers are estimates, because only a random part of the wake-ups is measured, at least
+    /// one of 256. Each measured wake-up counts as many times as it stands for. If a bucket has `n`
+    /// wake-ups of which one of 256 was measured, the standard error of `n` is 16 times its square
+    /// root. See the repository's `docs/METRICS.md` for what counts as a wake-up.
+    pub wake_to_run: Vec<(Duration, u64)>,
     /// The registered descriptors, and the polls of the kernel.
     pub descriptors: DescriptorSnapshot,
     /// Number of threads started for workers.
@@ -195,10 +205,8 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessInfo>) -> S
         messages_received: total(|stats| &stats.received),
         messages_discarded: total(|stats| &stats.discarded),
         timers: timers(shared),
-        timer_lateness: lateness(shared)
-            .buckets()
-            .map(|(bound, count)| (bound.map_or(Duration::MAX, Duration::from_nanos), count))
-            .collect(),
+        timer_lateness: buckets(&lateness(shared)),
+        wake_to_run: buckets(&shared.processes.waits.all()),
         descriptors: descriptors(shared),
         threads_started: shared.workforce.threads.started(),
         threads_refused: shared.workforce.threads.refused(),
@@ -222,8 +230,15 @@ fn timers(shared: &Shared) -> TimerSnapshot {
     })
 }
 
+fn buckets<const FIRST: u32, const LEN: usize>(
+    histogram: &Histogram<FIRST, LEN>,
+) -> Vec<(Duration, u64)> {
+    let bound = |bound: Option<u64>| bound.map_or(Duration::MAX, Duration::from_nanos);
+    histogram.buckets().map(|(to, count)| (bound(to), count)).collect()
+}
+
 /// Returns the times between the deadlines of timers and their firings.
-pub(crate) fn lateness(shared: &Shared) -> Histogram {
+pub(crate) fn lateness(shared: &Shared) -> LatenessHistogram {
     let mut sum = shared.clock.outside.lateness();
     for seat in shared.workforce.seats.used() {
         sum.merge(&seat.timers.lateness());

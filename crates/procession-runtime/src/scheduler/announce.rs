@@ -22,6 +22,9 @@ pub(crate) fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
         Some(local) if local.step.is_any() => local.queues.push_woken_together(woken),
         Some(_) => enqueue_each(woken),
         None => {
+            let waits = &shared.processes.waits;
+            let now = || shared.world.now();
+            woken.iter().for_each(|ready| waits.begin_outside(ready.slot(), now));
             shared.workforce.queues.global.push_all(woken);
             shared.workforce.announce_from_outside();
         }

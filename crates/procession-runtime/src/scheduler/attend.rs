@@ -1,5 +1,6 @@
-//! Steps that are more than a call of the body: requests, suspensions, and the end of a terminated
-//! process. `process/request_table.rs` has the protocol.
+//! Steps that are more than a call of the body: requests, suspensions, the end of a measured wait
+//! (`scheduler/wake_waits.rs`), and the end of a terminated process. `process/request_table.rs` has
+//! the protocol of requests.
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ impl LocalWorker {
     #[cold]
     pub(crate) fn special_step(&self, ready: Ready, seen: Seen) {
         let slot = ready.slot();
+        self.shared.processes.waits.end(slot, || self.shared.world.now());
         if seen.is_terminated() {
             let exit = links::doom(slot);
             return self.after_step(ready, seen, Err(exit));

@@ -15,6 +15,7 @@ use crate::process::table::{CACHE, Table};
 use crate::scheduler::lane::Lane;
 use crate::scheduler::log::places::PlaceCache;
 use crate::scheduler::supply::Supply;
+use crate::scheduler::wake_waits::WakeSampler;
 use crate::util::generator::Generator;
 
 /// Capacity of the continued ring. It has room for 1000 processes that yield, because each turn of
@@ -44,6 +45,7 @@ pub(crate) struct WorkerRings {
     /// The continued ring, in front of the overflow queue.
     pub(crate) continued: Lane<Ready, CONTINUED>,
     pub(crate) generator: RefCell<Generator>,
+    pub(crate) sampler: WakeSampler,
     pub(crate) pace: Pace,
     pub(crate) owed: OwedTurns,
     /// The number of services that found something in the overflow queue.
@@ -81,11 +83,14 @@ impl Core {
         let (deque, deque_stealer) = deque::new();
         let (woken, woken_stealer) = Lane::new();
         let (continued, continued_stealer) = Lane::new();
+        // From a copy, so that samples change nothing about the choices of the worker.
+        let sampler = WakeSampler::new(Generator::with_seed(generator.clone().any()));
         let rings = WorkerRings {
             deque,
             woken,
             continued,
             generator: RefCell::new(generator),
+            sampler,
             pace: Pace::default(),
             owed: OwedTurns::default(),
             services: Cell::new(0),

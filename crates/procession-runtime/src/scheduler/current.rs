@@ -576,10 +576,14 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
     with_local(|local| match (bound, local.filter(is_of)) {
         (Some(seat), Some(local)) => {
             let in_step = local.step.is_any();
+            local.queues.sample(slot);
             local.log.ready(word_of(origin, in_step), slot);
             local.queues.push_bound(seat, ready, in_step);
         }
-        (Some(seat), None) => shared.workforce.enqueue_bound(seat, ready),
+        (Some(seat), None) => {
+            shared.processes.waits.begin_outside(slot, || shared.world.now());
+            shared.workforce.enqueue_bound(seat, ready);
+        }
         (None, Some(local)) if origin == Origin::Spawned => {
             local.log.spawn(slot);
             local.queues.push_newborn(ready);
@@ -595,11 +599,13 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // prefetch only processes that are displaced from the LIFO slot (`population_1k` took 3.4
         // times as long, because half of these processes run on the other processor).
         (None, Some(local)) => {
+            local.queues.sample(slot);
             local.log.ready(WordKind::Rouse, slot);
             ready.prefetch();
             local.queues.push_woken(ready);
         }
         (None, None) => {
+            shared.processes.waits.begin_outside(slot, || shared.world.now());
             shared.workforce.queues.global.push(ready);
             shared.workforce.announce_from_outside();
         }

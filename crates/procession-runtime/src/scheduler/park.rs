@@ -74,6 +74,7 @@ impl LocalWorker {
         let nap = self.parking.nap(shared, &self.search);
         let mut napping = nap.map(|_| shared.workforce.idle.nap());
         self.tidy_up();
+        self.queues.rings.sampler.rest();
         self.search.owes_next.set(false);
         if shared.workforce.idle.announce(self.seat, self.search.is_on.replace(false)) {
             shared.wake_idle_waiters();

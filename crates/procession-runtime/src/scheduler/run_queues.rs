@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use procession_protocols::scheduler::seat_id::SeatId;
 
-use crate::process::slot::Ready;
+use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::WorkerRings;
 use crate::scheduler::log::record::WorkerLog;
 use crate::scheduler::log::word::WordKind;
@@ -66,6 +66,7 @@ impl RunQueues {
         log: WorkerLog,
         rings: WorkerRings,
     ) -> Self {
+        rings.sampler.look_at_each(shared.workforce.queues.shuffled);
         Self {
             shared,
             seat,
@@ -91,6 +92,7 @@ impl RunQueues {
     /// Pushes a new process onto the deque. If it is alone there, it runs after this step, and no
     /// worker is woken while one naps.
     pub(crate) fn push_newborn(&self, ready: Ready) {
+        self.sample(ready.slot());
         let is_alone =
             self.rings.deque.is_empty() && !self.shared.workforce.idle.is_revoked(self.seat);
         self.rings.deque.push_overflowing(ready, &self.shared.workforce.queues.overflow);
@@ -104,9 +106,13 @@ impl RunQueues {
     /// Puts an entry into the LIFO slot, which wakes no worker. The previous entry is queued as
     /// woken, and announced.
     pub(crate) fn set_next(&self, ready: Ready) {
-        if self.shared.workforce.queues.shuffled && self.rings.generator.borrow_mut().bool() {
-            self.log.wake(ready.slot());
-            return self.push(ready);
+        // If the order is shuffled, each wake-up is looked at, so that there is one test for both.
+        if self.rings.sampler.is_due() {
+            self.begin_sample(ready.slot());
+            if self.shared.workforce.queues.shuffled && self.rings.generator.borrow_mut().bool() {
+                self.log.wake(ready.slot());
+                return self.push(ready);
+            }
         }
         if self.shared.workforce.idle.is_revoked(self.seat) {
             // This worker will not take it soon.
@@ -121,6 +127,23 @@ impl RunQueues {
             self.push_woken(before);
             self.unannounced.set(false);
             self.shared.workforce.announce();
+        }
+    }
+
+    /// Counts a wake-up, and begins to measure the wait of the process if its turn has come. The
+    /// caller has the entry of the process.
+    #[inline]
+    pub(crate) fn sample(&self, slot: &Slot) {
+        if self.rings.sampler.is_due() {
+            self.begin_sample(slot);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_sample(&self, slot: &Slot) {
+        if let Some(gap) = self.rings.sampler.pick() {
+            self.shared.processes.waits.begin(slot, self.shared.world.now(), gap);
         }
     }
 
@@ -139,6 +162,7 @@ impl RunQueues {
     /// the same order as if [`set_next`](Self::set_next) were called for each process, but a worker
     /// is woken once.
     pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
+        woken.iter().for_each(|ready| self.sample(ready.slot()));
         let is_revoked = self.shared.workforce.idle.is_revoked(self.seat);
         if !is_revoked
             && let Some(last) = woken.pop()

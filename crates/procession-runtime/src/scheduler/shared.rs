@@ -25,6 +25,7 @@ use crate::scheduler::part::Parts;
 use crate::scheduler::poller::Poller;
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
+use crate::scheduler::wake_waits::WakeWaits;
 use crate::scheduler::workforce::Workforce;
 use crate::sys::World;
 use crate::util::column::Column;
@@ -77,6 +78,8 @@ pub(crate) struct ProcessIndex {
     pub(crate) edges: WaitEdges,
     /// Since when processes wait (`watchdog/wait_stamps.rs`).
     pub(crate) stamps: Column,
+    /// How long processes wait for their steps.
+    pub(crate) waits: WakeWaits,
 }
 
 /// The builder's options for the index.
@@ -99,6 +102,7 @@ impl ProcessIndex {
             inspectors: Inspectors::default(),
             edges: WaitEdges::new(options.test_clock),
             stamps: Column::default(),
+            waits: WakeWaits::default(),
         }
     }
 

@@ -63,6 +63,9 @@ pub(crate) const FAMILIES: &[Family] = families! {
     "procession_global_queue_age_seconds" Gauge
         "The least time for which nothing was taken from a queue of no worker that holds something."
         |r, s| s.add(&[], r.global_age);
+    "procession_wake_to_run_seconds" Histogram
+        "Times from the wake-ups of processes to the steps that followed, by samples."
+        |r, s| s.histogram(&r.wake_to_run);
     "procession_processes" Gauge "Processes by state and kind." |r, s| {
         for ((state, kind), count) in &r.census.processes {
             s.add(&[("state", state), ("kind", kind)], *count as f64);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession_protocols::pool::state::outcome::PoolStats;
-use procession_protocols::util::histogram::Histogram;
+use procession_protocols::util::histogram::{Histogram, LatenessHistogram, WaitHistogram};
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -68,8 +68,9 @@ pub(crate) trait MetricSink {
     /// Takes the value of one series.
     fn value(&mut self, family: &Family, labels: &Labels<'_>, value: f64);
 
-    /// Takes the histogram of a family without further labels.
-    fn histogram(&mut self, family: &Family, histogram: &Histogram);
+    /// Takes the histogram of a family without further labels: the number of times in each bucket,
+    /// with the bound of the bucket, and the sum of all times, both in nanoseconds.
+    fn histogram(&mut self, family: &Family, buckets: &[(Option<u64>, u64)], sum: u64);
 }
 
 /// Passes the series of one family on.
@@ -113,8 +114,12 @@ impl Series<'_> {
         }
     }
 
-    pub(super) fn histogram(&mut self, histogram: &Histogram) {
-        self.sink.histogram(self.family, histogram);
+    pub(super) fn histogram<const FIRST: u32, const LEN: usize>(
+        &mut self,
+        histogram: &Histogram<FIRST, LEN>,
+    ) {
+        let buckets: Vec<_> = histogram.buckets().collect();
+        self.sink.histogram(self.family, &buckets, histogram.sum);
     }
 }
 
@@ -135,7 +140,8 @@ pub(super) struct Reading<'a> {
     pub(super) ends: EndTotals,
     /// Messages that went back to their senders.
     pub(super) returned: u64,
-    pub(super) lateness: Histogram,
+    pub(super) lateness: LatenessHistogram,
+    pub(super) wake_to_run: WaitHistogram,
     pub(super) busy: Vec<BusyTime>,
     /// For each worker, the seconds for which nothing was taken from a queue that holds something.
     pub(super) ages: Vec<f64>,
@@ -194,6 +200,7 @@ impl MetricsReader {
             ends,
             returned: shared.totals(|stats| &stats.returned),
             lateness: snapshot::lateness(shared),
+            wake_to_run: shared.processes.waits.all(),
             busy,
             ages: shared.workforce.all_seats().map(|seat| age(seat, now)).collect(),
             global_age: global_age(shared, now),

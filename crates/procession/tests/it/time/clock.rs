@@ -4,6 +4,7 @@ use crate::home::{mpsc, thread};
 use std::error::Error;
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use procession::machine::{
     CommandError, CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor,
@@ -11,7 +12,7 @@ use procession::machine::{
 };
 use procession::mailbox::Event;
 use procession::time::Instant;
-use procession::{Context, Scheduler, SpawnOptions, sleep, yield_now};
+use procession::{Context, Scheduler, SpawnOptions, sleep, start, yield_now};
 use procession_sync::Mutex;
 use procession_sync::hint;
 
@@ -148,7 +149,7 @@ impl Process for Commands {
             return Ok(Status::Done(Instant::now()));
         }
         match self.1.take() {
-            Some(input) => match input.downcast::<std::time::Duration>() {
+            Some(input) => match input.downcast::<Duration>() {
                 Ok(duration) => yields.command(self.0, 1, *duration),
                 Err(input) => yields.command(self.0, 1, input),
             },
@@ -156,6 +157,33 @@ impl Process for Commands {
         }
         Ok(Status::Wait(WaitingFor::Completions))
     }
+}
+
+/// The clock moves by 3 ms while a process that was woken waits for the worker. The number of these
+/// waits is an estimate, with a standard error of a ninth.
+#[test]
+fn the_time_from_a_wake_up_to_its_step_is_in_the_histogram() {
+    const ROUNDS: u64 = 20_000;
+    let scheduler = on_test_clock(1);
+    scheduler.block_on(async {
+        let server = start(async |mut cx: Context<()>| while cx.recv().await.is_some() {});
+        yield_now().await;
+        for _ in 0..ROUNDS {
+            server.send(()).expect("it receives");
+            scheduler.advance(Duration::from_millis(3));
+            yield_now().await;
+        }
+    });
+    let waits = scheduler.snapshot().wake_to_run;
+    assert_eq!(
+        (waits.len(), waits[0].0, waits[26].0),
+        (27, Duration::from_nanos(256), Duration::MAX)
+    );
+    let bucket = Duration::from_nanos(1 << 22);
+    let count = waits.iter().find(|wait| wait.0 == bucket).expect("it is a bound").1;
+    assert!((ROUNDS * 4 / 10..ROUNDS * 16 / 10).contains(&count), "{waits:?}");
+    let others = waits[1..].iter().filter(|wait| wait.0 != bucket);
+    assert!(others.into_iter().all(|wait| wait.1 == 0), "{waits:?}");
 }
 
 #[test]
@@ -172,9 +200,9 @@ fn the_sleep_command_moves_the_clock() {
     assert_eq!((timers.fired, timers.pending), (1, 0));
     // On a test clock, it fires exactly when it is due.
     let lateness = scheduler.snapshot().timer_lateness;
-    assert_eq!((lateness.len(), lateness[0]), (21, (std::time::Duration::from_nanos(1 << 14), 1)));
+    assert_eq!((lateness.len(), lateness[0]), (21, (Duration::from_nanos(1 << 14), 1)));
     assert!(lateness[1..].iter().all(|bucket| bucket.1 == 0), "{lateness:?}");
-    assert_eq!(lateness[20].0, std::time::Duration::MAX);
+    assert_eq!(lateness[20].0, Duration::MAX);
 }
 
 #[test]
