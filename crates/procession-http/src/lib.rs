@@ -22,6 +22,8 @@ mod rt;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(any(feature = "serve", feature = "client"))]
+mod trace;
 
 #[cfg(feature = "client")]
 pub use self::client::{Connected, Connector};
@@ -32,3 +34,5 @@ pub use self::health::{HealthBody, HealthChecks, HealthFuture, NotFound};
 pub use self::rt::{Executor, Timer};
 #[cfg(feature = "serve")]
 pub use self::server::{Listener, Peer, RequestBody, Server, serve, serve_connection};
+#[cfg(feature = "client")]
+pub use self::trace::TracedClient;

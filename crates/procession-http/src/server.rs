@@ -315,6 +315,10 @@ struct Settings {
 /// So let a process serve, for example by [`start`](procession_runtime::start()), and await that
 /// process.
 ///
+/// If [ids of requests](procession_runtime::request) travel in the scheduler, the service works for
+/// the W3C trace context of each request that has a valid one, until it returns the response. The
+/// body of the response belongs to no request.
+///
 /// A connection that fails, or runs a service that panics, ends without an effect on other
 /// connections. The process of a connection is labelled with its peer, such as `http
 /// 127.0.0.1:4711`. With HTTP/2, each request has its own process.

@@ -6,7 +6,7 @@ mod floors;
 mod imports;
 
 /// The rooms of each floor, from the ground up.
-const FLOORS: &[&str] = &["error health rt", "tls", "client server", "missing_features"];
+const FLOORS: &[&str] = &["error health rt trace", "tls", "client server", "missing_features"];
 
 #[test]
 fn rooms_import_only_the_floors_below() {

@@ -149,20 +149,26 @@ pub mod request {
     //!
     //! A process works for the request of the message that it received last, until it waits for
     //! another message. Until then, everything that it sends or spawns belongs to that request,
-    //! including calls and timed messages. A server, for example, reads the id of a request from a
-    //! header, and sets it with [`with`] or [`scope`].
+    //! including calls and timed messages.
+    //!
+    //! A request can have a [W3C trace context](RequestContext), whose trace id is the id of the
+    //! request. The server of the module `http` works for the trace context of each request that
+    //! has a valid one, and `http::TracedClient` sends the context on with the requests of a
+    //! client. Servers of other protocols set a request with [`with`] or [`scope`].
     //!
     //! With the feature `tracing`, each message of a request that a process receives has a span
     //! `request` inside the span of the process. It has the fields `request`, `pid` and `sender`,
     //! and lasts until the process receives the next message, waits for one, or ends.
     //!
     //! Ids travel only to processes of a scheduler that was built with
-    //! [`Builder::request_ids`](crate::Builder::request_ids); by default, messages have none. They
-    //! are not carried by a [`Relay`](crate::relay::Relay), nor to jobs of [pools](crate::pool) and
-    //! of [`spawn_blocking`](crate::spawn_blocking).
+    //! [`Builder::request_ids`](crate::Builder::request_ids); by default, messages have none. The
+    //! notices of links and monitors belong to no request. Ids are not carried to jobs of
+    //! [pools](crate::pool) and of [`spawn_blocking`](crate::spawn_blocking). A
+    //! [`Relay`](crate::relay::Relay) carries them if it does so itself, as `procession-cluster`.
 
-    pub use crate::mailbox::header::RequestId;
-    pub use crate::mailbox::request::{current, scope, with};
+    pub use crate::mailbox::request::{context, current, scope, with};
+    pub use crate::mailbox::request_context::RequestContext;
+    pub use crate::mailbox::request_id::RequestId;
 }
 
 pub mod snapshot {

@@ -63,6 +63,12 @@ impl OwnProcess {
     }
 }
 
+/// Returns `true` if the calling thread is a worker of a scheduler to whose processes ids of
+/// requests travel.
+pub fn carries_requests() -> bool {
+    current::with_local(|local| local.is_some_and(|local| local.shared.processes.has_request_ids))
+}
+
 /// Asks a process to end.
 pub fn cancel(pid: Pid) {
     if let Some(slot) = reach::find(pid) {

@@ -22,6 +22,7 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::{Request, Response, StatusCode, Version};
 use procession_runtime::inner::{OwnProcess, poll_last};
+use procession_runtime::request::scope;
 use procession_runtime::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
@@ -31,7 +32,7 @@ use super::linger::linger;
 use super::stream::SharedStream;
 use super::watch::{Begun, ConnectionWatch};
 use super::{BoxError, Peer, Settings, is_told};
-use crate::{Error, Timer};
+use crate::{Error, Timer, trace};
 
 /// A tower service in the form that hyper calls. Each request gets a clone of the service, which is
 /// polled for readiness first.
@@ -66,7 +67,8 @@ where
         if !self.settings.upgrades {
             request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
         }
-        Box::pin(async move {
+        let context = trace::context(request.headers());
+        let answered = async move {
             poll_fn(|task| service.poll_ready(task)).await?;
             let mut response = service.call(request).await?;
             let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -74,7 +76,11 @@ where
                 response.headers_mut().append(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response.map(|body| ResponseBody::new(body, begun)))
-        })
+        };
+        match context {
+            Some(context) => Box::pin(scope(context, answered)),
+            None => Box::pin(answered),
+        }
     }
 }
 

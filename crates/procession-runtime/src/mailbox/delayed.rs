@@ -28,7 +28,7 @@ impl<M: Send + 'static> Address<M> {
         let here;
         let (shared, far, request) = match self.slot() {
             Some(slot) if !slot.state.see().is_complete() => {
-                let request = slot.bound.has_headers().then(request::current).flatten();
+                let request = slot.bound.has_headers().then(request::context).flatten();
                 (slot.shared(), None, request)
             }
             None if self.far_process().is_some() => {
@@ -45,7 +45,7 @@ impl<M: Send + 'static> Address<M> {
         // By PID, because a pin in the timer would keep the scheduler that holds the timer.
         let send_now = move |message| match &far {
             Some(address) => address.send(message),
-            None => request::within(request, || send(pid, message)),
+            None => request::within(request.clone(), || send(pid, message)),
         };
         let action = Action::Call(Arc::new(move || {
             if let Some(message) = take(&fired)

@@ -12,9 +12,9 @@ use crate::machine::value::Value;
 use crate::mailbox::bounds::Urgent;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
-use crate::mailbox::header::RequestId;
 use crate::mailbox::kept::KeptMessage;
 use crate::mailbox::request;
+use crate::mailbox::request_context::RequestContext;
 use crate::process::body::{Queued, System};
 use crate::process::slot::{BoundedMailbox, Mailbox, Refused, Slot};
 use crate::process::unwind::guarded;
@@ -228,7 +228,7 @@ fn admit(slot: &Slot, wakers: Vec<Waker>) {
 #[cold]
 pub(crate) fn leave<M: Send + 'static>(
     slot: &Slot,
-    request: Option<RequestId>,
+    request: Option<RequestContext>,
     message: M,
 ) -> bool {
     let observer = slot.shared().extensions.dead_letters();
@@ -248,7 +248,8 @@ pub(crate) fn take_over(slot: &Slot) {
     let Some(kept) = slot.extra().and_then(|extra| extra.kept.as_ref()) else { return };
     for KeptMessage { to, request, type_name, message } in kept.hand_over(Some(slot.pid())) {
         let push = || (slot.kind().take_over)(slot, message);
-        let pushed = if request.is_some() { request::within(request, push) } else { push() };
+        let within = request.clone();
+        let pushed = if within.is_some() { request::within(within, push) } else { push() };
         if let Err(message) = pushed {
             discard_kept(slot.shared(), [KeptMessage { to, request, type_name, message }]);
         }

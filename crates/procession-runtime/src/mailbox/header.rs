@@ -1,91 +1,13 @@
 //! Headers of messages: the request that a message belongs to, and its sender.
 
-use std::fmt;
-use std::num::NonZeroU128;
-use std::str::FromStr;
-
 use crate::Pid;
-use crate::util::parse_error::ParseError;
-
-/// The id of a request: a number of 128 bits that is not 0, as the trace ids of W3C Trace Context
-/// and OpenTelemetry, or a UUID.
-///
-/// It prints as 32 hexadecimal digits. When it is parsed, fewer digits and the hyphens of a UUID
-/// are accepted as well.
-///
-/// ```
-/// use procession::mailbox::request::RequestId;
-///
-/// let id: RequestId = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse()?;
-/// assert_eq!(id.to_string(), "67e5504410b1426f9247bb680e5fe0c8");
-/// assert_eq!(RequestId::new(7), "7".parse().ok());
-/// assert!("0".parse::<RequestId>().is_err());
-/// assert!("seven".parse::<RequestId>().is_err());
-/// # Ok::<(), procession::process::ParseError>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestId {
-    // Two words, since a `u128` would align all entries of mailboxes to 16 bytes.
-    high: u64,
-    low: u64,
-}
-
-impl RequestId {
-    /// Returns the id with this number, or `None` for 0.
-    pub const fn new(number: u128) -> Option<Self> {
-        if number == 0 {
-            return None;
-        }
-        Some(Self { high: (number >> 64) as u64, low: number as u64 })
-    }
-
-    /// Returns the number.
-    pub const fn get(self) -> u128 {
-        (self.high as u128) << 64 | self.low as u128
-    }
-}
-
-impl From<NonZeroU128> for RequestId {
-    fn from(number: NonZeroU128) -> Self {
-        Self { high: (number.get() >> 64) as u64, low: number.get() as u64 }
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{:016x}", self.high, self.low)
-    }
-}
-
-impl fmt::Debug for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RequestId({self})")
-    }
-}
-
-impl FromStr for RequestId {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let refused = || ParseError::new(text, "1 to 32 hexadecimal digits, not all 0");
-        let (mut number, mut digits) = (0, 0);
-        for c in text.chars().filter(|&c| c != '-') {
-            let digit = c.to_digit(16).ok_or_else(refused)?;
-            number = number << 4 | u128::from(digit);
-            digits += 1;
-        }
-        if digits > 32 {
-            return Err(refused());
-        }
-        Self::new(number).ok_or_else(refused)
-    }
-}
+use crate::mailbox::request_context::RequestContext;
 
 /// The header of a message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Header {
     /// The request that the message belongs to.
-    pub(crate) request: Option<RequestId>,
+    pub(crate) request: Option<RequestContext>,
     /// The process that sent the message, if it was sent in a step of a process.
     pub(crate) sender: Option<Pid>,
     /// Set if a simulated system looks at the order of messages.

@@ -11,12 +11,12 @@ use procession_sync::Mutex;
 
 use crate::Pid;
 use crate::machine::value::Value;
-use crate::mailbox::header::RequestId;
+use crate::mailbox::request_context::RequestContext;
 
 /// A message that a process has left in its mailbox.
 pub(crate) struct KeptMessage {
     pub(crate) to: Pid,
-    pub(crate) request: Option<RequestId>,
+    pub(crate) request: Option<RequestContext>,
     pub(crate) type_name: &'static str,
     pub(crate) message: Value,
 }

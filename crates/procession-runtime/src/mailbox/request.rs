@@ -1,21 +1,27 @@
 //! The requests that processes work for, which travel with messages.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::time::Duration;
 
 use procession_queue::Entry;
 
-use crate::mailbox::header::{Header, RequestId};
+use crate::mailbox::header::Header;
 use crate::mailbox::message_log::{MessageDirection, TracedMessage};
+use crate::mailbox::request_context::RequestContext;
+use crate::mailbox::request_id::RequestId;
 use crate::process::body::{Queued, System};
 use crate::process::slot::{Mailbox, Slot, SlotRef};
 use crate::scheduler::current;
 
 thread_local! {
     /// The request of a thread that runs no process.
-    static OUTSIDE: Cell<Option<RequestId>> = const { Cell::new(None) };
+    /// It has no destructor, so that it can be used while the other locals of the thread are
+    /// destroyed. `within` sets it back.
+    static OUTSIDE: RefCell<ManuallyDrop<Option<RequestContext>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Returns the request that the calling process works for, or the calling thread, if it runs no
@@ -25,20 +31,31 @@ thread_local! {
 /// message. If that message belongs to no request, neither does the process. Until it first waits
 /// for a message, it works for the request of the process that spawned it.
 pub fn current() -> Option<RequestId> {
-    current::current().map_or_else(|| OUTSIDE.get(), |slot| slot.extra()?.request())
+    context().map(|context| context.id())
 }
 
-/// Calls `run`, which works for the request `id`, and returns its result. Messages and processes
-/// that `run` sends and spawns belong to that request.
+/// Returns the context of the request that the calling process or thread works for. See
+/// [`current`].
+pub fn context() -> Option<RequestContext> {
+    current::current().map_or_else(outside, |slot| slot.extra()?.request())
+}
+
+fn outside() -> Option<RequestContext> {
+    OUTSIDE.with_borrow(|request| (**request).clone())
+}
+
+/// Calls `run`, which works for a request, and returns its result. Messages and processes that
+/// `run` sends and spawns belong to that request, which is a [`RequestId`] or a [`RequestContext`].
 ///
 /// Afterwards, the caller works for the same request as before, even if `run` panics.
 ///
 /// See the [module](crate::request) for an example.
-pub fn with<R>(id: RequestId, run: impl FnOnce() -> R) -> R {
-    within(Some(id), run)
+pub fn with<R>(request: impl Into<RequestContext>, run: impl FnOnce() -> R) -> R {
+    within(Some(request.into()), run)
 }
 
-/// Returns a future that runs `future`, and works for the request `id` whenever it is polled.
+/// Returns a future that runs `future`, and works for a request whenever it is polled: a
+/// [`RequestId`] or a [`RequestContext`].
 ///
 /// ```
 /// use procession::mailbox::request::{self, RequestId};
@@ -56,22 +73,22 @@ pub fn with<R>(id: RequestId, run: impl FnOnce() -> R) -> R {
 ///
 /// # Cancellation
 /// If this future is dropped, `future` is dropped as well, and its `Drop` does not work for the
-/// request `id`.
-pub async fn scope<F: Future>(id: RequestId, future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|task| with(id, || future.as_mut().poll(task))).await
+/// request.
+pub async fn scope<F: Future>(request: impl Into<RequestContext>, future: F) -> F::Output {
+    let (request, mut future) = (request.into(), pin!(future));
+    poll_fn(|task| with(request.clone(), || future.as_mut().poll(task))).await
 }
 
 /// Calls `run`, which works for this request, or for none.
-pub(crate) fn within<R>(request: Option<RequestId>, run: impl FnOnce() -> R) -> R {
+pub(crate) fn within<R>(request: Option<RequestContext>, run: impl FnOnce() -> R) -> R {
     /// Sets the request back.
     struct Before {
         process: Option<SlotRef>,
-        request: Option<RequestId>,
+        request: Option<RequestContext>,
     }
     impl Drop for Before {
         fn drop(&mut self) {
-            replace(self.process.as_ref(), self.request);
+            replace(self.process.as_ref(), self.request.take());
         }
     }
     let process = current::current();
@@ -81,12 +98,12 @@ pub(crate) fn within<R>(request: Option<RequestId>, run: impl FnOnce() -> R) -> 
 }
 
 /// Sets the request of a process, or of this thread. Returns the previous request.
-fn replace(process: Option<&SlotRef>, request: Option<RequestId>) -> Option<RequestId> {
+fn replace(process: Option<&SlotRef>, request: Option<RequestContext>) -> Option<RequestContext> {
     match process {
         Some(slot) => slot
             .extra_or_default()
             .handling(|handling| std::mem::replace(&mut handling.request, request)),
-        None => OUTSIDE.replace(request),
+        None => ManuallyDrop::into_inner(OUTSIDE.replace(ManuallyDrop::new(request))),
     }
 }
 
@@ -115,7 +132,7 @@ pub(crate) fn urgent_header_for(slot: &Slot) -> Option<System> {
 pub(crate) fn header(slot: &Slot) -> System {
     let sender = current::current();
     System::Header(Header {
-        request: sender.as_ref().map_or_else(|| OUTSIDE.get(), |slot| slot.extra()?.request()),
+        request: sender.as_ref().map_or_else(outside, |slot| slot.extra()?.request()),
         sender: sender.map(|slot| slot.pid()),
         #[cfg(feature = "sim")]
         number: slot.shared().world.numbering().map(|os| os.number_message()),
@@ -128,8 +145,8 @@ pub(crate) fn header(slot: &Slot) -> System {
 pub(crate) fn take<M>(slot: &Slot, entry: Entry<(System, M)>) -> (Option<Header>, M) {
     let (header, message) = open(entry);
     #[cfg(feature = "sim")]
-    if let Some((os, Header { sender, number: Some(number), .. })) =
-        slot.shared().world.simulated().zip(header)
+    if let Some((os, &Header { sender, number: Some(number), .. })) =
+        slot.shared().world.simulated().zip(header.as_ref())
         && !os.takes(slot.pid(), sender, number)
     {
         os.broken("a process takes two messages of one sender in the wrong order");
@@ -149,7 +166,9 @@ fn open<M>(entry: Entry<(System, M)>) -> (Option<Header>, M) {
 
 /// Returns the message of an entry with its request, or the entry of the system.
 #[inline]
-pub(crate) fn message_of<M>(queued: Queued<M>) -> Result<(Option<RequestId>, M), Entry<System>> {
+pub(crate) fn message_of<M>(
+    queued: Queued<M>,
+) -> Result<(Option<RequestContext>, M), Entry<System>> {
     match queued {
         Queued::Message(message) => Ok((None, message)),
         Queued::Headed(entry) => {
@@ -167,7 +186,7 @@ pub(crate) fn accept(slot: &Slot, header: Header) {
         return;
     }
     let trace = slot.extra_or_default().handling(|handling| {
-        handling.request = header.request;
+        handling.request.clone_from(&header.request);
         handling.trace.clone()
     });
     if let Some(trace) = trace {
@@ -179,7 +198,7 @@ pub(crate) fn accept(slot: &Slot, header: Header) {
                 other: header.sender,
                 type_name: (slot.kind().message_name)(),
                 bytes: slot.kind().message_bytes,
-                request: header.request,
+                request: header.request.as_ref().map(RequestContext::id),
             },
         );
     }

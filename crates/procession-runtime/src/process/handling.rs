@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::mailbox::header::RequestId;
 use crate::mailbox::message_log::MessageLog;
+use crate::mailbox::request_context::RequestContext;
 use crate::process::inherited::Inherited;
 
 /// The state of a process that handles messages with headers, or that inherits values.
@@ -12,7 +12,7 @@ pub(crate) struct Handling {
     /// The values of the locals that are inherited from the process.
     pub(crate) inherited: Option<Inherited>,
     /// The request that the process works for.
-    pub(crate) request: Option<RequestId>,
+    pub(crate) request: Option<RequestContext>,
     /// Records the messages of the process, while they are traced.
     pub(crate) trace: Option<Arc<MessageLog>>,
     /// Set if the process has a span, so that each request gets one.

@@ -59,8 +59,8 @@ use procession_sync::cell::UnsafeCell;
 
 use crate::machine::value::Value;
 use crate::mailbox::bounds::Urgent;
-use crate::mailbox::header::RequestId;
 use crate::mailbox::kept::KeptMailbox;
+use crate::mailbox::request_context::RequestContext;
 use crate::process::binding::{Binding, MailboxForm};
 use crate::process::body::{Body, System};
 use crate::process::handling::Handling;
@@ -203,8 +203,8 @@ impl Extra {
     }
 
     /// Returns the request that the process works for.
-    pub(crate) fn request(&self) -> Option<RequestId> {
-        self.handling.lock().as_ref()?.request
+    pub(crate) fn request(&self) -> Option<RequestContext> {
+        self.handling.lock().as_ref()?.request.clone()
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
             "process",
             pid = %slot.pid(),
             label = slot.extra().and_then(|extra| extra.label.as_deref()),
-            request = slot.extra().and_then(Extra::request).map(display),
+            request = slot.extra().and_then(Extra::request).map(|request| display(request.id())),
             spawned_at = details.map(|slot| display(slot.location())),
             kind = details.map(|slot| slot.kind().name),
             parent = details.and_then(Slot::parent).map(display),
@@ -119,7 +119,7 @@ pub(crate) fn begin_request(slot: &Slot, header: Header) {
         info_span!(
             target: "procession",
             "request",
-            request = %request,
+            request = %request.id(),
             pid = %slot.pid(),
             sender = header.sender.map(display),
         )

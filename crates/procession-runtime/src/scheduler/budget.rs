@@ -204,7 +204,7 @@ pub(crate) fn trace_sent(slot: &Slot) {
             other: Some(slot.pid()),
             type_name: (slot.kind().message_name)(),
             bytes: slot.kind().message_bytes,
-            request: current().and_then(|process| process.extra()?.request()),
+            request: current().and_then(|process| Some(process.extra()?.request()?.id())),
         },
     );
 }

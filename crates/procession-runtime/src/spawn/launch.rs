@@ -231,7 +231,7 @@ impl Rest {
 fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
     let mut extra = extra.unwrap_or_default();
     extra.headed = true;
-    if let Some(request) = request::current() {
+    if let Some(request) = request::context() {
         let handling = Handling { request: Some(request), ..Handling::default() };
         extra.handling = procession_sync::Mutex::new(Some(Box::new(handling)));
     }

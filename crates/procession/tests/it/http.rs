@@ -6,6 +6,8 @@ mod health;
 mod limits;
 mod pipe;
 mod protocols;
+#[cfg(feature = "client")]
+mod trace;
 
 use crate::home::mpsc;
 use std::convert::Infallible;

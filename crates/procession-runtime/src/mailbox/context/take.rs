@@ -292,7 +292,7 @@ impl<M: Send + 'static> Context<M> {
         let mut discarded = 0;
         for (number, message) in std::mem::take(&mut aside.messages) {
             let header = aside.headers.get(&number);
-            let request = header.and_then(|header| header.request);
+            let request = header.and_then(|header| header.request.clone());
             discarded += u64::from(leave(&self.slot, request, message));
         }
         current::count(self.slot.shared(), |stats| &stats.discarded, discarded);
