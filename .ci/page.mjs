@@ -23,9 +23,9 @@ page.on("console", (message) => { if (message.type() === "error") problems.push(
 await page.setViewport({ width: 1280, height: 900 });
 await page.goto(link);
 assert.equal(new URL(page.url()).search, "", "the token is not in the address of the page");
-await page.waitForSelector("#processes-table tbody tr");
+await page.waitForSelector("#plots canvas");
 
-const views = ["processes", "all", "groups", "tree", "crashes", "workers", "pools"];
+const views = ["overview", "waits", "processes", "all", "groups", "tree", "crashes", "workers", "pools"];
 const show = async (view) => {
   await page.click(`[data-view="${view}"]`);
   await page.waitForSelector(`#${view}:not([hidden])`);
@@ -91,11 +91,56 @@ const refreshes = await page.evaluate(async () => {
 assert.equal(refreshes, "all", "the focus is lost");
 console.log("focus: kept over 20 events and 20 looks");
 
+// The overview: a picture for each of six series, and their figures in the table.
+await show("overview");
+assert.equal(await page.$$eval("#plots canvas[role=img][aria-label]", (all) => all.length), 6);
+const figures = await page.$$eval("#plots-table tbody tr", (rows) => rows.map((row) => row.textContent));
+assert.ok(figures.some((row) => row.startsWith("Time from wake to run, 99 %")), figures.join("; "));
+const { points } = await page.evaluate(async () => (await fetch("/history")).json());
+assert.ok(points.length >= 2 && points[0].wake.length === 27, "the door keeps points before somebody looks");
+
+// The tree folds by the keyboard, and keeps its focus over events.
+await show("tree");
+const treeRows = () => page.$$eval("#tree-table tbody tr", (rows) => rows.length);
+const unfolded = await treeRows();
+assert.ok(unfolded >= 2, "there is a supervisor with a child");
+await page.focus('#tree-table tbody tr[tabindex="0"]');
+await page.keyboard.press("ArrowLeft");
+assert.equal(await treeRows(), 1, "it is folded");
+assert.equal(await page.$eval("#tree-table tbody tr", (row) => row.getAttribute("aria-expanded")), "false");
+await page.keyboard.press("ArrowRight");
+await page.keyboard.press("ArrowDown");
+const child = await page.evaluate(() => document.activeElement.dataset.pid);
+await new Promise((done) => setTimeout(done, 2500));
+assert.equal(await page.evaluate(() => document.activeElement.dataset.pid), child, "the focus is lost");
+assert.equal(await treeRows(), unfolded);
+
+// The graph of waits: p1 to p3 wait in a circle, p4 for one of them, p5 for itself, and p6 for p7.
+const graph = await page.evaluate(async () => {
+  const { makeWaits } = await import("/graph.js");
+  const opened = [];
+  const container = document.createElement("div");
+  document.body.append(container);
+  const waits = [["p1", "p2"], ["p2", "p3"], ["p3", "p1"], ["p4", "p1"], ["p5", "p5"], ["p6", "p7"], ["p8", null]];
+  const rows = waits.map(([pid, target]) => ({ pid, label: null, location: "a.rs:1", wait: { reasons: ["reply"], target, at_least_ms: 0 } }));
+  const words = makeWaits(container, (pid) => opened.push(pid))(rows);
+  const pids = (selector) => [...container.querySelectorAll(selector)].map((node) => node.dataset.pid).sort().join();
+  container.querySelector('[data-pid="p4"]').dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
+  const found = { words, all: pids(".node"), bad: pids(".node.bad"), edges: container.querySelectorAll(".edge").length, opened: opened.join() };
+  container.remove();
+  return found;
+});
+assert.deepEqual(graph, {
+  words: "6 processes wait for others; CYCLE: 4 of them wait in circles.",
+  all: "p1,p2,p3,p4,p5,p6,p7", bad: "p1,p2,p3,p5", edges: 6, opened: "p4",
+});
+console.log("overview, tree and waits: as expected");
+
 // The timeline: the table has its places, and a click opens the process.
 await show("workers");
 for (const window of ["10000", "1000"]) {
   await page.select("#window", window);
-  await page.waitForSelector("#places-table tbody td button");
+  await page.waitForSelector("#locations-table tbody td button");
 }
 const isOpened = await page.evaluate(async () => {
   const canvas = document.getElementById("timeline");

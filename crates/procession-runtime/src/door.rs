@@ -7,6 +7,7 @@ mod answers;
 mod asks;
 mod details;
 mod entry;
+mod history;
 mod json;
 mod labels;
 mod live;

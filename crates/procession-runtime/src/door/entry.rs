@@ -57,7 +57,8 @@ impl Scheduler {
 ///
 /// The server runs on an isolated scheduler with one worker. It therefore answers while all workers
 /// of the observed scheduler are stalled, and does not show its own processes. It costs one thread,
-/// which sleeps, and a few descriptors. Without a door there is no thread and no descriptor.
+/// which wakes each 2 s to keep the [history](#routes), and a few descriptors. Without a door there
+/// is no thread and no descriptor.
 ///
 /// The file of the socket is removed with the last handle of the scheduler, and when the program
 /// ends in order: after `main`, or in [`exit`](std::process::exit). If the program is killed, the
@@ -87,9 +88,10 @@ impl Scheduler {
 /// | `GET /crashes` | the last 64 processes that failed |
 /// | `GET /crash/NUMBER` | one crash, with its [backtrace](crate::report::CrashReport::backtrace) |
 /// | `GET /cycles` | the last 16 [cycles of waits](crate::Scheduler::wait_cycles) |
-/// | `GET /workers` | workers, queues, timers, descriptors |
+/// | `GET /workers` | workers, queues, waits from wake-up to step, timers, descriptors |
 /// | `GET /pools` | pools, added up by name |
 /// | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000 |
+/// | `GET /history?after=US` | points of the last ten minutes, one each 2 s, for plots |
 /// | `GET /live?with=PARTS&interval=MS` | server-sent events |
 /// | `GET /stalls` | what the watchdog has found |
 /// | `GET /trace?seconds=N` | [events](crate::recorder::Trace), as a file for Perfetto |
@@ -107,11 +109,13 @@ impl Scheduler {
 /// - `/timeline` shows the time as 300 columns, as far back as the
 ///   [recorder](crate::recorder::Trace) still has it. Each column names the location with the
 ///   processes that took most of its time.
-/// - `/live` sends a `view`, the `workers` and the latest crash with each event. The parameters of
-///   `/view` choose the view, and its window begins at the previous event. PARTS is a list of
-///   `crashes`, `pools`, `sections`, `timeline` and `tree`. There are at most four events a second,
-///   and fewer if all looking would otherwise take more than 1 % of the processors; the members
-///   `share` and `interval_ms` show this. At most four connections follow at the same time.
+/// - `/history` returns the points after the time `at_us` of an earlier point.
+/// - `/live` sends a `view`, the `workers`, a point of the history, and the latest crash with each
+///   event. The parameters of `/view` choose the view, and its window begins at the previous event.
+///   PARTS is a list of `crashes`, `pools`, `sections`, `timeline` and `tree`. There are at most
+///   four events a second, and fewer if all looking would otherwise take more than 1 % of the
+///   processors; the members `share` and `interval_ms` show this. At most four connections follow
+///   at the same time.
 /// - `/trace` records for N seconds, at most 10. Without `seconds`, it returns the latest events.
 ///   The door makes one trace at a time, of at most 64 MiB.
 /// - `/process/PID/suspend` stops the process for N seconds, at most 60 and by default 5.

@@ -16,7 +16,7 @@ use super::request::{HttpRequest, Method};
 use super::response::{HttpStatus, Response};
 use super::routes::Observed;
 use super::views::{query, write_view};
-use super::{activity, details, sections};
+use super::{activity, details, history, sections};
 use crate::observe::look::query::Query;
 use crate::observe::look::view::View;
 use crate::scheduler::shared::Shared;
@@ -160,6 +160,7 @@ impl Live {
             self.last = Some(view.without_rows());
         });
         json.name("workers").object(|json| activity::workers(json, shared));
+        history::point(json.name("point"), shared);
         let crashes = Crashes::of(shared);
         crashes.write_latest(json.name("latest_crash"));
         for part in &self.parts {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::access::{Keys, Way};
+use super::history;
 use super::opened::Opened;
 use super::routes::Observed;
 use super::serve;
@@ -69,6 +70,8 @@ fn enter(shared: &Arc<Shared>, options: &DoorOptions) -> Result<Opened, DoorErro
     if let Some(directory) = file.path().parent() {
         drop(process("sweep").spawn(serve::remove_left(directory.to_owned())));
     }
+    let history = Arc::clone(&observed.history);
+    drop(process("history").spawn(history::keep(Arc::downgrade(shared), history)));
     drop(process("unix").spawn(serve::listen_unix(listener, Arc::clone(&observed))));
     let address = tcp.as_ref().map(|(_, address)| *address);
     if let Some((listener, address)) = tcp {

@@ -7,13 +7,16 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The files of the page, by path.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 9] = [
     ("", HTML, include_str!("page/index.html")),
     ("style.css", CSS, include_str!("page/style.css")),
     ("app.js", SCRIPT, include_str!("page/app.js")),
     ("table.js", SCRIPT, include_str!("page/table.js")),
     ("format.js", SCRIPT, include_str!("page/format.js")),
     ("timeline.js", SCRIPT, include_str!("page/timeline.js")),
+    ("plots.js", SCRIPT, include_str!("page/plots.js")),
+    ("graph.js", SCRIPT, include_str!("page/graph.js")),
+    ("tree.js", SCRIPT, include_str!("page/tree.js")),
 ];
 
 /// Returns a file of the page.

@@ -1,5 +1,6 @@
 //! The routes of a door.
 
+use std::str::FromStr;
 use std::sync::Weak;
 
 use procession_sync::atomic::AtomicUsize;
@@ -11,6 +12,7 @@ use super::activity;
 use super::answers::{object, own_pid};
 use super::asks;
 use super::details;
+use super::history::History;
 use super::json::Json;
 use super::metrics;
 use super::page;
@@ -36,6 +38,7 @@ pub(super) struct Observed {
     pub(super) followers: Arc<AtomicUsize>,
     metrics: MetricsReader,
     views: KeptViews,
+    pub(super) history: Arc<History>,
     pub(super) long: OneAtATime,
 }
 
@@ -50,6 +53,7 @@ impl Observed {
             followers: Arc::default(),
             metrics: MetricsReader::default(),
             views: KeptViews::default(),
+            history: Arc::default(),
             long: OneAtATime::default(),
         }
     }
@@ -108,6 +112,7 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
         (_, [Some("crash"), Some(number), None, _]) => asks::crash(&shared, number).await,
         (_, [Some("pools"), None, ..]) => Ok(object(|json| activity::pools(json, &shared))),
         (_, [Some("timeline"), None, ..]) => timeline(request, &shared),
+        (_, [Some("history"), None, ..]) => history(request, observed),
         (_, [Some("trace"), None, ..]) => trace(request, shared, &observed.long).await,
         (_, [Some(name), None, ..]) => page::file(name)
             .or_else(|| sections::section(&shared, name))
@@ -138,21 +143,30 @@ fn process(shared: &Shared, pid: &str) -> Result<Response, Response> {
 }
 
 fn list(request: &HttpRequest, shared: &Shared) -> Result<Response, Response> {
-    let number = |name: &str, otherwise: usize| match request.parameter(name).map(str::parse) {
-        None => Ok(otherwise),
-        Some(Ok(number)) => Ok(number),
-        Some(Err(_)) => {
-            let text = format!("{name} must be a number");
-            Err(Response::error(HttpStatus::BadRequest, &text))
-        }
-    };
-    let (skip, count) = (number("skip", 0)?, number("count", 100)?);
+    let (skip, count) = (number(request, "skip", 0)?, number(request, "count", 100)?);
     Ok(object(|json| details::list(json, shared, skip, count)))
 }
 
 fn timeline(request: &HttpRequest, shared: &Shared) -> Result<Response, Response> {
     let window = activity::window(request)?;
     Ok(object(|json| activity::timeline(json, shared, window)))
+}
+
+fn history(request: &HttpRequest, observed: &Observed) -> Result<Response, Response> {
+    let after = number(request, "after", 0)?;
+    Ok(object(|json| observed.history.write(json, after)))
+}
+
+/// Returns a parameter that is a number.
+fn number<T: FromStr>(request: &HttpRequest, name: &str, otherwise: T) -> Result<T, Response> {
+    match request.parameter(name).map(str::parse) {
+        None => Ok(otherwise),
+        Some(Ok(number)) => Ok(number),
+        Some(Err(_)) => {
+            let text = format!("{name} must be a number");
+            Err(Response::error(HttpStatus::BadRequest, &text))
+        }
+    }
 }
 
 fn about(shared: &Shared, actions: bool) -> Response {

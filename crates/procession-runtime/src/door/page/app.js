@@ -1,13 +1,16 @@
 // The page of a door. The door sends what the page shows, as seldom as it takes to use at most 1 % of
 // the processors.
-import { bytes, duration, flatten, number, percent, pids, shortLocation, standing, time, title, wait } from "/format.js";
+import { bytes, duration, number, percent, pids, shortLocation, standing, time, title, wait } from "/format.js";
+import { drawCluster, makeWaits } from "/graph.js";
+import { makePlots } from "/plots.js";
 import { makeList, makeTable, setText } from "/table.js";
 import { draw, locations, processAt } from "/timeline.js";
+import { makeTree } from "/tree.js";
 
 const RETRY = 2000;
 
 const by = (id) => document.getElementById(id);
-const state = { view: "processes", sort: "samples", paused: false, crash: null, stalls: null, workers: null, timeline: null };
+const state = { view: "overview", points: [], sort: "samples", paused: false, crash: null, stalls: null, workers: null, timeline: null };
 
 async function ask(target, signal, method = "GET") {
   const answer = await fetch(target, { cache: "no-store", method, signal });
@@ -102,15 +105,12 @@ const tables = {
     { title: "Oldest wait", key: "age", value: (row) => duration(row.oldest_wait_ms), right: true },
     { title: "Group", wide: true, value: (row) => [row.state, row.reasons && (row.reasons.join(", ") || "a waker"), row.location && shortLocation(row.location)].filter(Boolean).join(" at ") || "does not wait" },
   ], { sort }),
-  tree: makeTable(by("tree-table"), "Supervisors and their children", [
-    { title: "PID", value: (row) => row.pid, pid: true, depth: (row) => row.depth },
-    { title: "Level", value: (row) => String(row.depth + 1), right: true },
-    { title: "Process", value: title, wide: true },
-    { title: "Name", value: (row) => row.name ?? "-" },
-    { title: "Kind", value: (row) => row.kind },
-    { title: "State", value: (row) => row.state },
-    { title: "Mailbox", value: (row) => number(row.mailbox), right: true },
-  ], { open }),
+  tree: makeTree(by("tree-table"), "Supervisors and their children", open),
+  plots: makeTable(by("plots-table"), "Figures of the last ten minutes", [
+    { title: "What", value: (row) => row.name, wide: true },
+    { title: "Now", value: (row) => row.now, right: true },
+    { title: "At most", value: (row) => row.most, right: true },
+  ]),
   crashes: makeTable(by("crashes-table"), "Processes that failed, the latest first", [
     { title: "Ago", value: (row) => duration(row.age_ms), right: true },
     { title: "PID", value: (row) => row.pid },
@@ -162,8 +162,24 @@ const list = makeList(by("all-list"), "All processes", ["PID", "State", "Mailbox
   },
 });
 
+const drawPlots = makePlots(by("plots"));
+const drawWaits = makeWaits(by("waits-picture"), open);
+
+// Shows the points of the last ten minutes, with this one. The door has those from before the page.
+async function showOverview(event) {
+  if (state.points.length === 0) state.points = (await get("/history")).points;
+  const [latest, { point }] = [state.points.at(-1), event];
+  if (!latest || point.at_us > latest.at_us) state.points.push(point);
+  while (state.points[0].at_us < point.at_us - 600e6) state.points.shift();
+  if (state.view !== "overview") return;
+  tables.plots.update(drawPlots(state.points));
+  const cluster = event.sections?.cluster;
+  by("cluster").hidden = !cluster;
+  if (cluster) setText(by("cluster-words"), drawCluster(by("cluster-picture"), cluster));
+}
+
 // The parts of an event that each view shows.
-const parts = { crashes: "crashes", tree: "tree", workers: "timeline", pools: "pools", sections: "sections" };
+const parts = { overview: "sections", crashes: "crashes", tree: "tree", workers: "timeline", pools: "pools", sections: "sections" };
 
 // A column of a section. Times are in microseconds.
 function columnOf(name, isText) {
@@ -194,6 +210,11 @@ function showSections(sections) {
 
 function target() {
   const query = new URLSearchParams({ sort: state.sort, top: state.view === "processes" ? by("top").value : "0" });
+  if (state.view === "waits") {
+    query.set("sort", "age");
+    query.set("top", "200");
+    query.set("state", "blocked");
+  }
   if (state.view === "groups") {
     query.set("group", by("group").value);
     query.set("top", "200");
@@ -260,10 +281,12 @@ async function showEvent(event) {
   }
   if (state.view === "all") await list.update();
   if (state.view === "groups") tables.groups.update(view.groups, `Groups of ${number(view.matched)} processes, by ${state.sort}`, state.sort);
-  if (event.tree) tables.tree.update(flatten(event.tree.nodes));
+  await showOverview(event);
+  if (state.view === "waits") setText(by("waits-words"), drawWaits(view.rows));
+  if (event.tree) tables.tree.update(event.tree.nodes);
   if (event.crashes) tables.crashes.update(event.crashes);
   if (event.pools) tables.pools.update(event.pools);
-  if (event.sections) showSections(event.sections);
+  if (event.sections && state.view === "sections") showSections(event.sections);
   if (state.view === "workers") showWorkers(workers);
   if (event.timeline) {
     state.timeline = event.timeline;

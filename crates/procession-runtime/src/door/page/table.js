@@ -26,11 +26,10 @@ function fill(cell, column, row, open) {
   }
   button.dataset.pid = value;
   setText(button, value);
-  cell.style.paddingLeft = column.depth ? `${0.5 + 1.5 * column.depth(row)}rem` : "";
 }
 
 // Makes a table. A column has a title and a value, and perhaps: key (it can be sorted by it), right,
-// wide, pid, depth, isBad.
+// wide, pid, isBad.
 export function makeTable(container, caption, columns, { open, sort } = {}) {
   const captionNode = element("caption", {}, caption);
   const head = element("tr");
