@@ -52,7 +52,8 @@ pub use procession_runtime::door::{Door, DoorError, DoorOptions};
 pub use procession_runtime::look::{
     AskError, DoorSection, GroupKey, Inspecting, Inspection, MemoryUse, MessageDirection, PidList,
     ProcessGroup, ProcessRelations, ProcessWait, Query, Samples, SectionRow, ShownSection, SortKey,
-    SupervisedRow, SupervisorRow, TracedMessage, View, WaitReason, detail, mailbox_length,
+    SupervisedRow, SupervisorRow, TracedMessage, View, WaitReason, detail, inspect, mailbox_length,
+    resume, suspend_for,
 };
 #[cfg(feature = "door")]
 #[doc(inline)]

@@ -151,17 +151,30 @@ pub(crate) fn leave(slot: &Slot, request: ProcessRequest) -> Result<(), AskError
 
 /// Asks a process what it shows of itself.
 pub(crate) async fn inspect(shared: &Shared, pid: Pid) -> Result<Inspection, AskError> {
-    let receiver = {
-        let slot = find(shared, pid)?;
-        if current::is_current(&slot) {
-            return Err(AskError::Itself);
-        }
-        let (sender, receiver) = oneshot::channel();
-        // Ignored: a caller that has given up.
-        let answer = Box::new(move |shown| drop(sender.send(shown)));
-        leave(&slot, ProcessRequest::Inspect(answer))?;
-        receiver
-    };
+    answer(request_inspection(shared, pid)?).await
+}
+
+/// What a process shows of itself, or the text of its panic.
+pub(crate) type Shown = Result<Inspection, String>;
+
+/// Asks a process what it shows of itself. The receiver gets it.
+pub(crate) fn request_inspection(
+    shared: &Shared,
+    pid: Pid,
+) -> Result<oneshot::Receiver<Shown>, AskError> {
+    let slot = find(shared, pid)?;
+    if current::is_current(&slot) {
+        return Err(AskError::Itself);
+    }
+    let (sender, receiver) = oneshot::channel();
+    // Ignored: a caller that has given up.
+    let answer = Box::new(move |shown| drop(sender.send(shown)));
+    leave(&slot, ProcessRequest::Inspect(answer))?;
+    Ok(receiver)
+}
+
+/// Waits for what a process shows of itself.
+pub(crate) async fn answer(receiver: oneshot::Receiver<Shown>) -> Result<Inspection, AskError> {
     match time::timeout(ANSWER_TIMEOUT, receiver).await {
         Err(time::Elapsed) => Err(AskError::TimedOut),
         Ok(Err(_)) => Err(AskError::Ended),
