@@ -64,6 +64,45 @@ impl Groups {
         self.0.insert(&group, pid, (), false).map_err(|_| RegisterError::NoMember { group, pid })
     }
 
+    /// Adds a process of another node to a group. Returns `false` if it belongs to this node.
+    ///
+    /// It is for crates that connect programs, such as `procession-cluster`: its `share_groups`
+    /// makes one scope of the groups of several nodes. The scope does not learn of the end of the
+    /// process, so who adds it also [removes](Self::leave) it.
+    ///
+    /// ```
+    /// use procession::mailbox::relay::{NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode};
+    /// use procession::mailbox::relay::RemoteSignal;
+    /// use procession::process::Groups;
+    ///
+    /// /// A node that cannot be reached.
+    /// struct OutOfReach;
+    ///
+    /// impl Relay for OutOfReach {
+    ///     fn relay(&self, parcel: Parcel) -> Result<(), RelayError> {
+    ///         Err(parcel.refused(RelayCause::NoConnection))
+    ///     }
+    /// }
+    ///
+    /// impl NodeRelay for OutOfReach {
+    ///     fn signal(&self, _: RemoteSignal) {}
+    /// }
+    ///
+    /// let node = RemoteNode::join(OutOfReach).expect("not all numbers are taken");
+    /// let (rooms, far) = (Groups::new(), node.pid(7, 0));
+    /// assert!(rooms.join_remote("lobby", far));
+    /// assert_eq!(rooms.members("lobby"), [far]);
+    /// assert!(rooms.local_members("lobby").is_empty());
+    /// assert!(rooms.leave("lobby", far));
+    /// ```
+    pub fn join_remote(&self, group: impl Into<Arc<str>>, pid: Pid) -> bool {
+        let is_remote = pid.remote_parts().is_some();
+        if is_remote {
+            self.0.insert_remote(&group.into(), pid, ());
+        }
+        is_remote
+    }
+
     /// Describes a membership that a new process gets before it runs. See
     /// [`SpawnOptions::enter`](crate::SpawnOptions::enter).
     ///

@@ -215,6 +215,19 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         }
     }
 
+    /// Adds a row of a process of another node. The table does not learn of the end of that process.
+    pub(crate) fn insert_remote(&self, key: &Arc<str>, pid: Pid, value: V) {
+        budget::spend();
+        let (old, woken) = self.rows.change(|ringing| {
+            let (is_heard, list) = ringing.about.insert(Arc::clone(key), pid, value);
+            (list, is_heard.then(|| ringing.ring_all()))
+        });
+        drop_each(old);
+        if let Some(woken) = woken {
+            woken.wake();
+        }
+    }
+
     /// Removes the rows of a process that `choose` returns.
     fn remove_rows(
         &self,
