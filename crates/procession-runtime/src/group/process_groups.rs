@@ -71,8 +71,9 @@ impl Groups {
     /// process, so who adds it also [removes](Self::leave) it.
     ///
     /// ```
-    /// use procession::mailbox::relay::{NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode};
-    /// use procession::mailbox::relay::RemoteSignal;
+    /// use procession::mailbox::relay::{
+    ///     NodeRelay, Parcel, Relay, RelayCause, RelayError, RemoteNode, RemoteSignal,
+    /// };
     /// use procession::process::Groups;
     ///
     /// /// A node that cannot be reached.

@@ -215,7 +215,8 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         }
     }
 
-    /// Adds a row of a process of another node. The table does not learn of the end of that process.
+    /// Adds a row of a process of another node. The table does not learn of the end of that
+    /// process.
     pub(crate) fn insert_remote(&self, key: &Arc<str>, pid: Pid, value: V) {
         budget::spend();
         let (old, woken) = self.rows.change(|ringing| {
