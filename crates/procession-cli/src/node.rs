@@ -85,6 +85,8 @@ pub(crate) struct NodeArgs {
     pub(crate) cookie_file: Option<PathBuf>,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) no_epmd: bool,
+    pub(crate) is_visible: bool,
+    pub(crate) patience: Option<u64>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) sends: Vec<Sends>,
     pub(crate) monitors: Vec<String>,
@@ -126,7 +128,7 @@ impl fmt::Display for NodeError {
             Self::NoName => f.write_str("set --name: the host in it is that of the certificate"),
             Self::Tls(error) => write!(f, "no TLS: {error}"),
             Self::Start(error @ StartError::Register(_)) => {
-                write!(f, "cannot start the node: {error}; start `epmd -daemon`, or set --no-epmd")
+                write!(f, "cannot start the node: {error}; install `epmd`, or set --no-epmd")
             }
             Self::Start(error) => write!(f, "cannot start the node: {error}"),
             Self::Scheduler(error) => write!(f, "cannot start a scheduler: {error}"),
@@ -204,6 +206,12 @@ impl NodeArgs {
         if !self.no_epmd {
             builder = builder.register();
         }
+        if self.is_visible {
+            builder = builder.visible();
+        }
+        if let Some(patience) = self.patience {
+            builder = builder.patience(Duration::from_secs(patience));
+        }
         if self.grants_only || !self.sends.is_empty() || !self.monitors.is_empty() {
             builder = builder.grants_only();
         }
@@ -214,6 +222,9 @@ impl NodeArgs {
         if let Some(address) = node.local_addr() {
             report(err, &format!("{name} listens at {address}"));
         }
+        let (logged, log) = (node.clone(), err.clone());
+        let options = SpawnOptions::new().label("log of connections").on_cancel(OnCancel::Drop);
+        drop(options.start(move |cx| log_connections(cx, logged, log)));
         // All nodes of a cluster may have the same list.
         for peer in self.peers.iter().filter(|peer| peer.name != name).cloned() {
             let (own, err) = (node.clone(), err.clone());
@@ -243,6 +254,24 @@ async fn connect(node: &Node, peer: &Peer) -> Result<(), ConnectError> {
     result
 }
 
+/// Reports each connection that begins or ends, with the reason.
+async fn log_connections(mut cx: Context<Letter>, node: Node, err: Output) {
+    node.subscribe(&cx.address().map(|letter| letter));
+    while let Some(letter) = cx.recv().await {
+        match letter {
+            Letter::NodeUp { node, .. } => report(&err, &format!("{} is connected", node.as_str())),
+            Letter::NodeDown { node, why, unconfirmed, .. } => {
+                let unconfirmed = unconfirmed.filter(|count| *count > 0);
+                let lost = unconfirmed.map_or(String::new(), |count| {
+                    format!("; {count} messages to it are not confirmed")
+                });
+                report(&err, &format!("{} is gone: {why}{lost}", node.as_str()));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Connects to another node, and again when the connection has ended. Of failures in a row, reports
 /// the first.
 async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Output) {
@@ -253,8 +282,9 @@ async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Ou
         match connect(&node, &peer).await {
             Ok(()) => {
                 let since = Instant::now();
-                let Some(why) = until_down(&mut cx, &node, &peer).await else { return };
-                report(&err, &format!("{} is gone: {why}", peer.name));
+                if until_down(&mut cx, &node, &peer).await.is_none() {
+                    return;
+                }
                 is_reported = false;
                 // A node that ends each connection immediately is not asked again immediately.
                 if Instant::now().saturating_duration_since(since) >= AGAIN_MAX {
@@ -277,18 +307,17 @@ async fn stay_connected(mut cx: Context<Letter>, node: Node, peer: Peer, err: Ou
     }
 }
 
-/// Waits for the end of the connection to a node. Returns its reason, or `None` if the process is
-/// to end.
-async fn until_down(cx: &mut Context<Letter>, own: &Node, peer: &Peer) -> Option<String> {
+/// Waits for the end of the connection to a node. Returns `None` if the process is to end.
+async fn until_down(cx: &mut Context<Letter>, own: &Node, peer: &Peer) -> Option<()> {
     // There may be letters about connections before this one.
     let is_it = |info: &PeerInfo| info.name.as_str() == peer.name;
     let current = own.peers().into_iter().find(is_it).map_or(0, |info| info.connection);
     loop {
         match cx.recv().await? {
-            Letter::NodeDown { node, connection, why, .. }
+            Letter::NodeDown { node, connection, .. }
                 if node.as_str() == peer.name && connection >= current =>
             {
-                return Some(why);
+                return Some(());
             }
             _ => {}
         }

@@ -22,11 +22,12 @@ mod io;
 mod over;
 mod relations;
 mod stage;
+mod system;
 mod watched;
 
 use self::io::{CLOSED, Ends, Inbox, Outbox, ends, given_up, unless, wait, write};
 use self::stage::{Farewell, Left};
-use self::watched::WatchedProcesses;
+use self::watched::{HalfLinks, WatchedProcesses};
 use crate::carrier::Carrier;
 use crate::grants::Reach;
 use crate::handshake::{Introduction, flags};
@@ -38,14 +39,11 @@ use crate::outbound::PULSE_LANE;
 use crate::pulse::{Next, Pulse};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
-use crate::wire::calls::last;
+use crate::wire;
+use crate::wire::calls::{Kind, Request, last};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
 use crate::wire::names::{GRANTS_NAME, PULSE, is_grants, is_kernel, is_pulse, is_status};
-use crate::wire::{self, Incoming};
-
-/// The bytes of messages in parts that are held. A test sends more.
-const HELD_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
 /// where the messages of other senders pass them.
@@ -80,6 +78,8 @@ struct Connection {
     /// Links that were made by a start, with processes that had ended by then: the number of each,
     /// and the process on the other side. Their monitors report how they have ended.
     late_links: HashMap<MonitorRef, (u64, NodePid)>,
+    /// The links of a node that may not end processes of this one.
+    half_links: HalfLinks,
     /// The names of the two nodes, which are in each received PID, and the latest name of a
     /// receiver.
     names: [Atom; 3],
@@ -121,13 +121,14 @@ pub(crate) async fn run(
     // Ignored: without it, what the system has taken and not sent is in front of small messages.
     #[cfg(target_os = "linux")]
     drop(socket2::SockRef::from(&carrier.stream).set_tcp_notsent_lowat(UNSENT_MAX));
-    let frames = Frames::new(HELD_MAX);
+    let frames = Frames::new(node.0.message_limit);
     let mut this = Connection {
         node: node.clone(),
         link: Arc::clone(&link),
         frames,
         watched: WatchedProcesses::default(),
         late_links: HashMap::new(),
+        half_links: HalfLinks::default(),
         names: [link.peer.name.clone(), node.name().clone(), node.name().clone()],
         latest: None,
         pulse,
@@ -158,7 +159,7 @@ impl Connection {
     ) -> Result<std::convert::Infallible, Ends> {
         let link = Arc::clone(&self.link);
         crate::link::count(&link.counts.bytes_received, come.len() as u64);
-        let mut inbox = Inbox::new(come);
+        let mut inbox = Inbox::new(come, self.frames.limit());
         let mut outbox = Outbox::default();
         // One timer for all waits. If each had its own, the parked worker that waits for the
         // earliest deadline would be woken for it.
@@ -205,7 +206,7 @@ impl Connection {
                 // A busy socket does not keep the mailbox waiting.
                 loop {
                     match io::ready_event(cx).await {
-                        Ok(Some(event)) => self.event(event)?,
+                        Ok(Some(event)) => self.event(cx, event)?,
                         Ok(None) => break,
                         Err(why) => {
                             self.end_in_order(why);
@@ -233,7 +234,7 @@ impl Connection {
                         busy_turns = 0;
                     }
                     if let Some(event) = event {
-                        self.event(event)?;
+                        self.event(cx, event)?;
                     }
                 }
                 Err(why) => self.end_in_order(why),
@@ -356,37 +357,17 @@ impl Connection {
     fn frame(&mut self, cx: &mut Context<Order>, frame: &[u8]) -> Result<(), Ends> {
         let has_headers = self.link.outbound.flags() & flags::HEADERS != 0;
         let read = wire::read(&mut self.frames, has_headers, &self.names, frame);
-        match read.map_err(|why| format!("it broke the protocol: {why:?}"))? {
-            Some(Incoming::Operation(control, message)) => self.operation(cx, control, message),
-            Some(Incoming::WithoutRoom(control, call)) => self.without_message(cx, control, call),
-            None => {}
+        if let Some((control, message)) = read.map_err(|why| why.why(self.frames.limit()))? {
+            self.operation(cx, control, message);
         }
         Ok(())
     }
 
-    /// Carries out an operation that has no room for its message.
-    fn without_message(
-        &mut self,
-        cx: &mut Context<Order>,
-        control: Control,
-        call: Option<Reference>,
-    ) {
-        count(&self.link.counts.too_large, 1);
-        if matches!(control, Control::Send { .. } | Control::AliasSend { .. }) {
-            count(&self.link.counts.received, 1);
-            if let Some(call) = call {
-                self.refuse_call(cx, &call);
-            }
-        } else {
-            // A signal must not get lost, so it is sent with this reason instead of its own.
-            self.operation(cx, control, Some(Term::atom("too_large")));
-        }
-    }
-
-    fn event(&mut self, event: Event<Order>) -> Result<(), Ends> {
+    fn event(&mut self, cx: &mut Context<Order>, event: Event<Order>) -> Result<(), Ends> {
         match event {
             Event::Message(Order::End(why)) => self.end_in_order(why),
             Event::Message(Order::Close(why)) => return Err(why),
+            Event::Message(Order::Refuse(call, why)) => self.refuse_call(cx, &call, why),
             Event::Down(down) => self.ended(down.monitor, &down.exit),
             _ => {}
         }
@@ -408,7 +389,7 @@ impl Connection {
             (Control::Spawn(request), Some(arguments)) => self.spawn(cx, *request, arguments),
             (Control::Exit { from, to, reason }, message) => {
                 let exit = reason::to_exit(&reason.or(message).unwrap_or(Term::atom("normal")));
-                self.exited(from, &to, exit);
+                self.exited(cx, from, &to, exit);
             }
             (Control::Exit2 { from, to, reason }, message) => {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
@@ -433,8 +414,8 @@ impl Connection {
                     self.down(monitor, reason);
                 }
             }
-            (Control::Link { from, to }, _) => self.link(from, &to),
-            (Control::Unlink { id, from, to }, _) => self.unlink(id, from, to),
+            (Control::Link { from, to }, _) => self.link(cx, from, &to),
+            (Control::Unlink { id, from, to }, _) => self.unlink(cx, id, from, to),
             (Control::UnlinkAck { id, from, .. }, _) => self.unlinked(id, &from),
             (Control::Monitor { from, to, monitor }, _) => self.monitor(cx, from, to, monitor),
             (Control::Demonitor { monitor, .. }, _) => drop(self.demonitor(cx, &monitor)),
@@ -471,6 +452,29 @@ impl Connection {
         let Some(Receiver { own, inlet, .. }) = &self.latest else {
             return count(&self.link.counts.undelivered, 1);
         };
+        // The reply to a caller that waits until the mailbox has an event.
+        let mut told = None;
+        let term = match Request::read(term) {
+            Err(term) => term,
+            Ok(Request { caller, tag, kind }) => {
+                let reply = TermReply::new(self.node.replies(), own.clone(), caller, tag);
+                if !self.is_answerable(&reply) {
+                    return count(&self.link.counts.denied, 1);
+                }
+                match kind {
+                    Kind::Event(event) => {
+                        told = Some(reply);
+                        event
+                    }
+                    Kind::System(request) => {
+                        if let Some((pid, _)) = self.node.local(own.number()) {
+                            self.answer_system(request, reply, own.clone(), pid);
+                        }
+                        return;
+                    }
+                }
+            }
+        };
         let taken = match inlet {
             Inlet::Letters(recipient) => {
                 post(recipient, sort(|| self.node.replies(), own, from, term))
@@ -480,10 +484,16 @@ impl Connection {
                 typed.take(&self.node, own, &self.link.peer.name, term).then_some(()).ok_or(None)
             }
         };
-        if let Err(call) = taken {
-            count(&self.link.counts.undelivered, 1);
-            if let Some(call) = call {
-                self.refuse_call(cx, &call);
+        match (taken, told) {
+            (Ok(()), None) => {}
+            // Ignored: if the queue is full, the caller sees a time-out.
+            (Ok(()), Some(told)) => drop(told.send(Term::atom("ok"))),
+            (Err(call), told) => {
+                count(&self.link.counts.undelivered, 1);
+                let call = call.or_else(|| told.and_then(|told| told.reference().cloned()));
+                if let Some(call) = call {
+                    self.refuse_call(cx, &call, "system_limit");
+                }
             }
         }
     }
@@ -552,13 +562,18 @@ impl Connection {
             count(&self.link.counts.undelivered, 1);
             return None;
         };
-        let is_of_peer = self.link.is_of_peer(&reply.caller().into())
-            && reply.reference().is_some_and(|reference| self.has_made(reference));
-        if !is_of_peer {
+        if !self.is_answerable(&reply) {
             count(&self.link.counts.denied, 1);
             return None;
         }
         Some((request, reply))
+    }
+
+    /// Returns `true` if the connection itself may send this reply: to a process of the other node,
+    /// by a reference of that node.
+    fn is_answerable(&self, reply: &TermReply) -> bool {
+        self.link.is_of_peer(&reply.caller().into())
+            && reply.reference().is_some_and(|reference| self.has_made(reference))
     }
 
     /// Completes a call of this node. A late reply finds no caller.

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use procession::net::TcpStream;
+use procession::os_process::{Command, Stdio};
 
 /// The port of EPMD, unless the variable names another port.
 const PORT: u16 = 4369;
@@ -20,8 +21,11 @@ const ALIVE2_X_RESP: u8 = 118;
 const PORT_PLEASE2_REQ: u8 = 122;
 const PORT2_RESP: u8 = 119;
 
-/// A node that other nodes do not count as a part of the cluster that is seen by all.
+/// The kinds of nodes: those that count as a part of the cluster that is seen by all, and others.
+const VISIBLE_NODE: u8 = 77;
 const HIDDEN_NODE: u8 = 72;
+/// The time between two looks whether an EPMD that was started listens.
+const STARTS: Duration = Duration::from_millis(20);
 const TCP: u8 = 0;
 /// The version of the distribution protocol.
 const VERSION: u16 = 6;
@@ -44,19 +48,73 @@ async fn within<T>(limit: Duration, ask: impl Future<Output = io::Result<T>>) ->
     }
 }
 
+/// A node as EPMD knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registered<'a> {
+    pub(crate) word: &'a str,
+    pub(crate) listens_at: SocketAddr,
+    pub(crate) is_visible: bool,
+}
+
+/// Registers a node at the EPMD of this machine, and starts the EPMD if there is none, as nodes of
+/// the BEAM do.
+pub(crate) async fn register_or_start(
+    epmd: SocketAddr,
+    own: Registered<'_>,
+    limit: Duration,
+) -> io::Result<TcpStream> {
+    match register(epmd, own, limit).await {
+        Err(error)
+            if error.kind() == io::ErrorKind::ConnectionRefused && epmd.ip().is_loopback() =>
+        {
+            // Ignored: without the program, what is wrong is that there is no EPMD.
+            if within(limit, start(epmd.port(), own.listens_at)).await.is_err() {
+                return Err(error);
+            }
+            within(limit, async {
+                loop {
+                    match register(epmd, own, limit).await {
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                            procession::sleep(STARTS).await;
+                        }
+                        registered => return registered,
+                    }
+                }
+            })
+            .await
+        }
+        registered => registered,
+    }
+}
+
+/// Starts the EPMD of this machine. If only this machine reaches the node, only this machine
+/// reaches the EPMD.
+async fn start(port: u16, listens_at: SocketAddr) -> io::Result<()> {
+    let mut epmd = Command::new("epmd");
+    epmd.arg("-daemon").arg("-port").arg(port.to_string());
+    if listens_at.ip().is_loopback() {
+        epmd.arg("-address").arg("127.0.0.1");
+    }
+    epmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match epmd.status().await?.success() {
+        true => Ok(()),
+        false => Err(unexpected("it could not be started")),
+    }
+}
+
 /// Registers a node at the EPMD of this machine. It is registered as long as the connection is
 /// kept.
 pub(crate) async fn register(
     epmd: SocketAddr,
-    word: &str,
-    port: u16,
+    own: Registered<'_>,
     limit: Duration,
 ) -> io::Result<TcpStream> {
+    let Registered { word, listens_at, is_visible } = own;
     within(limit, async {
         let stream = TcpStream::connect(epmd).await?;
         let mut body = vec![ALIVE2_REQ];
-        body.extend(port.to_be_bytes());
-        body.extend([HIDDEN_NODE, TCP]);
+        body.extend(listens_at.port().to_be_bytes());
+        body.extend([if is_visible { VISIBLE_NODE } else { HIDDEN_NODE }, TCP]);
         body.extend(VERSION.to_be_bytes());
         body.extend(OLDEST_VERSION.to_be_bytes());
         body.extend((word.len() as u16).to_be_bytes());

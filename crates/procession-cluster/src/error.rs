@@ -24,9 +24,10 @@ pub enum SendTermCause {
     /// The node is not connected.
     NoConnection,
     /// The queue of the connection has no room. At most 4 MiB of messages of up to 64 KiB wait
-    /// there, and 32 MiB of larger messages. One sender may use half of that room.
+    /// there, and 32 MiB of larger messages. One sender may use half of that room. A message that
+    /// is longer waits alone.
     Full,
-    /// The message has more than 16 MiB.
+    /// The message is longer than the [limit](crate::NodeBuilder::message_limit) of this node.
     TooLong,
     /// The term cannot be written.
     NotPortable(EncodeError),
@@ -72,7 +73,7 @@ impl fmt::Display for SendTermCause {
         match self {
             Self::NoConnection => f.write_str("the node is not connected"),
             Self::Full => f.write_str("the queue of the connection is full"),
-            Self::TooLong => f.write_str("the message has more than 16 MiB"),
+            Self::TooLong => f.write_str("the message is longer than the limit of this node"),
             Self::NotPortable(error) => write!(f, "the message cannot be sent: {error}"),
             Self::NotAllowed => f.write_str("the node does not permit to send to the process"),
         }

@@ -5,9 +5,9 @@ use crate::handshake::{Handshake, Introduction, Progress, Status, digest, flags}
 use crate::term::decode::Reader;
 use crate::term::encode::Writer;
 use crate::term::{Atom, EncodeError};
+use crate::wire;
 use crate::wire::control::Control;
 use crate::wire::frame::Frames;
-use crate::wire::{self, Incoming};
 
 /// Bytes that the fuzzer has chosen, taken one after the other.
 struct Choices<'a>(&'a [u8]);
@@ -42,7 +42,12 @@ pub fn term(bytes: &[u8]) {
         Err(EncodeError::DuplicateKey | EncodeError::TooLong) => {}
         Err(error) => panic!("{term} was read, and not written: {error:?}"),
     }
-    drop(crate::reason::to_exit(&term));
+    drop(crate::reason::to_term(&crate::reason::to_exit(&term)));
+    // What is read from a text is written as the same text.
+    let text = term.to_string();
+    if let Ok(term) = text.parse::<crate::term::Term>() {
+        assert_eq!(term.to_string(), text);
+    }
     drop((term.to_string(), term.memory_bytes()));
 }
 
@@ -50,16 +55,15 @@ pub fn term(bytes: &[u8]) {
 pub fn frames(bytes: &[u8]) {
     let mut choices = Choices(bytes);
     let has_headers = choices.byte() % 8 != 0;
-    // Little, so that messages are cut.
+    // Little, so that messages exceed it.
     let mut frames = Frames::new(1 << 10);
     let known = [Atom::known("a@127.0.0.1")];
     while !choices.0.is_empty() {
         match wire::read(&mut frames, has_headers, &known, choices.part()) {
-            Ok(Some(Incoming::Operation(control, message))) => {
+            Ok(Some((control, message))) => {
                 assert_eq!(control.has_message(), message.is_some());
                 check_control(&control);
             }
-            Ok(Some(Incoming::WithoutRoom(control, _))) => assert!(control.has_message()),
             Ok(None) => {}
             // The connection ends.
             Err(_) => return,

@@ -18,6 +18,8 @@ use crate::term::Atom;
 
 /// The abilities of a node, by their bits in the protocol.
 pub(crate) mod flags {
+    /// The node counts as a part of the cluster that is seen by all.
+    pub(crate) const PUBLISHED: u64 = 1;
     const EXTENDED_REFERENCES: u64 = 1 << 2;
     const DIST_MONITOR: u64 = 1 << 3;
     const FUN_TAGS: u64 = 1 << 4;
@@ -65,7 +67,7 @@ pub(crate) mod flags {
         | UNLINK_ID
         | V4_NC;
 
-    /// What this node has. Without the flag `PUBLISHED` it is a hidden node.
+    /// What each node has. Without the flag `PUBLISHED` it is a hidden node.
     pub(crate) const OWN: u64 = REQUIRED
         | DIST_MONITOR
         | DIST_MONITOR_NAME

@@ -103,11 +103,16 @@ pub struct TermReply {
 }
 
 impl TermReply {
+    pub(crate) fn new(node: Arc<dyn Replies>, from: NodePid, to: NodePid, tag: Term) -> Self {
+        Self { node, from, to, tag }
+    }
+
     /// Sends the reply.
     ///
     /// # Errors
-    /// [`SendTermError`] returns the reply if the caller's node is not
-    /// connected, the queue of its connection is full, or the term cannot be sent.
+    /// [`SendTermError`] returns the reply if the caller's node is not connected, the queue of its
+    /// connection is full, or the term cannot be sent. A reply that is too long or cannot be
+    /// written ends the call, so that the caller does not wait for it.
     pub fn send(self, reply: Term) -> Result<(), SendTermError> {
         self.node.reply(&self.from, &self.to, &self.tag, reply)
     }
@@ -197,7 +202,7 @@ pub(crate) fn sort(
         [head, Term::Tuple(caller), _] if head.is_atom("$gen_call") => {
             if let [Term::Pid(to), tag] = &**caller {
                 let (to, tag) = (to.clone(), tag.clone());
-                let reply = TermReply { node: node(), from: own.clone(), to, tag };
+                let reply = TermReply::new(node(), own.clone(), to, tag);
                 return Letter::Call { request: last(term), reply };
             }
         }

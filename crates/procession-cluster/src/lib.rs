@@ -64,7 +64,8 @@
 //!   queue of its connection is full, the message returns to its sender. Therefore a node that
 //!   stops reading costs its neighbours a queue and nothing more.
 //! - **Fairness**: a message of more than 64 KiB goes in fragments, and messages of other senders
-//!   pass between them. A message has at most 16 MiB.
+//!   pass between them. [`message_limit`](NodeBuilder::message_limit)
+//!   is the longest message.
 //!
 //! # Permissions
 //!
@@ -121,6 +122,7 @@ pub use crate::joining::find::{Find, Found};
 pub use crate::joining::ping::PingError;
 pub use crate::letter::{Letter, RemoteDown, TermReply};
 pub use crate::node::Node;
+pub use crate::node::ended::EndedConnection;
 pub use crate::node::functions::ApplyError;
 pub use crate::node::member::Member;
 pub use crate::node::names::WeakNode;

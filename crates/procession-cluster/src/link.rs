@@ -244,6 +244,8 @@ pub(crate) enum Order {
     End(String),
     /// Ends the connection immediately, because it is not used any more.
     Close(String),
+    /// Ends a call of the other node, which gets no reply for this reason.
+    Refuse(Reference, &'static str),
 }
 
 /// A connection, which may have ended.
@@ -269,12 +271,10 @@ pub(crate) struct Link {
 /// What was sent and received.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Messages for this node, including messages without room or without a receiver.
+    /// Messages for this node, including messages without a receiver.
     pub(crate) received: AtomicU64,
     /// Messages for processes that do not exist or did not accept them.
     pub(crate) undelivered: AtomicU64,
-    /// Messages that were dropped because there was no room for them.
-    pub(crate) too_large: AtomicU64,
     pub(crate) denied: AtomicU64,
     /// Messages that the other node does not permit.
     pub(crate) not_allowed: AtomicU64,
@@ -301,6 +301,7 @@ impl Link {
         number: u64,
         attempt: u64,
         orders: Address<Order>,
+        message_max: usize,
     ) -> Self {
         let common = peer.flags & flags::OWN;
         Self {
@@ -308,7 +309,7 @@ impl Link {
             number,
             attempt,
             since: Instant::now(),
-            outbound: Outbound::new(common, orders.pid()),
+            outbound: Outbound::new(common, orders.pid(), message_max),
             orders,
             tables: Mutex::new(Tables::default()),
             counts: Counts::default(),

@@ -14,9 +14,11 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub(crate) mod admission;
+pub(crate) mod ended;
 pub(crate) mod exports;
 pub(crate) mod functions;
 mod locals;
+mod looks;
 pub(crate) mod member;
 pub(crate) mod messages;
 pub(crate) mod names;
@@ -33,7 +35,7 @@ mod subscribers;
 use crate::cookie::Cookie;
 use crate::grants::AllGrants;
 use crate::guarded::Guarded;
-use crate::handshake::Introduction;
+use crate::handshake::{Introduction, flags};
 use crate::letter::Letter;
 use crate::link::Link;
 use crate::node::exports::Export;
@@ -74,6 +76,8 @@ pub(crate) struct Inner {
     /// When connections ask for a sign of life.
     pub(crate) beat: Beat,
     pub(crate) accepts_plain_text: bool,
+    /// The bytes of the longest message.
+    pub(crate) message_limit: usize,
     pub(crate) epmd: SocketAddr,
     pub(crate) listens_at: Option<SocketAddr>,
     pub(crate) locals: Mutex<Locals>,
@@ -180,6 +184,11 @@ impl Node {
 
 // What connections and members need.
 impl Node {
+    /// Returns `true` if nodes of the BEAM count this one among all nodes.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.0.own.flags & flags::PUBLISHED != 0
+    }
+
     fn keeper(&self) -> Option<Address<NoMessage>> {
         self.0.keeper.lock().clone()
     }

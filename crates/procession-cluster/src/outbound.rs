@@ -35,11 +35,9 @@ use crate::wire::frame::{FRAGMENT_LEN, PLAIN_HEADER, write_fragment};
 pub(crate) const ROOM: usize = 4 << 20;
 /// The bytes of large messages that may wait, apart from the small messages, so that they take no
 /// room from them. One sender may have half of this room.
-const LARGE_ROOM: usize = 2 * MESSAGE_MAX;
+const LARGE_ROOM: usize = 32 << 20;
 /// The bytes by which signals may exceed the room.
 const SIGNALS_MAX: usize = 16 << 20;
-/// The longest message.
-pub(crate) const MESSAGE_MAX: usize = 16 << 20;
 /// The bytes of small messages that a lane sends in one turn.
 const TURN: usize = 16 << 10;
 
@@ -182,8 +180,7 @@ impl Queue {
             true => (self.bytes.large, own.large, LARGE_ROOM),
             false => (self.bytes.small, own.small, ROOM),
         };
-        // To a node that takes no fragments, a message may be longer than the room, and needs it
-        // alone.
+        // A message may be longer than the room, and needs it alone.
         (waiting + length <= room || waiting == 0) && (own + length <= room / 2 || own == 0)
     }
 }
@@ -200,12 +197,14 @@ pub(crate) struct Outbound {
     flags: u64,
     /// The process of the connection.
     connection: Pid,
+    /// The bytes of the longest message.
+    message_max: usize,
 }
 
 impl Outbound {
-    pub(crate) fn new(flags: u64, connection: Pid) -> Self {
+    pub(crate) fn new(flags: u64, connection: Pid, message_max: usize) -> Self {
         let queue = Mutex::new(Queue::default());
-        Self { queue, filled: Notify::new(), room: Notify::new(), flags, connection }
+        Self { queue, filled: Notify::new(), room: Notify::new(), flags, connection, message_max }
     }
 
     /// Queues a message of a process.
@@ -258,7 +257,7 @@ impl Outbound {
         kind: Kind,
     ) -> Result<(), Unqueued> {
         let bytes = self.encode(control, message).map_err(Unqueued::Wrong)?;
-        if bytes.len() > MESSAGE_MAX {
+        if bytes.len() > self.message_max {
             return Err(Unqueued::TooLong);
         }
         self.push(lane, bytes, kind)
@@ -328,8 +327,9 @@ impl Outbound {
         queue.accepted += messages;
         queue.waiting += messages;
         *queue.bytes.of(is_large) += length;
-        queue.is_overrun |= queue.bytes.small > ROOM + SIGNALS_MAX + MESSAGE_MAX
-            || queue.bytes.large > LARGE_ROOM + SIGNALS_MAX + MESSAGE_MAX;
+        let beyond = SIGNALS_MAX + self.message_max;
+        queue.is_overrun |=
+            queue.bytes.small > ROOM + beyond || queue.bytes.large > LARGE_ROOM + beyond;
         let own = queue.lanes.entry(lane).or_default();
         if own.parts.is_empty() {
             queue.turns.push_back(lane);

@@ -1,4 +1,7 @@
 //! Exits of processes as the terms that BEAM nodes expect, and back.
+//!
+//! A failure has a text. If that is a term in the notation of Erlang, the term is the reason, so
+//! that reasons pass through this node as they are.
 
 use std::fmt::{self, Write};
 
@@ -18,7 +21,7 @@ pub(crate) fn to_term(exit: &Exit) -> Term {
         Exit::NoProcess => "noproc",
         Exit::NoConnection => "noconnection",
         Exit::Panicked(text) => return Term::tuple([Term::atom("panicked"), Term::from(&**text)]),
-        Exit::Failed(text) => return Term::tuple([Term::atom("failed"), Term::from(&**text)]),
+        Exit::Failed(text) => return failure(text),
         Exit::Disconnected(text) => {
             return Term::tuple([Term::atom("disconnected"), Term::from(&**text)]);
         }
@@ -26,6 +29,13 @@ pub(crate) fn to_term(exit: &Exit) -> Term {
         other => return Term::tuple([Term::atom("failed"), Term::from(other.to_string())]),
     };
     Term::atom(word)
+}
+
+/// Returns the reason of a failure: the term in its text, unless that means another exit.
+fn failure(text: &str) -> Term {
+    let is_same = |term: &Term| matches!(to_exit(term), Exit::Failed(again) if *again == *text);
+    let term = text.parse().ok().filter(is_same);
+    term.unwrap_or_else(|| Term::tuple([Term::atom("failed"), Term::from(text)]))
 }
 
 /// Returns the exit that a reason means. A reason without a matching exit becomes a failure with
@@ -93,6 +103,10 @@ mod tests {
             Exit::NoProcess,
             Exit::NoConnection,
             Exit::failed("no room"),
+            Exit::failed("boom"),
+            Exit::failed("normal"),
+            Exit::failed("{shutdown,7}"),
+            Exit::failed("{ not,canonical}"),
             Exit::Panicked("index 7".into()),
             Exit::disconnected("connection reset"),
             Exit::GaveUp("too often".into()),
@@ -101,10 +115,23 @@ mod tests {
         }
     }
 
+    /// Goal: a process that ends because of a foreign reason ends with that reason for others.
+    #[test]
+    fn foreign_reasons_pass_through() {
+        for text in ["boom", "{badmatch,7}", "{error,<<\"no room\">>}", "[1.5,#{a => 'B c'}|-7]"] {
+            let reason: Term = text.parse().expect("it is a term");
+            let exit = to_exit(&reason);
+            assert_eq!(exit, Exit::failed(text));
+            assert_eq!(to_term(&exit), reason);
+        }
+        for text in ["no room", "normal", "kill", "{shutdown,7}", "{failed,<<\"x\">>}", "{ a}"] {
+            let reason = Term::tuple([Term::atom("failed"), Term::from(text)]);
+            assert_eq!(to_term(&Exit::failed(text)), reason);
+        }
+    }
+
     #[test]
     fn a_foreign_reason_becomes_text_of_limited_length() {
-        let reason = Term::tuple([Term::atom("badmatch"), Term::from(7)]);
-        assert_eq!(to_exit(&reason), Exit::failed("{badmatch,7}"));
         let long = Term::from("ä".repeat(TEXT_MAX));
         let text = bounded(&long);
         assert!(text.len() <= TEXT_MAX && text.len() > TEXT_MAX - 4);

@@ -8,10 +8,11 @@ pub(crate) mod encode;
 mod error;
 pub(crate) mod maps;
 mod memory;
+mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use self::error::{DecodeError, EncodeError};
+pub use self::error::{DecodeError, EncodeError, ParseTermError};
 
 /// The deepest nesting of a term that is sent or taken.
 pub(crate) const DEPTH_MAX: usize = 128;

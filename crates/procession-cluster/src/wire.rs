@@ -6,25 +6,14 @@ pub(crate) mod frame;
 pub(crate) mod names;
 
 use crate::term::decode::Reader;
-use crate::term::{Atom, DecodeError, Reference, Term};
-use crate::wire::calls::call_of;
+use crate::term::{Atom, DEPTH_MAX, DecodeError, Term};
 use crate::wire::control::{Control, WrongControl};
 use crate::wire::frame::{Frames, WrongFrame};
 
-/// The memory that the terms of one message may take.
-const TERM_MEMORY_MAX: usize = 64 << 20;
+/// What a frame has brought: an operation, with its message if it has one.
+pub(crate) type Incoming = (Control, Option<Term>);
 
-/// What a frame has brought.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    /// An operation, with its message if it has one.
-    Operation(Control, Option<Term>),
-    /// An operation with a message that is dropped, because it has no room here. If the message is
-    /// a call, also the reference of the call.
-    WithoutRoom(Control, Option<Reference>),
-}
-
-/// A frame that breaks the protocol.
+/// A frame that breaks the protocol, or a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Frame(WrongFrame),
@@ -32,6 +21,23 @@ pub(crate) enum Wrong {
     Message(DecodeError),
     /// The frame of a node without headers begins in another way, or lacks its message.
     Plain,
+}
+
+impl Wrong {
+    /// Returns the reason for which the connection ends. `limit` is the limit of messages.
+    pub(crate) fn why(&self, limit: usize) -> String {
+        match self {
+            Self::Frame(WrongFrame::TooMuch) => {
+                format!("its unfinished messages have more than {limit} bytes")
+            }
+            Self::Message(why) | Self::Control(WrongControl::Term(why)) => match why {
+                DecodeError::TooLarge => format!("a message takes more than {limit} bytes"),
+                DecodeError::TooDeep => format!("a message has more than {DEPTH_MAX} levels"),
+                _ => format!("it broke the protocol: {self:?}"),
+            },
+            _ => format!("it broke the protocol: {self:?}"),
+        }
+    }
 }
 
 impl From<WrongFrame> for Wrong {
@@ -48,31 +54,21 @@ impl From<WrongControl> for Wrong {
 
 /// Reads a frame without its length. Returns `None` if the frame is a tick or its message has more
 /// fragments. `known` are frequent atoms.
+///
+/// A message beyond the limit of `frames` is an error, for which the connection ends: if it were
+/// dropped, its sender would take it for delivered.
 pub(crate) fn read(
     frames: &mut Frames,
     has_headers: bool,
     known: &[Atom],
     frame: &[u8],
 ) -> Result<Option<Incoming>, Wrong> {
-    // The call is read only if the whole message has no room.
-    let mut call = None;
-    let mut message_of = |mut reader: Reader<'_>| {
-        let start = reader.clone();
-        let term = reader.last_term();
-        if term.as_ref().is_err_and(|why| is_no_room(*why)) {
-            call = call_of(start);
-        }
-        term
-    };
+    let limit = frames.limit();
     let (control, message) = if has_headers {
         let Some(whole) = frames.read(frame)? else { return Ok(None) };
-        let mut reader = Reader::new(&whole.bytes, &whole.atoms, TERM_MEMORY_MAX).with_known(known);
+        let mut reader = Reader::new(&whole.bytes, &whole.atoms, limit).with_known(known);
         let control = Control::read(&mut reader)?;
-        let message = match (control.has_message(), whole.is_cut) {
-            (false, _) => None,
-            (true, true) => Some(Err(DecodeError::TooLarge)),
-            (true, false) => Some(message_of(reader.clone())),
-        };
+        let message = control.has_message().then(|| reader.clone().last_term());
         if message.is_none() {
             reader.end().map_err(Wrong::Message)?;
         }
@@ -82,23 +78,14 @@ pub(crate) fn read(
             return Ok(None);
         }
         let bytes = frame.strip_prefix(b"p\x83").ok_or(Wrong::Plain)?;
-        let mut reader = Reader::new(bytes, &[], TERM_MEMORY_MAX);
+        let mut reader = Reader::new(bytes, &[], limit);
         let control = Control::read(&mut reader)?;
         let message = match (control.has_message(), reader.rest().split_first()) {
             (false, _) => None,
-            (true, Some((131, rest))) => Some(message_of(Reader::new(rest, &[], TERM_MEMORY_MAX))),
+            (true, Some((131, rest))) => Some(Reader::new(rest, &[], limit).last_term()),
             (true, _) => return Err(Wrong::Plain),
         };
         (control, message)
     };
-    match message.transpose() {
-        Ok(message) => Ok(Some(Incoming::Operation(control, message))),
-        Err(why) if is_no_room(why) => Ok(Some(Incoming::WithoutRoom(control, call))),
-        Err(why) => Err(Wrong::Message(why)),
-    }
-}
-
-/// Returns `true` for the errors of a message that may be right, and only has no room here.
-fn is_no_room(why: DecodeError) -> bool {
-    matches!(why, DecodeError::TooLarge | DecodeError::TooDeep)
+    Ok(Some((control, message.transpose().map_err(Wrong::Message)?)))
 }

@@ -1,7 +1,7 @@
 //! The options of the commands that are nodes of a cluster.
 
 use crate::flags::commands::Command;
-use crate::flags::table::{Flag, key};
+use crate::flags::table::{Flag, key, seconds};
 
 const BOTH: &[Command] = &[Command::Node, Command::Cluster];
 const NODE: &[Command] = &[Command::Node];
@@ -30,6 +30,21 @@ pub(super) const FLAGS: &[Flag] = &[
         |parsed| {
             parsed.node.no_epmd = true;
         },
+    ),
+    Flag::plain(
+        "visible",
+        "be seen by nodes of Erlang and Elixir among all nodes",
+        NODE,
+        |parsed| {
+            parsed.node.is_visible = true;
+        },
+    ),
+    Flag::value(
+        "patience",
+        "SECONDS",
+        "give a node up after SECONDS without a sign of life, 1 to 60 (4)",
+        NODE,
+        |parsed, text| seconds("--patience", text).map(|it| parsed.node.patience = Some(it)),
     ),
     Flag::value(
         "peer",

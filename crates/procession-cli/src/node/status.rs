@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use procession::Scheduler;
-use procession_cluster::{NodeStatus, PeerInfo};
+use procession_cluster::{EndedConnection, NodeStatus, PeerInfo};
 use serde_json::{Value, json};
 
 use super::{NodeArgs, NodeError, Peer, connect};
@@ -13,6 +13,8 @@ use crate::failure::Failure;
 
 /// The time limit of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The ended connections that are listed, the latest first.
+const LISTED: usize = 10;
 
 /// Asks a node for its state, and prints it.
 pub(crate) fn status(args: &NodeArgs, peer: &Peer, out: &mut impl Write) -> Result<(), Failure> {
@@ -53,19 +55,27 @@ fn as_json(status: &NodeStatus) -> Value {
             "oldest_wait_us": peer.oldest_wait.map(micros), "sent": peer.sent,
             "received": peer.received, "refused": peer.refused,
             "not_allowed": peer.not_allowed,
-            "undelivered": peer.undelivered, "too_large": peer.too_large, "denied": peer.denied,
+            "undelivered": peer.undelivered, "denied": peer.denied,
             "bytes_sent": peer.bytes_sent, "bytes_received": peer.bytes_received,
             "round_trip_us": peer.round_trip.map(micros), "unconfirmed": peer.unconfirmed,
             "calls": peer.calls,
         })
     };
     let cause = |(cause, count): &(String, u64)| json!({ "cause": cause, "count": count });
+    let ended = |ended: &EndedConnection| {
+        json!({
+            "name": ended.name.as_str(), "connection": ended.connection,
+            "age_us": micros(ended.age), "ago_us": micros(ended.ago), "why": ended.why,
+            "unconfirmed": ended.unconfirmed,
+        })
+    };
     json!({
         "version": 1,
         "name": status.name.as_str(), "creation": status.creation, "attached": status.attached,
         "names": status.names.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
         "ends": status.ends.iter().map(cause).collect::<Vec<_>>(), "lost": status.lost,
+        "ended": status.ended.iter().map(ended).collect::<Vec<_>>(),
         "refusals": status.refusals.iter().map(cause).collect::<Vec<_>>(),
     })
 }
@@ -119,6 +129,15 @@ fn as_text(status: &NodeStatus) -> String {
     }
     for (cause, count) in &status.ends {
         line(format_args!("{count} connections ended: {}", plain(cause)));
+    }
+    for ended in status.ended.iter().rev().take(LISTED) {
+        line(format_args!(
+            "{} ago, {} after {}: {}",
+            short(ended.ago),
+            plain(ended.name.as_str()),
+            short(ended.age),
+            plain(&ended.why)
+        ));
     }
     if status.lost > 0 {
         line(format_args!("{} messages may be lost with them", status.lost));

@@ -57,7 +57,7 @@ use procession::{Context, timeout};
 use socket2::SockRef;
 
 use crate::connection::Connection;
-use crate::connection::io::{CLOSED, Ends, told_to_end, unless};
+use crate::connection::io::{CLOSED, Ends, Told, told_to_end, unless};
 use crate::connection::stage::{Farewell, Left, Stage};
 use crate::link::Order;
 use crate::outbound::PULSE_LANE;
@@ -75,9 +75,9 @@ impl Connection {
         let mut up = pin!(timeout(node.connect_timeout(), node.until_up(&link)));
         let told = match unless(told_to_end(cx), up.as_mut()).await {
             Ok(told) => told,
-            Err(Order::Close(why)) => return Err(why),
+            Err(Told::Close(why)) => return Err(why),
             // Messages may have been accepted.
-            Err(Order::End(why)) => {
+            Err(Told::End(why)) => {
                 self.end_in_order(why);
                 up.await
             }

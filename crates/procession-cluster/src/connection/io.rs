@@ -12,15 +12,14 @@ use procession::{Context, yield_now};
 
 use crate::carrier::Carrier;
 use crate::link::{Link, Order};
-use crate::outbound::MESSAGE_MAX;
 use crate::wire::frame::FRAGMENT_LEN;
 
 /// The bytes that are read or written at a time.
 const CHUNK: usize = 64 << 10;
 /// The bytes of room that are kept while no large frame arrives.
 const KEPT: usize = 4 * CHUNK;
-/// The longest frame. Larger messages arrive in fragments, except from nodes that cannot make them.
-const FRAME_MAX: usize = MESSAGE_MAX + (1 << 16);
+/// The bytes of a frame beside its message, at most.
+const FRAME_HEAD: usize = 1 << 16;
 
 /// The reason why a connection ends.
 pub(crate) type Ends = String;
@@ -36,12 +35,15 @@ pub(super) struct Inbox {
     pub(super) bytes: Vec<u8>,
     from: usize,
     pub(super) to: usize,
+    /// The longest frame. Only nodes that make no fragments send large frames.
+    frame_max: usize,
 }
 
 impl Inbox {
-    pub(super) fn new(come: Vec<u8>) -> Self {
+    /// Creates an inbox with the bytes that have come. `message_max` is the longest message.
+    pub(super) fn new(come: Vec<u8>, message_max: usize) -> Self {
         let to = come.len();
-        Self { bytes: come, from: 0, to }
+        Self { bytes: come, from: 0, to, frame_max: message_max.saturating_add(FRAME_HEAD) }
     }
 
     /// Returns room for one read: for a chunk, or for the rest of a large frame. More would be many
@@ -78,8 +80,9 @@ impl Inbox {
     pub(super) fn next(&mut self) -> Result<Option<std::ops::Range<usize>>, Ends> {
         let Some(digits) = self.bytes[self.from..self.to].first_chunk() else { return Ok(None) };
         let length = u32::from_be_bytes(*digits) as usize;
-        if length > FRAME_MAX {
-            return Err(format!("a frame of {length} bytes came, and at most {FRAME_MAX} may"));
+        if length > self.frame_max {
+            let most = self.frame_max;
+            return Err(format!("a frame of {length} bytes came, and at most {most} may"));
         }
         let start = self.from + 4;
         if self.to - start < length {
@@ -202,20 +205,27 @@ pub(super) async fn given_up(
         std::future::pending().await
     };
     match unless(told_to_end(cx), by_other).await {
-        Ok(why) | Err(Order::End(why) | Order::Close(why)) => why,
+        Ok(why) | Err(Told::End(why) | Told::Close(why)) => why,
     }
 }
 
 /// Waits until this node ends a connection that is not served yet.
-pub(super) async fn told_to_end(cx: &mut Context<Order>) -> Order {
+pub(super) async fn told_to_end(cx: &mut Context<Order>) -> Told {
     loop {
         match cx.recv_event().await {
-            Some(Event::Message(order)) => return order,
-            // It monitors nothing yet.
+            Some(Event::Message(Order::End(why))) => return Told::End(why),
+            Some(Event::Message(Order::Close(why))) => return Told::Close(why),
+            // It monitors nothing yet, and has brought no call.
             Some(_) => {}
-            None => return Order::End(SHUTS_DOWN.to_owned()),
+            None => return Told::End(SHUTS_DOWN.to_owned()),
         }
     }
+}
+
+/// How this node ends a connection that is not served yet: in order, or immediately.
+pub(super) enum Told {
+    End(Ends),
+    Close(Ends),
 }
 
 /// Returns an event that has already happened, without waiting. A cancel is an error.
@@ -257,7 +267,7 @@ mod tests {
     fn the_room_of_a_large_frame_is_given_back() {
         let length = 8 << 20;
         for before in [0, 1, CHUNK - 4, CHUNK] {
-            let mut inbox = Inbox::new(frame(before));
+            let mut inbox = Inbox::new(frame(before), 16 << 20);
             let before = inbox.next().expect("it is right").expect("it is whole");
             assert!(inbox.bytes[before].iter().all(|&byte| byte == 7));
             let rooms = put(&mut inbox, &frame(length));

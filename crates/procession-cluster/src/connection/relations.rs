@@ -41,6 +41,11 @@ impl Connection {
         if let Some((own, other)) = self.late_links.remove(&monitor) {
             self.link.tell_exit(&self.node, own, other, exit);
         }
+        if let Some((own, to)) = self.half_links.remove(monitor) {
+            let from = self.node.pid_of(own);
+            let reason = reason::to_term(exit);
+            self.link.tell(own, reason, |reason| Control::Exit { from, to, reason });
+        }
     }
 
     /// Handles the end of a process of the other node that is monitored or called.
@@ -100,9 +105,14 @@ impl Connection {
     /// same link, because the two links may have crossed. If the process makes the link later, the
     /// link must be queued behind the refusal. This holds because the refusal is queued in the lane
     /// of the process, under the lock of the tables, in which the process enters its link first.
-    pub(super) fn link(&mut self, from: NodePid, to: &NodePid) {
+    ///
+    /// Without the grant, the link is half a link: the other process learns of the end of this one,
+    /// as a monitor would, and its own end does no harm here.
+    pub(super) fn link(&mut self, cx: &mut Context<Order>, from: NodePid, to: &NodePid) {
         let found = self.find_to_link(&from, to);
         let is_permitted = self.node.permits_exits(&self.link.peer.name);
+        let may_watch = self.node.permits_monitor(&self.link.peer.name, &Target::Pid(to.clone()));
+        let has_room = self.half_links.len() < RELATIONS_MAX;
         let link = (to.number(), from.clone());
         let refuse = |why| {
             self.link.tell(to.number(), Term::atom(why), |reason| Control::Exit {
@@ -117,26 +127,41 @@ impl Connection {
                 return found;
             }
             // First, so that a node without the grant does not learn which processes there are.
-            if !is_permitted {
+            if !is_permitted && !may_watch {
                 count(&self.link.counts.denied, 1);
                 return refuse("not_allowed");
             }
             match found {
                 None => refuse("noproc"),
+                Some(pid) if !is_permitted && has_room => Some(pid),
+                Some(_) if !is_permitted => refuse("system_limit"),
                 Some(_) if tables.links.len() >= RELATIONS_MAX => refuse("system_limit"),
                 Some(pid) => {
                     // Otherwise the process ignores it.
                     if !tables.unlinking.contains_key(&link) {
-                        tables.links.insert(link);
+                        tables.links.insert(link.clone());
                     }
                     Some(pid)
                 }
             }
         });
-        if let Some(Some(pid)) = entered {
-            // If the process has ended, the relay of the other node is notified.
-            receive(RemoteSignal::Link { from: self.node.pid(&from), to: pid });
+        match entered {
+            Some(Some(pid)) if is_permitted => {
+                // If the process has ended, the relay of the other node is notified.
+                receive(RemoteSignal::Link { from: self.node.pid(&from), to: pid });
+            }
+            Some(Some(pid)) => self.half_links.insert(link, || cx.monitor(pid)),
+            _ => {}
         }
+    }
+
+    /// Ends half a link. Returns `false` if there was none.
+    fn end_half_link(&mut self, cx: &mut Context<Order>, own: u64, other: &NodePid) -> bool {
+        let monitor = self.half_links.remove_link(own, other);
+        monitor.is_some_and(|monitor| {
+            cx.demonitor(monitor);
+            true
+        })
     }
 
     /// Returns the process of this node that one of the other node links to.
@@ -146,13 +171,14 @@ impl Connection {
     }
 
     /// Ends a link on behalf of the other side, and acknowledges it.
-    pub(super) fn unlink(&mut self, id: u64, from: NodePid, to: NodePid) {
+    pub(super) fn unlink(&mut self, cx: &mut Context<Order>, id: u64, from: NodePid, to: NodePid) {
         let own = self.node.number_of(&to);
         let local = own.and_then(|own| Some((own, self.node.local(own)?.0)));
         let Some((own, pid)) = local.filter(|_| self.is_of_peer(&from)) else {
             let answer = Control::UnlinkAck { id, from: to, to: from };
             return self.link.outbound.signal(0, &answer, None);
         };
+        self.end_half_link(cx, own, &from);
         self.link.tables(|tables| tables.links.remove(&(own, from.clone())));
         receive(RemoteSignal::Unlink { from: self.node.pid(&from), to: pid, id });
     }
@@ -187,12 +213,12 @@ impl Connection {
         Some(watched)
     }
 
-    /// Reports to a caller that the process has not accepted its request: the monitor of the call
-    /// ends, so that the caller does not wait for its time limit.
-    pub(super) fn refuse_call(&mut self, cx: &mut Context<Order>, call: &Reference) {
+    /// Reports to a caller that there will be no reply: the monitor of the call ends, so that the
+    /// caller does not wait for its time limit.
+    pub(super) fn refuse_call(&mut self, cx: &mut Context<Order>, call: &Reference, why: &str) {
         let Some(watched) = self.demonitor(cx, call) else { return };
         let Watched { watcher, target, monitor, .. } = watched;
-        self.link.tell(lane_of(&target), Term::atom("system_limit"), |reason| Control::Down {
+        self.link.tell(lane_of(&target), Term::atom(why), |reason| Control::Down {
             from: target,
             to: watcher,
             monitor,
@@ -201,8 +227,17 @@ impl Connection {
     }
 
     /// Handles the end of a linked process of the other node.
-    pub(super) fn exited(&mut self, from: NodePid, to: &NodePid, exit: Exit) {
+    pub(super) fn exited(
+        &mut self,
+        cx: &mut Context<Order>,
+        from: NodePid,
+        to: &NodePid,
+        exit: Exit,
+    ) {
         let Some(own) = self.node.number_of(to) else { return };
+        if self.end_half_link(cx, own, &from) {
+            count(&self.link.counts.denied, 1);
+        }
         let was_linked = self.link.tables(|tables| tables.links.remove(&(own, from.clone())));
         if was_linked == Some(true)
             && let Some((to, _)) = self.node.local(own)
@@ -212,7 +247,7 @@ impl Connection {
     }
 
     /// Handles an exit signal that a process of the other node has sent.
-    pub(super) fn exit_sent(&mut self, from: &NodePid, to: &NodePid, reason: &Term) {
+    pub(super) fn exit_sent(&self, from: &NodePid, to: &NodePid, reason: &Term) {
         if !self.node.permits_exits(&self.link.peer.name) {
             return count(&self.link.counts.denied, 1);
         }
@@ -291,11 +326,14 @@ impl Connection {
         applied: Option<&Applied>,
     ) -> Result<Spawned, &'static str> {
         // First, so that a node without the grant does not learn what is exported.
-        if !self.node.permits_spawn(&self.link.peer.name, request) {
+        let may_start = self.node.permits_spawn(&self.link.peer.name, request);
+        let may_look = self.node.permits_looks(&self.link.peer.name);
+        let looking = self.node.looking(request).filter(|_| may_look && applied.is_some());
+        if !may_start && looking.is_none() {
             count(&self.link.counts.denied, 1);
             return Err("not_allowed");
         }
-        let exported = self.node.exported(request);
+        let exported = self.node.exported(request).filter(|_| may_start).or(looking);
         // What returns nothing cannot be called.
         match (exported.filter(|export| export.returns || applied.is_none()), arguments) {
             (None, _) => {

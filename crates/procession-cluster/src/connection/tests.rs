@@ -11,7 +11,6 @@ use procession::process::{link, unlink};
 use procession::time::Instant;
 use procession::{Context, Exit, Scheduler};
 
-use super::HELD_MAX;
 use super::relations::RELATIONS_MAX;
 use crate::grants::Reach;
 use crate::handshake::{Handshake, Introduction, Progress, flags};
@@ -19,7 +18,6 @@ use crate::node::start::STARTS_MAX;
 use crate::term::decode::Reader;
 use crate::term::encode::Writer;
 use crate::term::{Atom, NodePid, Reference};
-use crate::wire::frame::{FRAGMENT_LEN, write_fragment};
 use crate::wire::names::{GRANTS_NAME, PULSE, STATUS_NAME};
 use crate::{
     ApplyError, CallTermError, ConnectError, Cookie, Grants, Letter, Node, PeerInfo, Remote,
@@ -30,8 +28,11 @@ fn cookie() -> Cookie {
     Cookie::new("secret").expect("it has a text")
 }
 
+/// The limit of messages, which a test exceeds.
+const MESSAGE_LIMIT: usize = 20 << 20;
+
 async fn listens(patience: u64) -> Node {
-    let node = Node::builder("a@127.0.0.1").cookie(cookie());
+    let node = Node::builder("a@127.0.0.1").cookie(cookie()).message_limit(MESSAGE_LIMIT);
     let node = node.patience(Duration::from_secs(patience));
     node.listen((Ipv4Addr::LOCALHOST, 0).into()).start().await.expect("it starts")
 }
@@ -468,29 +469,54 @@ fn a_statement_has_a_reference_of_the_node_that_tells() {
     assert_eq!(watcher.join(), Ok(Exit::Shutdown));
 }
 
-/// Goal: a node without the grant to send exits does not learn which processes exist, and each try
-/// counts. A node with the grant learns which processes do not exist.
+/// Goal: a link without the grant tells the other node of the end of the process, and ends nothing
+/// here. Each signal that is refused counts.
 #[test]
-fn links_and_exits_without_a_grant_tell_nothing() {
+fn links_without_a_grant_end_nothing_here() {
     let (scheduler, node) = listening(60);
     let process =
         scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
     let own = node.attach(&process.address().map(|letter| letter)).pid();
     let nobody = NodePid { id: own.id + 1000, ..own.clone() };
     let mut stream = connect(&node, flags::OWN);
-    let mut link = |to: &NodePid| {
-        let exit = [Term::from(8), pid().into(), to.clone().into(), Term::atom("boom")];
-        write(&mut stream, &[&Term::tuple(exit)]);
-        let link = [Term::from(1), pid().into(), to.clone().into()];
-        write(&mut stream, &[&Term::tuple(link)]);
-        read_reason(&mut stream, 24)
+    until_done(&mut stream);
+    let mut signal = |operation: i64, to: &NodePid, reason: Option<&str>| {
+        let items = [Term::from(operation), pid().into(), to.clone().into()].into_iter();
+        write(&mut stream, &[&Term::tuple(items.chain(reason.map(Term::atom)))]);
+        until_done(&mut stream);
+        node.peers()[0].denied
     };
-    assert!(link(&own).is_atom("not_allowed"));
-    assert!(link(&nobody).is_atom("not_allowed"));
-    assert_eq!(node.peers()[0].denied, 4);
-    node.grant("b@127.0.0.1", Grants::new().exits()).expect("it names a node");
-    assert!(link(&nobody).is_atom("noproc"));
-    assert_eq!(node.peers()[0].denied, 4);
+    assert_eq!(signal(8, &own, Some("boom")), 1, "an exit signal");
+    assert_eq!(signal(1, &own, None), 1, "a link");
+    assert_eq!(signal(3, &own, Some("boom")), 2, "the end of the linked process");
+    assert_eq!(signal(3, &own, Some("boom")), 2, "it is linked no more");
+    // The second link is the same.
+    signal(1, &own, None);
+    assert_eq!(signal(1, &own, None), 2);
+    process.cancel();
+    process.join().expect("it was not ended");
+    assert!(read_reason(&mut stream, 24).is_atom("normal"));
+    write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), nobody.into()])]);
+    assert!(read_reason(&mut stream, 24).is_atom("noproc"));
+}
+
+/// Goal: without a grant to monitor, a link tells nothing of the processes.
+#[test]
+fn a_link_of_a_node_that_may_not_monitor_is_refused() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let builder = Node::builder("a@127.0.0.1").cookie(cookie()).grants_only();
+    let builder = builder.listen((Ipv4Addr::LOCALHOST, 0).into());
+    let node = scheduler.block_on(builder.start()).expect("it starts");
+    let process =
+        scheduler.start(async |mut cx: Context<Letter>| while cx.recv().await.is_some() {});
+    let own = node.attach(&process.address().map(|letter| letter)).pid();
+    let nobody = NodePid { id: own.id + 1000, ..own.clone() };
+    let mut stream = connect(&node, flags::OWN);
+    for (to, denied) in [(own, 1), (nobody, 2)] {
+        write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), to.into()])]);
+        assert!(read_reason(&mut stream, 24).is_atom("not_allowed"));
+        assert_eq!(node.peers()[0].denied, denied);
+    }
     process.cancel();
     process.join().expect("it was not ended");
 }
@@ -519,7 +545,7 @@ fn a_link_that_is_there_is_not_refused() {
 }
 
 /// Goal: a link that a process makes while the other process unlinks is forgotten when the process
-/// has answered. Otherwise the other node could link to it without the grant.
+/// has answered. Otherwise the other node could end the process without the grant.
 #[test]
 fn a_link_that_has_crossed_an_unlink_is_forgotten() {
     let (scheduler, node) = listening(60);
@@ -534,8 +560,10 @@ fn a_link_that_has_crossed_an_unlink_is_forgotten() {
     // As if the connection had looked for the link before that was carried.
     relay::receive(RemoteSignal::Unlink { from: far, to: process.address().pid(), id: 7 });
     read_operation(&mut stream, 36);
-    write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), own])]);
-    assert!(read_reason(&mut stream, 24).is_atom("not_allowed"));
+    write(&mut stream, &[&Term::tuple([Term::from(1), pid().into(), own.clone()])]);
+    write(&mut stream, &[&Term::tuple([Term::from(3), pid().into(), own, Term::atom("boom")])]);
+    until_done(&mut stream);
+    assert_eq!(node.peers()[0].denied, 1, "it was half a link");
     process.cancel();
     process.join().expect("it was not linked");
 }
@@ -883,39 +911,42 @@ fn a_connect_after_a_disconnect_has_its_time_limit() {
     });
 }
 
-/// Goal: a call is refused immediately if its request has no room and its head can be read.
+/// Goal: a message that this node cannot take is not lost on a connection that continues.
 #[test]
-fn a_call_with_too_many_levels_is_refused() {
-    let (scheduler, node) = listening(60);
-    let server = scheduler.start(async |mut cx: Context<Letter>| cx.recv().await.is_some());
-    let member = node.attach(&server.address().map(|letter| letter));
-    node.register("server", &member).expect("the name is free");
-    let mut stream = connect(&node, flags::OWN);
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
-    until_done(&mut stream);
-    for (id, is_alias) in [(1, false), (2, true)] {
-        let tag = Reference::new(Atom::known("b@127.0.0.1"), 7, &[id]).expect("it has a word");
-        let tag = Term::from(tag);
-        let monitor = [Term::from(19), pid().into(), Term::atom("server"), tag.clone()];
-        write(&mut stream, &[&Term::tuple(monitor)]);
-        let send = [Term::from(6), pid().into(), Term::atom(""), Term::atom("server")];
-        let mut bytes = vec![131, 68, 0];
-        Writer::new(&mut bytes).term(&Term::tuple(send)).expect("it is right");
-        bytes.extend([104, 3]);
-        Writer::new(&mut bytes).term(&Term::atom("$gen_call")).expect("it is right");
-        let alias = Term::Improper(vec![Term::atom("alias")], Box::new(tag.clone()));
-        let caller = [pid().into(), if is_alias { alias } else { tag.clone() }];
-        Writer::new(&mut bytes).term(&Term::tuple(caller)).expect("it is right");
+fn a_message_beyond_a_limit_ends_the_connection_with_the_reason() {
+    let nested = |term: &mut Vec<u8>| {
         // Tuples with one item each, and the empty list.
-        bytes.extend([104, 1].repeat(1000));
-        bytes.push(106);
+        term.extend([104, 1].repeat(1000));
+        term.push(106);
+    };
+    let wide = |term: &mut Vec<u8>| {
+        // Small integers, which take more memory than bytes.
+        let count = MESSAGE_LIMIT / 24;
+        term.push(108);
+        term.extend((count as u32).to_be_bytes());
+        term.extend([97, 7].repeat(count));
+        term.push(106);
+    };
+    for (is_deep, why) in
+        [(true, "a message has more than 128 levels"), (false, "a message takes more than")]
+    {
+        let (scheduler, node) = listening(60);
+        let mut stream = connect(&node, flags::OWN);
+        until_done(&mut stream);
+        let mut bytes = vec![131, 68, 0];
+        let send = [Term::from(6), pid().into(), Term::atom(""), Term::atom("server")];
+        Writer::new(&mut bytes).term(&Term::tuple(send)).expect("it is right");
+        if is_deep {
+            nested(&mut bytes);
+        } else {
+            wide(&mut bytes);
+        }
         let length = (bytes.len() as u32).to_be_bytes();
         stream.write_all(&[&length[..], &bytes].concat()).expect("it reads");
-        // The node also sends the statement of what it permits.
-        while !read_reason(&mut stream, 28).is_atom("system_limit") {}
+        until_ended(&scheduler, &node);
+        let ends = node.status().ends;
+        assert!(ends[0].0.starts_with(why), "{ends:?}");
     }
-    assert_eq!(node.peers()[0].too_large, 2);
-    drop(server);
 }
 
 /// Goal: to a node that cannot be asked, a connection that ends in order sends what it has, and
@@ -1535,26 +1566,6 @@ fn a_reply_that_nobody_awaits_is_counted() {
     write(&mut stream, &[&Term::tuple([Term::from(2), Term::atom(""), caller]), &reply]);
     until_done(&mut stream);
     assert_eq!(node.peers()[0].undelivered, 1);
-}
-
-/// Goal: the end of a process is reported although there is no room for its reason.
-#[test]
-fn an_end_with_a_reason_that_is_too_large_is_told() {
-    let exit = told_after(60, flags::OWN, |stream| {
-        let monitor = read_monitor(stream);
-        let down = [Term::from(28), pid().into(), monitor[1].clone(), monitor[3].clone()];
-        let mut bytes = Vec::new();
-        for term in [Term::tuple(down), Term::from(vec![7; 2 * HELD_MAX])] {
-            Writer::new(&mut bytes).term(&term).expect("it is right");
-        }
-        let parts = bytes.chunks(FRAGMENT_LEN);
-        let (count, mut frames) = (parts.len() as u64, Vec::new());
-        for (at, part) in (0..count).zip(parts) {
-            write_fragment(&mut frames, 1, count - at, at == 0, part);
-        }
-        stream.write_all(&frames).expect("it reads");
-    });
-    assert!(exit.to_string().contains("too_large"), "{exit}");
 }
 
 /// Goal: a connection that a shutdown ends accepts nothing while it sends what was accepted before.

@@ -1,6 +1,7 @@
 //! The processes of this node that the other node monitors.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use procession::process::MonitorRef;
 
@@ -52,6 +53,43 @@ impl WatchedProcesses {
     ) -> Option<(MonitorRef, Watched)> {
         let own = self.by_reference.remove(monitor)?;
         Some((own, self.all.remove(&own)?))
+    }
+}
+
+/// Links of the other node that end nothing here: by the monitor of this node, and by the number of
+/// the process on this side and the process on the other.
+#[derive(Debug, Default)]
+pub(super) struct HalfLinks {
+    by_monitor: HashMap<MonitorRef, (u64, NodePid)>,
+    by_link: HashMap<(u64, NodePid), MonitorRef>,
+}
+
+impl HalfLinks {
+    pub(super) fn len(&self) -> usize {
+        self.by_link.len()
+    }
+
+    /// Enters a link, unless it is there.
+    pub(super) fn insert(&mut self, link: (u64, NodePid), monitor: impl FnOnce() -> MonitorRef) {
+        if let Entry::Vacant(new) = self.by_link.entry(link) {
+            let monitor = monitor();
+            self.by_monitor.insert(monitor, new.key().clone());
+            new.insert(monitor);
+        }
+    }
+
+    /// Removes the link of a monitor.
+    pub(super) fn remove(&mut self, monitor: MonitorRef) -> Option<(u64, NodePid)> {
+        let link = self.by_monitor.remove(&monitor)?;
+        self.by_link.remove(&link);
+        Some(link)
+    }
+
+    /// Removes a link. Returns its monitor.
+    pub(super) fn remove_link(&mut self, own: u64, other: &NodePid) -> Option<MonitorRef> {
+        let monitor = self.by_link.remove(&(own, other.clone()))?;
+        self.by_monitor.remove(&monitor);
+        Some(monitor)
     }
 }
 

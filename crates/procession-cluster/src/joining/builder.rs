@@ -22,6 +22,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 
 use crate::cookie::Cookie;
+use crate::epmd::Registered;
 use crate::grants::{AllGrants, GrantError, Grants};
 use crate::handshake::{Introduction, flags, split};
 use crate::joining::find::{self, Find};
@@ -40,6 +41,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long a registration at EPMD lasts, as a rule. If it ends sooner, the next registration waits
 /// for longer.
 const REGISTERED: Duration = Duration::from_secs(10);
+/// The limit of messages, unless another is set, and the lowest and the highest.
+const MESSAGE_LIMIT: usize = 2 << 30;
+const MESSAGE_LIMIT_MIN: usize = 1 << 20;
+/// The length of a frame has 32 bits.
+const MESSAGE_LIMIT_MAX: usize = (u32::MAX - (1 << 20)) as usize;
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -53,12 +59,14 @@ pub struct NodeBuilder {
     listen: Option<SocketAddr>,
     epmd: Option<SocketAddr>,
     registers: bool,
+    is_visible: bool,
     connect_timeout: Duration,
     patience: Duration,
     grants: Vec<(String, Grants)>,
     grants_only: bool,
     finds: Vec<Find>,
     accepts_plain_text: bool,
+    message_limit: usize,
 }
 
 /// The error of starting a node.
@@ -128,12 +136,14 @@ impl Node {
             listen: None,
             epmd: None,
             registers: false,
+            is_visible: false,
             connect_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(4),
             grants: Vec::new(),
             grants_only: false,
             finds: Vec::new(),
             accepts_plain_text: false,
+            message_limit: MESSAGE_LIMIT,
         }
     }
 }
@@ -162,12 +172,23 @@ impl NodeBuilder {
     }
 
     /// Registers the node at the EPMD of this machine, so that other nodes find its port by its
-    /// name, as `iex --sname` does. It has no effect if the node does not listen.
+    /// name, as `iex --sname` does. It has no effect if the node does not listen. If no EPMD runs,
+    /// the program `epmd` is started, which then outlives this one.
     ///
     /// If EPMD ends, the node is registered again once it runs: after 100 milliseconds, and then
     /// after twice the time before, up to 10 seconds, less a random part of up to a half.
     pub fn register(mut self) -> Self {
         self.registers = true;
+        self
+    }
+
+    /// Makes the node visible: nodes of the BEAM count it among `nodes()`, so that `multi_call`,
+    /// `abcast`, `rpc:multicall` and `pg` include it. By default, it is hidden.
+    ///
+    /// It takes no part in `global`: names that are registered there are not known here, and a node
+    /// of the BEAM connects to no other node because of this one.
+    pub fn visible(mut self) -> Self {
+        self.is_visible = true;
         self
     }
 
@@ -260,6 +281,18 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets the limit of messages in bytes, from 1 MiB to almost 4 GiB. The default is 2 GiB.
+    ///
+    /// A message that this node sends has at most so many bytes. A received message takes at most
+    /// so many bytes of memory, and so do the parts of all unfinished messages of one node
+    /// together. If a node sends more, its connection ends, and the reason names the limit: were a
+    /// message dropped instead, its sender would take it for delivered. The memory is only taken as
+    /// the parts arrive.
+    pub fn message_limit(mut self, bytes: usize) -> Self {
+        self.message_limit = bytes.clamp(MESSAGE_LIMIT_MIN, MESSAGE_LIMIT_MAX);
+        self
+    }
+
     /// Allows connections to and from other machines, although they are not encrypted: all that
     /// passes can be read and changed on the way, the cookie's proof included. By default, only
     /// this machine is allowed. With [`tls`](Self::tls), it has no effect.
@@ -305,17 +338,19 @@ impl NodeBuilder {
             None => None,
         };
         let registration = match &listener {
-            Some((_, address)) if self.registers => {
-                let registered =
-                    epmd::register(epmd, word, address.port(), self.connect_timeout).await;
+            Some((_, listens_at)) if self.registers => {
+                let (listens_at, is_visible) = (*listens_at, self.is_visible);
+                let own = Registered { word, listens_at, is_visible };
+                let registered = epmd::register_or_start(epmd, own, self.connect_timeout).await;
                 Some(registered.map_err(StartError::Register)?)
             }
             _ => None,
         };
         // Incarnations 0 to 3 have a meaning of their own in old versions of the protocol.
         let creation = chance::number().map_err(StartError::Random)?.max(4);
+        let flags = flags::OWN | if self.is_visible { flags::PUBLISHED } else { 0 };
         let node = Node(Arc::new(Inner {
-            own: Introduction { name, creation, flags: flags::OWN },
+            own: Introduction { name, creation, flags },
             cookie,
             tls: self.tls,
             connect_timeout: self.connect_timeout,
@@ -325,6 +360,7 @@ impl NodeBuilder {
             grants: Mutex::new(grants),
             grants_only: self.grants_only,
             accepts_plain_text: self.accepts_plain_text,
+            message_limit: self.message_limit,
             epmd,
             listens_at: listener.as_ref().map(|(_, address)| *address),
             locals: Mutex::new(Locals::default()),
@@ -419,9 +455,11 @@ async fn keep(
 /// Keeps a node registered at EPMD, which forgets it when the connection ends, as when EPMD is
 /// started again.
 async fn stay_registered(node: &Node, mut registration: Option<TcpStream>) -> Infallible {
-    let (Some((word, _)), Some(address)) = (split(node.name().as_str()), node.local_addr()) else {
+    let (Some((word, _)), Some(listens_at)) = (split(node.name().as_str()), node.local_addr())
+    else {
         return std::future::pending().await;
     };
+    let own = Registered { word, listens_at, is_visible: node.is_visible() };
     let mut wait = Duration::ZERO;
     while let Some(stream) = registration.take() {
         let since = Instant::now();
@@ -438,7 +476,7 @@ async fn stay_registered(node: &Node, mut registration: Option<TcpStream>) -> In
             procession::sleep(pause).await;
             let limit = node.connect_timeout();
             // Ignored: EPMD may not run yet, or not have noticed the end of the connection.
-            registration = epmd::register(node.0.epmd, word, address.port(), limit).await.ok();
+            registration = epmd::register(node.0.epmd, own, limit).await.ok();
         }
     }
     std::future::pending().await

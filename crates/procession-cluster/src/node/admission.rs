@@ -95,7 +95,8 @@ impl Node {
         let mut gone = Vec::new();
         let make = |connection| {
             gone = self.0.remotes.lock().connected(&peer.name, peer.creation);
-            Link::new(peer.clone(), connection, attempt.number, orders.clone())
+            let most = self.0.message_limit;
+            Link::new(peer.clone(), connection, attempt.number, orders.clone(), most)
         };
         let attempt = (attempt.side, attempt.number);
         let refusal = self.0.refusal.lock();

@@ -9,12 +9,12 @@ use procession::sync::oneshot;
 use crate::error::{CallTermError, SendTermError};
 use crate::handshake::flags;
 use crate::letter::{AwaitedRoom, Replies};
-use crate::link::{Caller, Link, Waits};
+use crate::link::{Caller, Link, Order, Waits};
 use crate::node::{CALL_KIND, Inner, Node};
 use crate::outbound::{Lane, Unqueued};
 use crate::remote::Remote;
 use crate::term::{NodePid, Reference, Term};
-use crate::wire::calls::{alias_of, last};
+use crate::wire::calls::{alias_of, last, reference_of};
 use crate::wire::control::{Control, Target};
 
 /// The reply of a process of a node of this crate that has dropped its right to reply.
@@ -157,7 +157,10 @@ impl Node {
                     let _ = send(&no_reply());
                     false
                 }
-                Err(_) => false,
+                Err(why) => {
+                    end_call(&link, tag, why);
+                    false
+                }
             },
             None => send(&no_reply()).is_ok(),
         }
@@ -195,7 +198,10 @@ impl Replies for Inner {
         let message = Term::tuple([tag.clone(), reply]);
         match link.outbound.send(from.number(), &control, &message) {
             Ok(()) => Ok(()),
-            Err(why) => Err(SendTermError::new(last(message), why)),
+            Err(why) => {
+                end_call(&link, tag, why);
+                Err(SendTermError::new(last(message), why))
+            }
         }
     }
 
@@ -205,6 +211,19 @@ impl Replies for Inner {
             link.outbound.room(lane, length).await;
             true
         })
+    }
+}
+
+/// Ends a call whose reply can never be sent, so that the caller does not wait for it.
+fn end_call(link: &Link, tag: &Term, why: Unqueued) {
+    let word = match why {
+        Unqueued::TooLong => "too_large",
+        Unqueued::Wrong(_) => "unencodable",
+        Unqueued::Full(_) | Unqueued::Closed | Unqueued::NotAllowed => return,
+    };
+    if let Some(call) = reference_of(tag) {
+        // Ignored: the end of the connection ends the call.
+        drop(link.orders.send(Order::Refuse(call.clone(), word)));
     }
 }
 

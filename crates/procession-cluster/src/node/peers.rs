@@ -68,17 +68,22 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use procession::mailbox::Recipient;
+use procession::time::Instant;
 
 use crate::guarded::Guarded;
 use crate::handshake::Status;
 use crate::letter::Letter;
 use crate::link::Link;
+use crate::node::ended::EndedConnection;
 use crate::term::Atom;
 
 /// The reasons of ends that are counted apart.
 const CAUSES_MAX: usize = 32;
+/// The connections that have ended and are listed one by one.
+const LISTED_MAX: usize = 64;
 /// The number of connections with known numbers, at least. Without a bound, each node that asks
 /// once under a new name would leave an entry.
 const NUMBERS_KEPT: usize = 4096;
@@ -106,6 +111,8 @@ pub(crate) struct Peers {
     is_telling: bool,
     /// The connections that have ended, by reason.
     ends: BTreeMap<String, u64>,
+    /// The latest of them, and when they ended, the oldest first.
+    ended: VecDeque<(EndedConnection, Instant)>,
     /// The messages that they have lost, at most.
     lost: u64,
 }
@@ -432,16 +439,37 @@ impl Peers {
         *self.ends.entry(cause).or_default() += 1;
         self.lost += *link.left.get_or_init(|| link.lost());
         let node = link.peer.name.clone();
+        let (now, unconfirmed) = (Instant::now(), link.unconfirmed());
+        let ended = EndedConnection {
+            name: node.clone(),
+            connection: link.number,
+            age: now.saturating_duration_since(link.since),
+            ago: Duration::ZERO,
+            why: why.clone(),
+            unconfirmed,
+        };
+        self.ended.push_back((ended, now));
+        if self.ended.len() > LISTED_MAX {
+            self.ended.pop_front();
+        }
         if let Some(told) = self.told.get_mut(&node) {
             told.has_ended = true;
         }
-        let ended = Some(Ended { why, unconfirmed: link.unconfirmed() });
+        let ended = Some(Ended { why, unconfirmed });
         self.events.push_back(Event::Changed(PeerEvent { node, connection: link.number, ended }));
     }
 
     /// Returns the reasons for which connections have ended, and how many for each.
     pub(crate) fn ends(&self) -> Vec<(String, u64)> {
         self.ends.iter().map(|(cause, count)| (cause.clone(), *count)).collect()
+    }
+
+    /// Returns the latest connections that have ended, the oldest first.
+    pub(crate) fn ended_connections(&self) -> Vec<EndedConnection> {
+        let now = Instant::now();
+        let ago = |since: &Instant| now.saturating_duration_since(*since);
+        let all = self.ended.iter();
+        all.map(|(ended, since)| EndedConnection { ago: ago(since), ..ended.clone() }).collect()
     }
 
     /// Returns the number of messages that ended connections have lost, at most.

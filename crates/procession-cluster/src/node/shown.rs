@@ -68,7 +68,6 @@ impl PeerInfo {
                 "Received messages without a receiver that accepts them.",
                 self.undelivered,
             )
-            .counter("too_large", "Received messages that found no room.", self.too_large)
             .counter("denied", "Operations that are not allowed.", self.denied)
             .gauge("calls", "Calls that wait for a reply.", self.calls as u64)
             .counter("bytes_sent", "Bytes that were sent.", self.bytes_sent)

@@ -12,6 +12,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::error::{CallTermError, SendTermError};
 use crate::link::Link;
 use crate::node::Node;
+use crate::node::ended::EndedConnection;
 use crate::outbound::Unqueued;
 use crate::remote::Remote;
 use crate::term::maps::{get_atom, get_list, get_number, map, number, optional};
@@ -20,6 +21,8 @@ use crate::wire::names::STATUS_NAME;
 
 /// The reasons and causes that are read of another node. A node sends fewer.
 const CAUSES_MAX: usize = 1024;
+/// The ended connections that a view shows.
+const SHOWN_MAX: usize = 8;
 
 /// A connected node, as [`Node::peers`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +52,6 @@ pub struct PeerInfo {
     pub not_allowed: u64,
     /// The received messages for processes that do not exist or did not accept them.
     pub undelivered: u64,
-    /// The received messages that were dropped because the parts of one message, or of all messages
-    /// that were on their way at a time, exceeded 64 MiB.
-    pub too_large: u64,
     /// The operations of the other node that were refused because they are not allowed, messages
     /// included.
     pub denied: u64,
@@ -88,6 +88,8 @@ pub struct NodeStatus {
     /// Why connections have ended, and how many for each reason. After the first 32 reasons, others
     /// are counted as `another reason`.
     pub ends: Vec<(String, u64)>,
+    /// The latest 64 connections that have ended, the oldest first.
+    pub ended: Vec<EndedConnection>,
     /// The messages that ended connections have lost, at most. If the other node confirms messages,
     /// all unconfirmed messages are counted, although some may have arrived. For a node of the
     /// BEAM, the messages that were not sent are counted.
@@ -140,12 +142,12 @@ impl Node {
         let names = self.names();
         let Self(inner) = self;
         let (name, creation) = (inner.own.name.clone(), inner.own.creation);
-        let (ends, lost) = {
+        let (ends, ended, lost) = {
             let peers = inner.peers.lock();
-            (peers.ends(), peers.lost())
+            (peers.ends(), peers.ended_connections(), peers.lost())
         };
         let (peers, refusals) = (self.peers(), inner.refusals.counts());
-        NodeStatus { name, creation, attached, names, peers, ends, lost, refusals }
+        NodeStatus { name, creation, attached, names, peers, ends, ended, lost, refusals }
     }
 
     /// Asks a connected node of this crate for its state.
@@ -189,7 +191,7 @@ impl Node {
 
     /// Shows the state in the live views of the scheduler, as the state of the keeper.
     pub(crate) fn show(&self, out: &mut Inspection) {
-        let NodeStatus { name, creation, attached, names, peers, ends, lost, refusals } =
+        let NodeStatus { name, creation, attached, names, peers, ends, ended, lost, refusals } =
             self.status();
         let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
             atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
@@ -199,6 +201,9 @@ impl Node {
         out.field("peers", listed(&mut peers.iter().map(|peer| &peer.name)));
         for (cause, count) in ends {
             out.field("ended", format_args!("{count}: {cause}"));
+        }
+        for EndedConnection { name, age, ago, why, .. } in ended.iter().rev().take(SHOWN_MAX) {
+            out.field("ended", format_args!("{ago:?} ago, {name} after {age:?}: {why}"));
         }
         out.field("lost", lost);
         for (cause, count) in refusals {
@@ -233,7 +238,7 @@ impl Link {
         out.field("sent", info.sent).field("received", info.received);
         out.field("refused", info.refused).field("not allowed", info.not_allowed);
         out.field("denied", info.denied);
-        out.field("undelivered", info.undelivered).field("too large", info.too_large);
+        out.field("undelivered", info.undelivered);
         out.field("bytes sent", info.bytes_sent).field("bytes received", info.bytes_received);
         out.field("round trip", time(info.round_trip)).field("unconfirmed", unconfirmed);
     }
@@ -253,7 +258,6 @@ impl Link {
             not_allowed: read(&self.counts.not_allowed),
             received: read(&self.counts.received),
             undelivered: read(&self.counts.undelivered),
-            too_large: read(&self.counts.too_large),
             denied: read(&self.counts.denied),
             calls: self.tables(|tables| tables.calls.len()).unwrap_or_default(),
             bytes_sent: read(&self.counts.bytes_sent),
@@ -282,6 +286,7 @@ impl NodeStatus {
             ("names", Term::list(self.names.iter().cloned().map(Term::from))),
             ("peers", Term::list(self.peers.iter().map(PeerInfo::to_term))),
             ("ends", Term::list(self.ends.iter().map(cause_to_term))),
+            ("ended", Term::list(self.ended.iter().map(EndedConnection::to_term))),
             ("lost", number(self.lost)),
             ("refusals", Term::list(self.refusals.iter().map(cause_to_term))),
         ])
@@ -300,6 +305,8 @@ impl NodeStatus {
             names: get_list(term, "names", usize::MAX, as_atom)?,
             peers: get_list(term, "peers", usize::MAX, PeerInfo::from_term)?,
             ends: get_list(term, "ends", CAUSES_MAX, cause_from_term)?,
+            ended: get_list(term, "ended", CAUSES_MAX, EndedConnection::from_term)
+                .unwrap_or_default(),
             lost: get_number(term, "lost").unwrap_or_default(),
             refusals: get_list(term, "refusals", CAUSES_MAX, cause_from_term).unwrap_or_default(),
         })
@@ -320,7 +327,6 @@ impl PeerInfo {
             ("not_allowed", number(self.not_allowed)),
             ("received", number(self.received)),
             ("undelivered", number(self.undelivered)),
-            ("too_large", number(self.too_large)),
             ("denied", number(self.denied)),
             ("calls", number(self.calls)),
             ("bytes_sent", number(self.bytes_sent)),
@@ -344,7 +350,6 @@ impl PeerInfo {
             not_allowed: get_number(term, "not_allowed").unwrap_or_default(),
             received: get_number(term, "received")?,
             undelivered: get_number(term, "undelivered")?,
-            too_large: get_number(term, "too_large")?,
             denied: get_number(term, "denied")?,
             calls: get_number(term, "calls").unwrap_or_default(),
             bytes_sent: get_number(term, "bytes_sent")?,
@@ -359,7 +364,7 @@ impl PeerInfo {
 mod tests {
     use std::time::Duration;
 
-    use super::{NodeStatus, PeerInfo};
+    use super::{EndedConnection, NodeStatus, PeerInfo};
     use crate::term::Atom;
 
     /// A status with another number in each place.
@@ -381,7 +386,6 @@ mod tests {
             refused: next(),
             not_allowed: next(),
             undelivered: next(),
-            too_large: next(),
             denied: next(),
             calls: next() as usize,
             bytes_sent: next(),
@@ -396,6 +400,14 @@ mod tests {
             names: vec![Atom::known("sink")],
             peers: vec![peer],
             ends: vec![("closed".to_owned(), next())],
+            ended: vec![EndedConnection {
+                name: Atom::known("c@127.0.0.1"),
+                connection: next(),
+                age: Duration::from_micros(next()),
+                ago: Duration::from_micros(next()),
+                why: "closed".to_owned(),
+                unconfirmed: Some(next()),
+            }],
             lost: next(),
             refusals: vec![("cookie".to_owned(), next())],
         }

@@ -41,7 +41,7 @@ fn run(test: impl AsyncFnOnce(Address<Order>)) {
 fn link(peer: &Atom, attempt: u64, orders: &Address<Order>) -> impl FnOnce(u64) -> Link + use<> {
     let peer = Introduction { name: peer.clone(), creation: 7, flags: flags::OWN };
     let orders = orders.clone();
-    move |number| Link::new(peer, number, attempt, orders)
+    move |number| Link::new(peer, number, attempt, orders, 1 << 20)
 }
 
 /// Admits an attempt.

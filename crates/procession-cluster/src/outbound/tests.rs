@@ -2,15 +2,18 @@
 
 use procession::time::Instant;
 
-use super::{LARGE_ROOM, MESSAGE_MAX, Outbound, PULSE_LANE, ROOM, Unqueued};
+use super::{LARGE_ROOM, Outbound, PULSE_LANE, ROOM, Unqueued};
 use crate::handshake::flags;
 use crate::term::decode::Reader;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
 
+/// The limit of messages.
+const MESSAGE_MAX: usize = 16 << 20;
+
 fn queue(flags: u64) -> Outbound {
-    Outbound::new(flags, "p1.1.1".parse().expect("it is the text of a PID"))
+    Outbound::new(flags, "p1.1.1".parse().expect("it is the text of a PID"), MESSAGE_MAX)
 }
 
 fn to(name: &str) -> Control {

@@ -101,11 +101,12 @@ mod bytes {
 
     use serde_core::de::Error;
 
-    use crate::outbound::MESSAGE_MAX;
     use crate::serialize::error::ConvertError;
     use crate::serialize::limited::Limits;
     use crate::term::{DEPTH_MAX, Term};
 
+    /// The bytes of the longest message.
+    pub(super) const MESSAGE_MAX: usize = 16 << 20;
     /// The items of a message that may take no bytes in it.
     const ITEMS_LEAST: usize = 1 << 12;
     /// The memory that the items of a message may take.

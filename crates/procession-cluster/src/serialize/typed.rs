@@ -46,7 +46,7 @@ impl Node {
     ///
     /// A refused message returns in the [`SendError`](procession::SendError). Its
     /// [`relay_cause`](procession::SendError::relay_cause) says why: no connection, a full queue,
-    /// more than 16 MiB, without a term, or not permitted by the other node.
+    /// too long, without a term, or not permitted by the other node.
     ///
     /// ```
     /// use std::net::Ipv4Addr;

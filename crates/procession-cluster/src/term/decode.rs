@@ -51,12 +51,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// If a small tuple with so many items is next, passes over its beginning and returns `true`.
-    /// Its items are then read one by one.
-    pub(crate) fn tuple_of(&mut self, arity: u8) -> bool {
-        self.skip(&[tag::SMALL_TUPLE, arity])
-    }
-
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -70,3 +70,24 @@ impl fmt::Display for EncodeError {
 }
 
 impl Error for EncodeError {}
+
+/// The error of a text that is no term. It says where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseTermError {
+    pub(crate) at: usize,
+}
+
+impl ParseTermError {
+    /// Returns the place of the first byte that does not fit.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+}
+
+impl fmt::Display for ParseTermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the text is no term: byte {} does not fit", self.at)
+    }
+}
+
+impl Error for ParseTermError {}

@@ -201,3 +201,64 @@ fn boxes_and_atoms_count_as_memory() {
         assert!((MEMORY * 8 / 10..=2 * MEMORY).contains(&bytes), "{bytes}");
     }
 }
+
+/// Returns `true` for a term with a notation that means it.
+fn has_notation(term: &Term) -> bool {
+    match term {
+        Term::Pid(_) | Term::Reference(_) | Term::Port(_) | Term::Fun(_) => false,
+        Term::List(items) | Term::Tuple(items) => items.iter().all(has_notation),
+        Term::Improper(items, tail) => items.iter().all(has_notation) && has_notation(tail),
+        Term::Map(pairs) => {
+            pairs.iter().all(|(key, value)| has_notation(key) && has_notation(value))
+        }
+        _ => true,
+    }
+}
+
+proptest! {
+    /// Of bits, only those that count have a notation, so the texts are compared.
+    #[test]
+    fn a_term_is_read_from_its_notation(term in term().prop_filter("it has one", has_notation)) {
+        let text = term.to_string();
+        let again = text.parse::<Term>().expect("it is its notation");
+        prop_assert_eq!(again.to_string(), text);
+    }
+
+    #[test]
+    fn no_text_does_harm(text in "[a-z0-9{}\\[\\]<>#\"'|,:=./ \\\\-]{0,40}") {
+        if let Ok(term) = text.parse::<Term>() {
+            drop(term);
+        }
+    }
+}
+
+#[test]
+fn notations_are_read_with_spaces_and_strings() {
+    for (text, written) in [
+        (" { ok , [ 1 , 2 | tail ] } ", "{ok,[1,2|tail]}"),
+        ("\"hi\"", "[104,105]"),
+        ("#{fun => fun lists:map/2}", "#{fun => fun lists:map/2}"),
+        ("<<1,2:3>>", "<<1,2:3>>"),
+        ("-16#FFFFFFFFFFFFFFFFFF", "-16#FFFFFFFFFFFFFFFFFF"),
+        ("16#ff", "255"),
+        ("'no room'", "'no room'"),
+    ] {
+        let term = text.parse::<Term>().unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(term.to_string(), written);
+    }
+    let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+    for text in [
+        "",
+        "{ok",
+        "Ok",
+        "ok ok",
+        "<1.2.3>",
+        "<<256>>",
+        "<<8:3>>",
+        "1.e5x",
+        "99999999999999999999",
+        &deep,
+    ] {
+        assert!(text.parse::<Term>().is_err(), "{text}");
+    }
+}

@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use crate::term::decode::Reader;
 use crate::term::{Atom, DecodeError};
-use crate::wire::control::Control;
 
 const VERSION: u8 = 131;
 const HEADER: u8 = 68;
@@ -28,8 +26,6 @@ pub(crate) const FRAGMENT_LEN: usize = 64 << 10;
 /// The messages that may be in parts at a time. A BEAM node has one for each process that sends a
 /// large message at the moment, so this is far above what a real one has.
 const ASSEMBLIES_MAX: usize = 1 << 16;
-/// The bytes of the operations of messages that were cut.
-const CUT_MAX: usize = 16 << 20;
 
 /// Appends one fragment, with its length in front. `left` counts it and the fragments that follow.
 pub(crate) fn write_fragment(
@@ -58,7 +54,7 @@ pub(crate) enum WrongFrame {
     Atom(DecodeError),
     /// A fragment that continues no message, or arrives in the wrong order.
     Fragment,
-    /// More messages in parts than are allowed.
+    /// More messages in parts than are allowed, or more bytes of them.
     TooMuch,
 }
 
@@ -67,8 +63,6 @@ pub(crate) enum WrongFrame {
 pub(crate) struct Whole<'a> {
     pub(crate) atoms: Vec<Atom>,
     pub(crate) bytes: std::borrow::Cow<'a, [u8]>,
-    /// The message had no room and was dropped. These are the bytes of the operation.
-    pub(crate) is_cut: bool,
 }
 
 /// A message with some received parts.
@@ -77,25 +71,12 @@ struct Assembly {
     atoms: Vec<Atom>,
     bytes: Vec<u8>,
     left: u64,
-    is_cut: bool,
 }
 
 impl Assembly {
     /// Returns the bytes that it takes.
     fn size(&self) -> usize {
         self.bytes.len() + self.atoms.len() * size_of::<Atom>()
-    }
-
-    /// Drops the message, and keeps the operation, which the first fragment has. Returns the number
-    /// of bytes that were dropped.
-    fn cut(&mut self) -> Result<usize, WrongFrame> {
-        let mut reader = Reader::new(&self.bytes, &self.atoms, CUT_MAX);
-        Control::read(&mut reader).map_err(|_| WrongFrame::TooMuch)?;
-        let dropped = reader.rest().len();
-        self.bytes.truncate(self.bytes.len() - dropped);
-        self.bytes.shrink_to_fit();
-        self.is_cut = true;
-        Ok(dropped)
     }
 }
 
@@ -105,13 +86,9 @@ pub(crate) struct Frames {
     /// The atoms that the other node has defined, by segment and index.
     cache: BTreeMap<(u8, u8), Atom>,
     assemblies: BTreeMap<u64, Assembly>,
-    /// The bytes of all parts that have arrived for unfinished messages. If they exceed `held_max`,
-    /// the message of the latest part is cut: the operation is kept and carried out without it. So
-    /// a node that sends more at a time loses messages, and not its connection.
+    /// The bytes of all parts that have arrived for unfinished messages.
     held: usize,
     held_max: usize,
-    /// The bytes of operations with messages that were cut.
-    cut: usize,
 }
 
 struct Bytes<'a>(&'a [u8]);
@@ -137,7 +114,18 @@ impl<'a> Bytes<'a> {
 impl Frames {
     /// Creates a reader that holds at most `held_max` bytes of messages in parts.
     pub(crate) fn new(held_max: usize) -> Self {
-        Self { cache: BTreeMap::new(), assemblies: BTreeMap::new(), held: 0, held_max, cut: 0 }
+        Self { cache: BTreeMap::new(), assemblies: BTreeMap::new(), held: 0, held_max }
+    }
+
+    /// Returns the bytes of messages in parts that it holds at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.held_max
+    }
+
+    /// Notes the bytes of a part.
+    fn hold(&mut self, bytes: usize) -> Result<(), WrongFrame> {
+        self.held += bytes;
+        if self.held > self.held_max { Err(WrongFrame::TooMuch) } else { Ok(()) }
     }
 
     /// Reads a frame without its length. Returns an operation, unless the frame is a tick or the
@@ -153,7 +141,7 @@ impl Frames {
         match bytes.u8()? {
             HEADER => {
                 let atoms = self.atoms(&mut bytes)?;
-                Ok(Some(Whole { atoms, bytes: bytes.0.into(), is_cut: false }))
+                Ok(Some(Whole { atoms, bytes: bytes.0.into() }))
             }
             FIRST_FRAGMENT => {
                 let (sequence, left) = (bytes.u64()?, bytes.u64()?);
@@ -177,7 +165,7 @@ impl Frames {
     ) -> Result<Option<Whole<'a>>, WrongFrame> {
         match left {
             0 => return Err(WrongFrame::Fragment),
-            1 => return Ok(Some(Whole { atoms, bytes: part.into(), is_cut: false })),
+            1 => return Ok(Some(Whole { atoms, bytes: part.into() })),
             _ => {}
         }
         if self.assemblies.len() == ASSEMBLIES_MAX {
@@ -186,11 +174,10 @@ impl Frames {
         let Entry::Vacant(free) = self.assemblies.entry(sequence) else {
             return Err(WrongFrame::Fragment);
         };
-        let assembly = Assembly { atoms, bytes: part.to_vec(), left: left - 1, is_cut: false };
-        let assembly = free.insert(assembly);
-        self.held += assembly.size();
-        self.cut += hold(assembly, &mut self.held, self.held_max)?;
-        if self.cut > CUT_MAX { Err(WrongFrame::TooMuch) } else { Ok(None) }
+        let assembly = free.insert(Assembly { atoms, bytes: part.to_vec(), left: left - 1 });
+        let size = assembly.size();
+        self.hold(size)?;
+        Ok(None)
     }
 
     fn next<'a>(
@@ -207,21 +194,15 @@ impl Frames {
             return Err(WrongFrame::Fragment);
         }
         assembly.left -= 1;
-        if !assembly.is_cut {
-            assembly.bytes.extend(part);
-            self.held += part.len();
-            self.cut += hold(assembly, &mut self.held, self.held_max)?;
-            if self.cut > CUT_MAX {
-                return Err(WrongFrame::TooMuch);
-            }
-        }
+        assembly.bytes.extend(part);
         if assembly.left > 0 {
+            self.hold(part.len())?;
             return Ok(None);
         }
         let assembly = entry.remove();
-        *(if assembly.is_cut { &mut self.cut } else { &mut self.held }) -= assembly.size();
-        let Assembly { atoms, bytes, is_cut, .. } = assembly;
-        Ok(Some(Whole { atoms, bytes: bytes.into(), is_cut }))
+        self.held -= assembly.size() - part.len();
+        let Assembly { atoms, bytes, .. } = assembly;
+        Ok(Some(Whole { atoms, bytes: bytes.into() }))
     }
 
     /// Reads the atoms of a header, and keeps the new atoms.
@@ -253,16 +234,6 @@ impl Frames {
         }
         Ok(atoms)
     }
-}
-
-/// Cuts a message if more than `held_max` bytes are held. Returns the bytes of its operation then.
-fn hold(assembly: &mut Assembly, held: &mut usize, max: usize) -> Result<usize, WrongFrame> {
-    if *held <= max {
-        return Ok(0);
-    }
-    let dropped = assembly.cut()?;
-    *held -= dropped + assembly.size();
-    Ok(assembly.size())
 }
 
 #[cfg(test)]

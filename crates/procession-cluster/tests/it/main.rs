@@ -13,6 +13,7 @@ mod releases;
 mod section;
 mod security;
 mod start;
+mod system;
 mod tls;
 mod traffic;
 #[cfg(feature = "serde")]
@@ -27,13 +28,17 @@ use procession_cluster::{Cookie, Grants, Letter, Member, Node, NodeBuilder};
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+const MESSAGE_LIMIT: usize = 16 << 20;
+
 fn cookie() -> Cookie {
     Cookie::new("secret").expect("it has a text")
 }
 
-/// Builds a node that listens at a free port.
+/// Builds a node that listens at a free port. Its messages are short, so that tests can exceed
+/// their limit.
 fn listens(name: &str) -> NodeBuilder {
-    Node::builder(name).cookie(cookie()).listen((Ipv4Addr::LOCALHOST, 0).into())
+    let builder = Node::builder(name).cookie(cookie()).message_limit(MESSAGE_LIMIT);
+    builder.listen((Ipv4Addr::LOCALHOST, 0).into())
 }
 
 async fn connect(from: &Node, to: &Node) {

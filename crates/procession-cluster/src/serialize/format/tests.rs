@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::Format;
-use crate::outbound::MESSAGE_MAX;
+use super::bytes::MESSAGE_MAX;
 use crate::serialize::{ConvertError, MessageError, message};
 use crate::term::{Atom, NodePid, Term};
 
