@@ -93,6 +93,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grants;
+mod groups;
 mod guarded;
 mod handshake;
 mod joining;
@@ -114,6 +115,7 @@ mod wire;
 pub use crate::cookie::Cookie;
 pub use crate::error::{CallTermError, RegisterError, SendTermCause, SendTermError};
 pub use crate::grants::{GrantError, Grants};
+pub use crate::groups::{SharedGroups, group_name};
 pub use crate::handshake::HandshakeError;
 pub use crate::joining::builder::NodeBuilder;
 pub use crate::joining::builder::StartError;

@@ -4,6 +4,7 @@
 //! It needs `erl`, so it runs only if `PROCESSION_ERL` is set, as `.ci/run cluster` does. Nothing
 //! is skipped then.
 
+mod groups;
 mod otp;
 mod script;
 mod typed;

@@ -16,7 +16,7 @@ const FLOORS: &[&str] = &[
     "letter",
     "link",
     "node",
-    "connection serialize",
+    "connection groups serialize",
     "fuzzing joining",
 ];
 

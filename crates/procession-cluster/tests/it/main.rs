@@ -4,6 +4,7 @@ mod ends;
 mod epmd;
 mod functions;
 mod grants;
+mod groups;
 mod layers;
 mod panics;
 mod pids;

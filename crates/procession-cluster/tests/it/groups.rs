@@ -1,0 +1,210 @@
+//! Groups of several nodes.
+
+use std::sync::Arc;
+
+use procession::process::{GroupEvent, GroupMonitor, Groups};
+use procession::{Child, Context, Pid, start, timeout};
+use procession_cluster::{Letter, Node, NodePid, RegisterError, Remote, SharedGroups, Term};
+
+use crate::{PATIENCE, attach, connect, listens, next, pair, run, until};
+
+/// A node with groups that it shares.
+struct Sharing {
+    node: Node,
+    groups: Groups,
+    scope: SharedGroups,
+}
+
+fn share(node: Node) -> Sharing {
+    let groups = Groups::new();
+    let scope = node.share_groups("pg", &groups).expect("the name is free");
+    Sharing { node, groups, scope }
+}
+
+impl Sharing {
+    async fn start(name: &str) -> Self {
+        share(listens(name).start().await.expect("it starts"))
+    }
+
+    /// Starts a process, and adds it to a group.
+    fn member(&self, group: &str) -> (Child<Term, Vec<Term>>, NodePid) {
+        let process = start(|mut cx: Context<Term>| async move {
+            let mut come = Vec::new();
+            while let Some(term) = cx.recv().await.filter(|term| !term.is_atom("stop")) {
+                come.push(term);
+            }
+            come
+        });
+        let member = self.node.attach(&process.address().map(|letter| match letter {
+            Letter::Message { term, .. } => term,
+            other => panic!("{other:?} came"),
+        }));
+        self.groups.join(group, process.pid()).expect("it runs");
+        (process, member.pid())
+    }
+
+    /// Returns the members of a group by the names that all nodes know, in their order.
+    fn members(&self, group: &str) -> Vec<NodePid> {
+        let members = self.groups.members(group).into_iter();
+        let mut members: Vec<_> = members.filter_map(|pid| self.node.node_pid(pid)).collect();
+        members.sort();
+        members
+    }
+
+    async fn has(&self, group: &str, members: &[&NodePid]) {
+        let mut members: Vec<_> = members.iter().map(|pid| (*pid).clone()).collect();
+        members.sort();
+        until(|| self.members(group) == members).await;
+    }
+}
+
+async fn change(monitor: &mut GroupMonitor) -> (bool, Pid) {
+    match timeout(PATIENCE, monitor.recv()).await.expect("it comes in time") {
+        GroupEvent::Join { pid, .. } => (true, pid),
+        GroupEvent::Leave { pid, .. } => (false, pid),
+        other => panic!("{other:?} came"),
+    }
+}
+
+#[test]
+fn nodes_know_the_members_of_all_connected_nodes() {
+    run(async {
+        let [a, b] = [Sharing::start("a@127.0.0.1").await, Sharing::start("b@127.0.0.1").await];
+        let (first, first_pid) = a.member("lobby");
+        let (_, mut monitor) = b.groups.monitor("lobby");
+        connect(&a.node, &b.node).await;
+        b.has("lobby", &[&first_pid]).await;
+        let far = b.node.pid(&first_pid);
+        assert_eq!(change(&mut monitor).await, (true, far));
+        assert!(b.groups.local_members("lobby").is_empty());
+        // After the nodes know one another.
+        let (second, second_pid) = b.member("lobby");
+        assert!(change(&mut monitor).await.0);
+        a.has("lobby", &[&first_pid, &second_pid]).await;
+        // A process that joins twice leaves once.
+        a.groups.join("lobby", first.pid()).expect("it runs");
+        b.has("lobby", &[&first_pid, &first_pid, &second_pid]).await;
+        assert!(a.groups.leave("lobby", first.pid()));
+        b.has("lobby", &[&first_pid, &second_pid]).await;
+        assert_eq!(
+            (change(&mut monitor).await, change(&mut monitor).await),
+            ((true, far), (false, far))
+        );
+        // A group that is another term for nodes of the BEAM.
+        a.groups.join("{room,7}", first.pid()).expect("it runs");
+        b.has("{room,7}", &[&first_pid]).await;
+
+        assert_eq!(b.groups.broadcast("lobby", Term::from(7)).expect("it has members"), 2);
+        b.node.send(first_pid, Term::atom("stop")).expect("it is connected");
+        assert_eq!(first.await, Ok(vec![Term::from(7)]));
+        b.has("lobby", &[&second_pid]).await;
+        assert_eq!(change(&mut monitor).await, (false, far));
+        assert!(b.groups.members("{room,7}").is_empty());
+        second.send(Term::atom("stop")).expect("it waits");
+        assert_eq!(second.await, Ok(vec![Term::from(7)]));
+    });
+}
+
+#[test]
+fn a_node_takes_its_members_along_and_brings_them_back() {
+    run(async {
+        let [a, b] = [Sharing::start("a@127.0.0.1").await, Sharing::start("b@127.0.0.1").await];
+        let ((one, one_pid), (other, other_pid)) = (a.member("lobby"), b.member("lobby"));
+        for _ in 0..3 {
+            connect(&a.node, &b.node).await;
+            a.has("lobby", &[&one_pid, &other_pid]).await;
+            b.has("lobby", &[&one_pid, &other_pid]).await;
+            a.node.disconnect("b@127.0.0.1");
+            a.has("lobby", &[&one_pid]).await;
+            b.has("lobby", &[&other_pid]).await;
+        }
+        // A scope that is stopped leaves, and another one may follow.
+        connect(&a.node, &b.node).await;
+        b.has("lobby", &[&one_pid, &other_pid]).await;
+        a.scope.stop();
+        b.has("lobby", &[&other_pid]).await;
+        a.has("lobby", &[&one_pid]).await;
+        let scope = loop {
+            match a.node.share_groups("pg", &a.groups) {
+                Ok(scope) => break scope,
+                Err(RegisterError::Taken(_)) => procession::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        b.has("lobby", &[&one_pid, &other_pid]).await;
+        assert!(a.node.share_groups("pg", &a.groups).is_err(), "the name is taken");
+        drop(scope);
+        a.node.stop().await;
+        assert!(a.node.share_groups("other", &a.groups).is_err(), "it has stopped");
+        b.has("lobby", &[&other_pid]).await;
+        a.has("lobby", &[&one_pid]).await;
+        one.cancel();
+        other.cancel();
+    });
+}
+
+/// Goal: a scope whose messages find no room brings the other node up to date later.
+#[test]
+fn changes_without_room_are_made_up_for() {
+    run(async {
+        let [a, b] = [Sharing::start("a@127.0.0.1").await, Sharing::start("b@127.0.0.1").await];
+        connect(&a.node, &b.node).await;
+        let (last, last_pid) = a.member("last");
+        b.has("last", &[&last_pid]).await;
+        let nobody = Remote::named("nobody", "b@127.0.0.1");
+        let part = Term::from(vec![0; 60_000]);
+        for n in 0..50 {
+            // The sender is the scope, so its own messages find no room.
+            for _ in 0..1000 {
+                if a.scope.member().send(nobody.clone(), part.clone()).is_err() {
+                    break;
+                }
+            }
+            a.groups.join(format!("group {n}"), last.pid()).expect("it runs");
+            procession::yield_now().await;
+            a.groups.leave(&format!("group {}", n - 1), last.pid());
+        }
+        b.has("group 49", &[&last_pid]).await;
+        until(|| b.groups.groups() == [Arc::<str>::from("group 49"), "last".into()]).await;
+        last.cancel();
+        b.has("last", &[]).await;
+    });
+}
+
+/// Goal: a node speaks for its own processes, and only through a scope.
+#[test]
+fn a_node_cannot_speak_for_others() {
+    run(async {
+        let (c, a) = pair().await;
+        let a = share(a);
+        let b = Sharing::start("c@127.0.0.1").await;
+        connect(&b.node, &a.node).await;
+        let (third, third_pid) = b.member("lobby");
+        a.has("lobby", &[&third_pid]).await;
+        let speaks = start(move |mut cx: Context<Letter>| async move {
+            let own = attach(&c, &cx);
+            let (to, lobby) = (Remote::named("pg", "b@127.0.0.1"), Term::atom("lobby"));
+            let send = |word: &str, parts: &[Term]| {
+                let parts = parts.iter().cloned();
+                let term = Term::tuple([Term::atom(word)].into_iter().chain(parts));
+                own.send(to.clone(), term).expect("it is connected");
+            };
+            let pid = Term::from(own.pid());
+            send("join", &[pid.clone(), lobby.clone(), pid.clone()]);
+            send("discover", std::slice::from_ref(&pid));
+            assert!(matches!(next(&mut cx).await, Letter::Cast(_)), "it is a sync");
+            let Letter::Message { term, .. } = next(&mut cx).await else { panic!("it asks") };
+            let [_, scope] = term.as_tuple().expect("it is a question") else { panic!("{term}") };
+            assert_eq!(scope.as_pid().map(|pid| pid.node.as_str()), Some("b@127.0.0.1"));
+            let third = Term::from(third_pid);
+            send("join", &[pid.clone(), lobby.clone(), third.clone()]);
+            send("leave", &[pid.clone(), third, Term::list([lobby.clone()])]);
+            send("join", &[pid.clone(), lobby, Term::list([pid.clone(), pid])]);
+            until(|| a.members("lobby").len() == 3).await;
+            own.pid()
+        });
+        let own = speaks.await.expect("it ends");
+        assert_eq!(own.node.as_str(), "a@127.0.0.1");
+        third.cancel();
+    });
+}
