@@ -226,13 +226,15 @@ impl LocalWorker {
         self.search.is_on.set(true);
         // Only now no other worker runs: the values read before may be old.
         let idle = shared.clock.outstanding() == 0 && !shared.workforce.has_work();
-        let deadline = shared.next_deadline();
         let may_advance = may_advance && shared.may_advance();
-        let idle = idle && shared.workforce.idle.is_alone_since(awakenings);
+        let is_alone = || shared.workforce.idle.is_alone_since(awakenings);
+        let mut idle = idle && is_alone();
         if idle && has_waits {
+            // It may call code of the user, which may begin something.
             shared.parts.settled(shared);
-            return Some(Parked::Woken);
+            idle = shared.clock.outstanding() == 0 && !shared.workforce.has_work() && is_alone();
         }
+        let deadline = shared.next_deadline();
         if idle && may_leave && deadline > shared.world.now() {
             self.search.stop(&self.shared);
             // This worker may have been the driver while another ran. A thread that sets a timer
