@@ -63,6 +63,16 @@ pub(super) fn duration(value: &Value) -> String {
     }
 }
 
+/// Returns a time in nanoseconds with one unit.
+pub(super) fn short_time(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{} us", nanoseconds / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", nanoseconds / 1_000_000),
+        _ => format!("{:.1} s", nanoseconds as f64 / 1e9),
+    }
+}
+
 /// Returns the last components of a location, which say more than the first components.
 pub(super) fn short_location(value: &Value) -> String {
     let location = text(value);
@@ -97,7 +107,7 @@ pub(super) fn title(row: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{duration, number, plain, short_location, wait};
+    use super::{duration, number, plain, short_location, short_time, wait};
     use serde_json::json;
 
     #[test]
@@ -112,6 +122,8 @@ mod tests {
         assert_eq!(said, ["0", "99999", "100k", "-100k", "12M", "9223372036G"]);
         let ages = [0, 1, 9_999, 10_000, 600_000, 36_000_000].map(|age| duration(&json!(age)));
         assert_eq!(ages, ["-", "0.0 s", "10.0 s", "10 s", "10 min", "10 h"]);
+        let times = [256, 1 << 10, 1 << 20, 1 << 33].map(short_time);
+        assert_eq!(times, ["256 ns", "1 us", "1 ms", "8.6 s"]);
         assert_eq!(short_location(&json!("/a/b/src/bank.rs:42")), "b/src/bank.rs:42");
     }
 

@@ -7,6 +7,7 @@ mod list;
 mod record;
 mod screen;
 mod sections;
+mod sparks;
 mod top;
 mod trace_file;
 

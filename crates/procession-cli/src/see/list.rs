@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::format::{duration, number, percent, plain, short_location, state, text, title, wait};
+use crate::format::{
+    duration, number, percent, plain, short_location, short_time, state, text, title, wait,
+};
 
 /// The columns of a list of processes, with the sides to which they are aligned.
 const COLUMNS: [(&str, bool); 8] = [
@@ -145,6 +147,43 @@ pub(super) fn stall_line(workers: &Value) -> String {
         number(&stalls["blocked"]),
         number(&stalls["replaced"])
     )
+}
+
+/// Returns the number of wake-ups of each bucket, with its bound in nanoseconds, since an earlier
+/// answer. The last bucket has no bound.
+fn wake_buckets(workers: &Value, before: &Value) -> Vec<(Option<u64>, u64)> {
+    let count = |bucket: &Value| bucket[1].as_u64().unwrap_or(0);
+    let earlier = rows(&before["wake_to_run"]).iter().map(count).chain(std::iter::repeat(0));
+    let buckets = rows(&workers["wake_to_run"]).iter().zip(earlier);
+    buckets
+        .map(|(bucket, before)| (bucket[0].as_u64(), count(bucket).saturating_sub(before)))
+        .collect()
+}
+
+/// Returns the bound of the bucket that the slowest of this part of the wake-ups is in, in
+/// nanoseconds.
+fn wake_quantile(buckets: &[(Option<u64>, u64)], part: f64) -> u64 {
+    let total: u64 = buckets.iter().map(|bucket| bucket.1).sum();
+    let rank = ((total as f64 * part).ceil() as u64).max(1);
+    let mut seen = 0;
+    let found = buckets.iter().find(|bucket| {
+        seen += bucket.1;
+        seen >= rank
+    });
+    found.and_then(|bucket| bucket.0).unwrap_or(u64::MAX)
+}
+
+/// Returns the line about the time from a wake-up until the process runs, since an earlier answer.
+pub(super) fn wake_line(workers: &Value, before: &Value) -> String {
+    let buckets = wake_buckets(workers, before);
+    if buckets.iter().all(|bucket| bucket.1 == 0) {
+        return String::from("wake to run: no sample");
+    }
+    let [half, most] = [0.5, 0.99].map(|part| match wake_quantile(&buckets, part) {
+        u64::MAX => String::from("more than 8.6 s"),
+        bound => short_time(bound),
+    });
+    format!("wake to run: 50 % within {half}, 99 % within {most}")
 }
 
 /// Returns a line for each worker.

@@ -9,8 +9,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use serde_json::Value;
 
-use super::list::{cells, crash_lines, group_cells, stall_line, tree_lines, worker_lines};
+use super::list::{
+    cells, crash_lines, group_cells, stall_line, tree_lines, wake_line, worker_lines,
+};
 use super::sections::lines;
+use super::sparks::History;
 use crate::format::{duration, number, plain, state, text, title, wait};
 
 /// The width from which on all columns are shown.
@@ -66,6 +69,10 @@ pub(super) enum KeyEffect {
 pub(super) struct Answers {
     pub(super) about: Value,
     pub(super) workers: Value,
+    /// The answer about the workers before.
+    pub(super) workers_before: Value,
+    /// The last ten minutes.
+    pub(super) history: History,
     pub(super) view: Value,
     pub(super) tree: Value,
     pub(super) crashes: Value,
@@ -231,7 +238,13 @@ impl Screen {
                 Tab::Groups => self.draw_groups(frame, body),
                 Tab::Tree => self.draw_lines(frame, body, tree_lines(&self.answers.tree)),
                 Tab::Crashes => self.draw_lines(frame, body, crash_lines(&self.answers.crashes)),
-                Tab::Workers => self.draw_lines(frame, body, worker_lines(&self.answers.workers)),
+                Tab::Workers => {
+                    let Answers { workers, workers_before, .. } = &self.answers;
+                    let mut lines = vec![wake_line(workers, workers_before)];
+                    lines.extend(worker_lines(workers));
+                    lines.extend(self.answers.history.lines(body.width.into()));
+                    self.draw_lines(frame, body, lines);
+                }
                 Tab::Sections => self.draw_lines(frame, body, lines(&self.answers.sections)),
             }
         }

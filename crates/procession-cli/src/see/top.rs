@@ -172,8 +172,13 @@ fn ask(screen: &mut Screen, door: &DoorFile, args: &SeeArgs) -> Result<(), SeeEr
     };
     let since = screen.answers.view.get("view").cloned();
     screen.answers.view = door.get_json(&view_target(&asked, since.as_ref()))?;
-    screen.answers.workers = door.get_json("/workers")?;
+    let workers = door.get_json("/workers")?;
+    screen.answers.workers_before = std::mem::replace(&mut screen.answers.workers, workers);
     match screen.tab {
+        Tab::Workers => {
+            let answer = door.get_json(&screen.answers.history.target())?;
+            screen.answers.history.add(&answer);
+        }
         Tab::Tree => screen.answers.tree = door.get_json("/tree")?,
         Tab::Crashes => screen.answers.crashes = door.get_json("/crashes")?,
         Tab::Sections => {

@@ -33,10 +33,12 @@ fn screen() -> Screen {
     screen.answers.workers = json!({
         "global_queue": 3, "timers": {"pending": 17}, "descriptors": {"registered": 5},
         "stalls": {"computing": 1, "blocked": 0, "replaced": 1},
+        "wake_to_run": [[256, 100], [1024, 97], [65_536, 5], [null, 1]],
         "workers": [
             {"queue": 4, "steps": 120_000, "step_age_ms": 1200}, {"queue": 0, "steps": 7, "step_age_ms": null}
         ],
     });
+    screen.answers.workers_before = json!({"wake_to_run": [[256, 100], [1024, 1], [65_536, 1]]});
     screen.answers.view = json!({
         "processes": 3, "matched": 3,
         "rows": [
