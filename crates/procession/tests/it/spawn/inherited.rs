@@ -107,8 +107,8 @@ fn all_kinds_of_process_inherit() {
         assert_eq!(machine.expect("it is not refused").await, Ok(Some(3)));
         let other = threaded(1);
         assert_eq!(other.spawn(async { tenant() }).await, Ok(Some(3)), "of another scheduler");
-        let thread = crate::home::thread::spawn(tenant);
-        assert_eq!(thread.join().expect("it does not panic"), None);
+        let seen = crate::home::thread::scope(|scope| scope.spawn(tenant).join());
+        assert_eq!(seen.expect("it does not panic"), None);
     }));
     assert_conserved(&scheduler);
 }
