@@ -302,6 +302,9 @@ fn log_failure(error: io::Error) -> Result<(), Failure> {
     }
 }
 
+/// What is reported if no process runs until a file changes.
+const WAITING: &str = "waiting for a change of the program";
+
 /// Runs the program until its first process has ended, a signal arrives, or its output is lost.
 /// With `watch`, a change of the program is also awaited after its end, and processes of a program
 /// with a function `upgrade` are upgraded.
@@ -320,10 +323,19 @@ async fn run_program(
     let deployment = watch.map(|_| Deployment::new(program.clone()));
     let program = deployment.as_ref().map_or_else(|| program.clone(), Deployment::program);
     let main = match args.entry {
-        Entry::Main => program.spawn_with(options, "main", arguments)?,
-        Entry::Repl => program.repl(options.on_cancel(OnCancel::Drop), repl::READ)?,
+        Entry::Main => program.spawn_with(options, "main", arguments),
+        Entry::Repl => program.repl(options.on_cancel(OnCancel::Drop), repl::READ),
     };
-    let mut main = Some(main.into_parts().1);
+    let mut main = match main {
+        Ok(main) => Some(main.into_parts().1),
+        // A file that is being written can be empty for a moment.
+        Err(error) if watch.is_some() => {
+            report(err, &error);
+            report(err, &WAITING);
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
     let mut program = program;
     let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
     loop {
@@ -348,7 +360,7 @@ async fn run_program(
                 if let Err(exit) = result {
                     report(err, &RunError::Ended(args.name(), exit));
                 }
-                report(err, &"waiting for a change of the program");
+                report(err, &WAITING);
             }
             ControlFlow::Break(Stop::Changed(new))
                 if let Some(deployment) = &deployment

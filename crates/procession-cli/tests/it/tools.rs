@@ -1,7 +1,7 @@
 //! The tools for programs in Lua: `check`, `test`, `repl`, `annotations`, and `run --watch`.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
@@ -181,6 +181,13 @@ impl Watched {
         self.2.read_line(&mut line).expect("it is text");
         assert!(line.contains(expected), "{line}");
     }
+
+    /// Skips the lines before, for example a stack traceback.
+    fn comes_to_report(&mut self, expected: &str) {
+        let found =
+            self.2.by_ref().lines().any(|line| line.expect("it is text").contains(expected));
+        assert!(found, "no line contains {expected:?}");
+    }
 }
 
 impl Drop for Watched {
@@ -212,6 +219,9 @@ fn watch_starts_the_program_again_when_its_file_changes() {
     watched.says("at once\n");
     watched.says("version 3\n");
     watched.reports("main of main.lua failed: runtime error: main.lua:1: broken");
+    // A version that cannot start is reported, and the command waits for another one.
+    folder.write("main.lua", "");
+    watched.comes_to_report("cannot start main of main.lua");
     // Written in place, which is noticed once the writer closes it.
     fs::write(folder.0.join("main.lua"), version(4)).expect("the file can be written");
     watched.says("version 4\n");

@@ -24,15 +24,15 @@ pub(super) fn run_escript(name: &str, arguments: &[&str]) -> String {
 /// workers.
 async fn echo(mut cx: Context<Letter>, node: Node) {
     let own = attach(&node, &cx);
-    let calls = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let calls = std::sync::Arc::new(procession_sync::atomic::AtomicU64::new(0));
     let shown = std::sync::Arc::clone(&calls);
     let _shown = cx.inspect_with(move |out| {
-        out.field("calls", shown.load(std::sync::atomic::Ordering::Relaxed));
+        out.field("calls", shown.load(procession_sync::atomic::Ordering::Relaxed));
     });
     while let Some(letter) = cx.recv().await {
         match letter {
             Letter::Call { request, reply } => {
-                calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                calls.fetch_add(1, procession_sync::atomic::Ordering::Relaxed);
                 reply.send_wait(request).await.expect("it can be sent");
             }
             Letter::Message { term, .. } => match term.as_tuple() {
