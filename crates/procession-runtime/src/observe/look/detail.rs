@@ -43,7 +43,7 @@ pub fn mailbox_length(pid: Pid) -> Option<u32> {
 }
 
 /// Asks a process of this program what it shows of itself, whatever scheduler it belongs to. See
-/// [`Scheduler::inspect`].
+/// [`Scheduler::inspect`](crate::Scheduler::inspect).
 ///
 /// ```
 /// use procession::observe::{AskError, inspect};
@@ -85,7 +85,7 @@ fn scheduler_of(pid: Pid) -> Result<Hold, AskError> {
 }
 
 /// Suspends a process of this program for at most 60 s, whatever scheduler it belongs to. See
-/// [`Scheduler::suspend_for`].
+/// [`Scheduler::suspend_for`](crate::Scheduler::suspend_for).
 ///
 /// # Errors
 /// [`AskError::Ended`], [`AskError::Ending`] or [`AskError::NoTimer`].
