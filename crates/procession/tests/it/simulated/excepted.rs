@@ -191,8 +191,12 @@ const EXCEPTED: &[Tests] = &[
         &["look::samples_show_who_computes"],
     ),
     (
-        "Beside many other simulations, a seed ran twice and differed by 60 ns. Why is not known.",
-        &["door::views::traces_run_one_at_a_time_and_hold_nobody_up"],
+        "Beside many other simulations, a seed ran twice and differed by 60 ns to 20 us. Probably its \
+         answers differ in length, because they name PIDs, and other tests have started schedulers.",
+        &[
+            "door::live::the_timeline_shows_the_location_that_was_busy",
+            "door::views::traces_run_one_at_a_time_and_hold_nobody_up",
+        ],
     ),
     ("It takes minutes there.", &["promises::a_million_are_spawned_messaged_and_ended"]),
 ];
