@@ -16,7 +16,7 @@ mod chosen {
     use std::sync::OnceLock;
 
     /// The protocols. `planted` encodes a protocol by its place in this list.
-    const PROTOCOLS: [&str; 20] = [
+    const PROTOCOLS: [&str; 21] = [
         "answer",
         "bounded",
         "budget",
@@ -24,6 +24,7 @@ mod chosen {
         "driver",
         "idle",
         "join_waker",
+        "levels",
         "lifo",
         "lock",
         "on_exit",
