@@ -37,9 +37,9 @@ pub use procession_runtime::report::{
 };
 #[doc(inline)]
 pub use procession_runtime::snapshot::{
-    DescriptorSnapshot, DroppedProcesses, MailboxSnapshot, ProcessInfo, ProcessState, Snapshot,
-    Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot, Unfinished, Waiting,
-    WorkerSnapshot,
+    DescriptorSnapshot, DroppedProcesses, LevelSnapshot, MailboxSnapshot, ProcessInfo,
+    ProcessState, Snapshot, Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot,
+    Unfinished, Waiting, WorkerSnapshot,
 };
 
 #[cfg(feature = "door")]

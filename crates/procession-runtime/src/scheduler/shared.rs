@@ -72,6 +72,8 @@ pub(crate) struct ProcessIndex {
     pub(crate) inspectors: Inspectors,
     /// The [`WaitTarget`](crate::process::target::WaitTarget)s of waiting processes.
     pub(crate) targets: Column,
+    /// The level words of the processes that have one (`scheduler/levels.rs` of the protocols).
+    pub(crate) level_words: Column,
     /// Since when processes wait (`watchdog/wait_stamps.rs`).
     pub(crate) stamps: Column,
 }
@@ -87,6 +89,7 @@ impl ProcessIndex {
             requests: ProcessRequests::default(),
             inspectors: Inspectors::default(),
             targets: Column::default(),
+            level_words: Column::default(),
             stamps: Column::default(),
         }
     }
