@@ -5,6 +5,7 @@
 
 mod clinic;
 mod history;
+mod levels;
 mod listed;
 mod workloads;
 
