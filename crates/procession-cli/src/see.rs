@@ -4,12 +4,15 @@ pub(crate) mod args;
 mod door;
 mod error;
 mod list;
+mod record;
 mod screen;
 mod sections;
 mod top;
+mod trace_file;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -32,6 +35,12 @@ fn pause(duration: Duration) {
 }
 
 pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
+    if let (Verb::Trace, [path]) = (args.verb, &args.words[..])
+        && Path::new(path).is_file()
+    {
+        out.write_all(trace_file::summary(path, args.json)?.as_bytes())?;
+        return Ok(());
+    }
     let target = args.words.get(args.verb.words_min()).map(String::as_str);
     let door = door::find(target)?;
     match args.verb {
@@ -50,6 +59,7 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
         Verb::Inspect => show(&door, &process_target(args, "inspect"), args, out, list::fields),
         Verb::Trace => show(&door, &process_target(args, "messages"), args, out, list::messages),
         Verb::Dump => dump(&door, args, out),
+        Verb::Record => record::run(&door, args, out),
         Verb::Suspend => act(&door, args, "suspend"),
         Verb::Resume => act(&door, args, "resume"),
         Verb::Kill => act(&door, args, if args.cancel { "cancel" } else { "kill" }),

@@ -15,7 +15,7 @@ pub(super) enum Command {
     See(Verb),
 }
 
-pub(super) const COMMANDS: [(&str, Command, &str); 20] = [
+pub(super) const COMMANDS: [(&str, Command, &str); 21] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
     ("node", Command::Node, "run a program in Lua as a node of an Erlang cluster"),
@@ -33,6 +33,7 @@ pub(super) const COMMANDS: [(&str, Command, &str); 20] = [
     ("inspect", Command::See(Verb::Inspect), "print what a process shows of itself"),
     ("trace", Command::See(Verb::Trace), "print the headers of the next messages of a process"),
     ("dump", Command::See(Verb::Dump), "write the latest events of a running program to a file"),
+    ("record", Command::See(Verb::Record), "record a running program for hours, in files"),
     ("suspend", Command::See(Verb::Suspend), "stop a process for a time, if the program allows it"),
     ("resume", Command::See(Verb::Resume), "let a process go on, if the program allows it"),
     (

@@ -105,6 +105,33 @@ pub(super) const FLAGS: &[Flag] = &[
         |parsed, value| key("--count", value).map(|it| parsed.see.count = Some(it)),
     )
     .or_short('n'),
+    Flag::value(
+        "seconds",
+        "N",
+        "ask for windows of N seconds, 1 to 10 (5)",
+        &[Command::See(Verb::Record)],
+        set_seconds,
+    ),
+    Flag::value(
+        "rotate",
+        "SIZE",
+        "begin a new file before one is larger than SIZE, such as 100MB (100MB)",
+        &[Command::See(Verb::Record)],
+        |parsed, value| key("--rotate", value).map(|it| parsed.see.rotate = Some(it)),
+    ),
+    Flag::value(
+        "keep",
+        "N",
+        "keep the last N files, with the one that grows (10)",
+        &[Command::See(Verb::Record)],
+        |parsed, value| key("--keep", value).map(|it| parsed.see.keep = Some(it)),
+    ),
+    Flag::file(
+        "directory",
+        "write the files to FILE, a directory, which is made if it is not there (.)",
+        &[Command::See(Verb::Record)],
+        |parsed, path| parsed.see.directory = Some(path),
+    ),
     Flag::plain(
         "cancel",
         "ask the process to end, and do not terminate it",

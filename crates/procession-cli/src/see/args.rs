@@ -1,5 +1,9 @@
 //! What the commands that look into a program are to do.
 
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+
 use procession::observe::{GroupKey, SortKey};
 use serde_json::Value;
 
@@ -20,9 +24,35 @@ pub(crate) enum Verb {
     Inspect,
     Trace,
     Dump,
+    Record,
     Suspend,
     Resume,
     Kill,
+}
+
+/// A number of bytes. Parses `100MB`, `64MiB`, `10kB` and plain numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteSize(pub(crate) u64);
+
+impl FromStr for ByteSize {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, unit) = text.split_at(end);
+        let unit = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kb" => 1000,
+            "m" | "mb" => 1_000_000,
+            "g" | "gb" => 1_000_000_000,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            _ => return Err(()),
+        };
+        let count: u64 = digits.parse().map_err(|_| ())?;
+        count.checked_mul(unit).filter(|&bytes| bytes > 0).map(Self).ok_or(())
+    }
 }
 
 impl Verb {
@@ -37,6 +67,7 @@ impl Verb {
             Self::Inspect => "inspect",
             Self::Trace => "trace",
             Self::Dump => "dump",
+            Self::Record => "record",
             Self::Suspend => "suspend",
             Self::Resume => "resume",
             Self::Kill => "kill",
@@ -46,21 +77,21 @@ impl Verb {
     /// Returns the words after the command, as the help shows them.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles => " [TARGET]",
+            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles | Self::Record => {
+                " [TARGET]"
+            }
             Self::Dump => " FILE [TARGET]",
-            Self::Stack
-            | Self::Inspect
-            | Self::Trace
-            | Self::Suspend
-            | Self::Resume
-            | Self::Kill => " PID [TARGET]",
+            Self::Trace => " PID [TARGET] | FILE",
+            Self::Stack | Self::Inspect | Self::Suspend | Self::Resume | Self::Kill => {
+                " PID [TARGET]"
+            }
         }
     }
 
     /// Returns the number of words that have to be there.
     pub(crate) fn words_min(self) -> usize {
         match self {
-            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles => 0,
+            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles | Self::Record => 0,
             _ => 1,
         }
     }
@@ -105,6 +136,8 @@ by Process::inspect and Context::inspect_with.
                 "\
 Prints the headers of the next messages that a process of a running program receives and sends:
 when, from or to which process, and of which type. What is in them is not shown.
+
+With a FILE of record or dump instead, prints which processes computed, by samples.
 "
             }
             Self::Suspend => {
@@ -122,6 +155,14 @@ Lets a process that is suspended go on. The program must allow it by DoorOptions
                 "\
 Writes the latest events of a running program to FILE, for the viewer at
 https://ui.perfetto.dev. FILE must not exist yet; - is standard output.
+"
+            }
+            Self::Record => {
+                "\
+Writes what the workers of a running program do to files, until a signal asks for the end or the
+program ends: each event with its time, and samples of what computes. The viewer at
+https://ui.perfetto.dev and procession trace FILE read the files. While it records, each event
+costs the program 10 to 40 ns. Between two windows some milliseconds are missing.
 "
             }
             Self::Kill => {
@@ -151,6 +192,12 @@ pub(crate) struct SeeArgs {
     /// The number of a report.
     pub(crate) number: Option<u64>,
     pub(crate) cancel: bool,
+    /// The maximum size of a file of a recording.
+    pub(crate) rotate: Option<ByteSize>,
+    /// The number of files of a recording that are kept.
+    pub(crate) keep: Option<NonZeroUsize>,
+    /// Where the files of a recording are.
+    pub(crate) directory: Option<PathBuf>,
 }
 
 impl Default for SeeArgs {
@@ -168,6 +215,9 @@ impl Default for SeeArgs {
             count: None,
             number: None,
             cancel: false,
+            rotate: None,
+            keep: None,
+            directory: None,
         }
     }
 }
@@ -185,4 +235,25 @@ pub(super) fn view_target(args: &SeeArgs, since: Option<&Value>) -> String {
         target.push_str(&format!("&since={number}"));
     }
     target
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ByteSize;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [
+            ("100MB", 100_000_000),
+            ("64MiB", 64 << 20),
+            ("1k", 1000),
+            ("2GB", 2_000_000_000),
+            ("7", 7),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["", "MB", "0", "-1", "1.5MB", "1XB", "99999999999GB", "1 MB"] {
+            assert_eq!(text.parse::<ByteSize>(), Err(()), "{text}");
+        }
+    }
 }

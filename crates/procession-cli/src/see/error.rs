@@ -22,6 +22,10 @@ pub(crate) enum SeeError {
     /// The door refused the request. Holds its reason.
     Refused(String),
     File(String, io::Error),
+    /// A file that cannot be read.
+    Unread(String, io::Error),
+    /// A file that is no trace.
+    NoTrace(String),
     Terminal(io::Error),
 }
 
@@ -49,6 +53,8 @@ impl fmt::Display for SeeError {
             }
             Self::Refused(reason) => write!(f, "the program refused: {reason}"),
             Self::File(path, error) => write!(f, "cannot write {path}: {error}"),
+            Self::Unread(path, error) => write!(f, "cannot read {path}: {error}"),
+            Self::NoTrace(path) => write!(f, "{path} is no trace of Procession"),
             Self::Terminal(error) => write!(f, "the terminal failed: {error}"),
         }
     }

@@ -21,7 +21,7 @@ use serde_json::Value;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory for one test. Dropping this removes it.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     fn new() -> Self {
@@ -42,14 +42,14 @@ impl Drop for Folder {
 }
 
 /// A scheduler with a door, and a process with a mailbox.
-struct Scene {
-    scheduler: Scheduler,
+pub(crate) struct Scene {
+    pub(crate) scheduler: Scheduler,
     teller: procession::Child<u32, ()>,
-    folder: Folder,
+    pub(crate) folder: Folder,
 }
 
 impl Scene {
-    fn new(settings: impl FnOnce(DoorOptions) -> DoorOptions) -> Self {
+    pub(crate) fn new(settings: impl FnOnce(DoorOptions) -> DoorOptions) -> Self {
         let folder = Folder::new();
         let options = settings(DoorOptions::default().directory(folder.0.join("procession")));
         let builder = Scheduler::builder().name("bank").worker_threads(2).on_exit(|_| {});
@@ -67,7 +67,7 @@ impl Scene {
     }
 
     /// Runs the command among the doors of the scene. Returns the exit code and both outputs.
-    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+    pub(crate) fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         run(&self.folder.0, arguments)
     }
 }
@@ -302,7 +302,7 @@ fn without_a_door_the_reason_and_the_remedy_are_told() {
 #[test]
 fn the_help_tells_keys_and_targets() {
     let folder = Folder::new();
-    for verb in ["top", "ps", "tree", "crashes", "cycles", "dump", "kill"] {
+    for verb in ["top", "ps", "tree", "crashes", "cycles", "dump", "record", "trace", "kill"] {
         let (code, out, _) = run(&folder.0, &[verb, "--help"]);
         assert!(code == 0 && out.contains("[TARGET]") && out.contains("Exit codes:"), "{out}");
         assert!(out.lines().all(|line| line.len() <= 100), "{out}");

@@ -184,8 +184,8 @@ impl TracedNames {
 
 /// Returns `true` if the word has the slot and the generation of a process.
 pub(crate) fn names_process(word: EventWord) -> bool {
-    use WordKind::{Call, NextStep, Rouse, Spawn, Step, Wake};
-    matches!(word.kind(), Some(Step | NextStep | Wake | Rouse | Spawn | Call))
+    use WordKind::{Call, NextStep, Rouse, Sample, Spawn, Step, Wake};
+    matches!(word.kind(), Some(Step | NextStep | Wake | Rouse | Spawn | Call | Sample))
 }
 
 /// Cuts a label that exceeds the limit.
@@ -253,7 +253,7 @@ impl<'a> Collector<'a> {
         let stamps = Stamps { begin: self.begin, end: Stamps::now(&self.shared.world) };
         Recording {
             name: self.shared.name().to_owned(),
-            names: TracedNames::find(self.shared, self.workers.iter()),
+            names: TracedNames::find(self.shared, self.workers.iter().chain([&self.watchdog])),
             workers: self.workers,
             watchdog: self.watchdog,
             stamps,

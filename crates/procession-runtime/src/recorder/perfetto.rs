@@ -30,6 +30,7 @@ const WATCHDOG: u64 = 2;
 const QUEUED: u64 = 3;
 const AWAKE: u64 = 4;
 const SENT: u64 = 5;
+const SAMPLES: u64 = 6;
 const WORKERS: u64 = 1 << 16;
 const PROCESSES: u64 = 1 << 32;
 
@@ -38,7 +39,9 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
     let workers: Vec<_> =
         (0..recording.workers.len()).map(|worker| timeline::of_worker(recording, worker)).collect();
     let flows = flows::find(&workers);
-    let mut out = Output::new(to);
+    // So that the flows of several traces of one program have different numbers. Their files may be
+    // joined.
+    let mut out = Output::new(to, recording.stamps.begin.1);
     out.describe(PROGRAM, None, &recording.name, |descriptor| {
         // ProcessDescriptor: pid, process_name.
         descriptor.message(3, |process| {
@@ -264,6 +267,7 @@ fn write_watchdog<W: Write>(out: &mut Output<W>, recording: &Recording) -> io::R
         let name = format!("worker {} is stalled", word.argument());
         track.instant(out, *at, &name, EventParts::default())?;
     }
+    write_samples(out, recording, &moments)?;
     for (uuid, name, kind) in [
         (QUEUED, "processes in queues", WordKind::Queued),
         (AWAKE, "workers awake", WordKind::Awake),
@@ -291,6 +295,42 @@ fn write_watchdog<W: Write>(out: &mut Output<W>, recording: &Recording) -> io::R
         }
     }
     Ok(())
+}
+
+/// Writes the track of the samples: which processes were in steps at each look of the watchdog.
+fn write_samples<W: Write>(
+    out: &mut Output<W>,
+    recording: &Recording,
+    moments: &[Moment],
+) -> io::Result<()> {
+    let mut track = Track::begin(out, SAMPLES, "samples")?;
+    let mut processes = SortedMap::new();
+    for Moment { at, word, .. } in
+        moments.iter().filter(|moment| moment.word.kind() == Some(WordKind::Sample))
+    {
+        let key = (word.slot(), word.generation());
+        let numbers = *processes.get_or_insert_with(key, || {
+            let named = recording.names.of(*word);
+            ProcessNumbers {
+                name: track.name(&label_and_location(named)),
+                pid: named.map(|named| track.new_pid(&named.pid.to_string())),
+            }
+        });
+        let parts =
+            EventParts { name: Some(numbers.name), pid: numbers.pid, ..EventParts::default() };
+        track.event(out, *at, EventType::Instant, &parts)?;
+    }
+    Ok(())
+}
+
+/// Returns the label of a process, if it has one, and the location of its spawn.
+fn label_and_location(named: Option<&TracedProcess>) -> String {
+    match named {
+        Some(TracedProcess { label: Some(label), location: Some(location), .. }) => {
+            format!("{label} at {}", text_of(location))
+        }
+        named => name_of(named),
+    }
 }
 
 /// Writes the track of a process: its steps, and what made it ready.

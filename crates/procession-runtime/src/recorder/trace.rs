@@ -244,7 +244,9 @@ impl Trace {
             WordKind::Queued => TraceEventKind::Queued(word.slot()),
             WordKind::Awake => TraceEventKind::Awake(word.slot()),
             WordKind::Sent => TraceEventKind::Sent(word.slot()),
-            WordKind::Clock | WordKind::Stamp | WordKind::Position => return None,
+            WordKind::Clock | WordKind::Stamp | WordKind::Position | WordKind::Sample => {
+                return None;
+            }
         })
     }
 

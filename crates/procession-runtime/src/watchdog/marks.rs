@@ -24,8 +24,8 @@ impl Marks {
         Self { ring, seen: Vec::new() }
     }
 
-    /// Records the time, and how far each worker has come that is in a step or has moved since the
-    /// last look.
+    /// Records the time, what each worker runs, and how far each worker has come that is in a step
+    /// or has moved since the last look.
     pub(crate) fn mark(&mut self, shared: &Shared, now: u64) {
         if !shared.recorder.is_on() {
             return;
@@ -38,9 +38,16 @@ impl Marks {
             let Some(ring) = seat.ring.get() else { continue };
             let position = ring.position();
             let before = std::mem::replace(&mut self.seen[number as usize], position);
-            // Relaxed: a step that begins or ends now is marked at the next look.
-            if before != position || seat.step.load(Relaxed) % 2 == 1 {
+            // Relaxed, both: a step that begins or ends now is marked at the next look, or its
+            // sample counts for the process before.
+            let is_in_step = seat.step.load(Relaxed) % 2 == 1;
+            if before != position || is_in_step {
                 self.push(EventWord::new(WordKind::Position, number, position as u32));
+            }
+            let running = seat.running.load(Relaxed).checked_sub(1).filter(|_| is_in_step);
+            if let Some(slot) = running.and_then(|index| shared.table().slot(index)) {
+                let (index, generation) = (slot.index(), slot.pins.generation());
+                self.push(EventWord::of_step(WordKind::Sample, index, generation, 0));
             }
         }
         let queued = shared.workforce.queues.len()

@@ -42,11 +42,13 @@ pub(super) struct Output<W> {
     packets: Message,
     /// The number of sequences that have begun.
     sequences: u64,
+    /// The number of a flow is this much more than its number in the recording.
+    flows_from: u64,
 }
 
 impl<W: Write> Output<W> {
-    pub(super) fn new(to: W) -> Self {
-        Self { to, packets: Message::default(), sequences: 0 }
+    pub(super) fn new(to: W, flows_from: u64) -> Self {
+        Self { to, packets: Message::default(), sequences: 0, flows_from }
     }
 
     /// Adds a packet.
@@ -117,7 +119,8 @@ pub(super) struct EventParts<'a> {
 }
 
 impl EventParts<'_> {
-    fn write(&self, event: &mut Message) {
+    fn write(&self, event: &mut Message, flows_from: u64) {
+        let flow = |number: u64| flows_from.wrapping_add(number);
         if let Some(name) = self.name {
             event.number(10, name);
         }
@@ -137,9 +140,9 @@ impl EventParts<'_> {
         if let Some(value) = self.value {
             event.number(30, value);
         }
-        self.begins.iter().for_each(|&flow| event.fixed(47, flow));
-        if let Some(flow) = self.ends {
-            event.fixed(48, flow);
+        self.begins.iter().for_each(|&number| event.fixed(47, flow(number)));
+        if let Some(number) = self.ends {
+            event.fixed(48, flow(number));
         }
     }
 }
@@ -215,6 +218,7 @@ impl Track {
     ) -> io::Result<()> {
         let at = at.max(self.time);
         let passed = at - mem::replace(&mut self.time, at);
+        let flows_from = out.flows_from;
         out.packet(|packet| {
             packet.number(8, passed);
             packet.number(10, self.sequence);
@@ -224,7 +228,7 @@ impl Track {
             }
             packet.message(11, |event| {
                 event.number(9, kind as u64);
-                parts.write(event);
+                parts.write(event, flows_from);
             });
         })
     }

@@ -59,10 +59,13 @@ pub(crate) enum WordKind {
     Awake,
     /// Of the watchdog: the low half of the number of messages sent so far.
     Sent,
+    /// Of the watchdog: the process is in a step. The argument has the low bits of its generation,
+    /// as in a word about a step.
+    Sample,
 }
 
 impl WordKind {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 24] = [
         Self::Step,
         Self::NextStep,
         Self::Wake,
@@ -86,6 +89,7 @@ impl WordKind {
         Self::Queued,
         Self::Awake,
         Self::Sent,
+        Self::Sample,
     ];
 }
 
