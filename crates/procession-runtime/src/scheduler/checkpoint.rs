@@ -8,8 +8,8 @@ use crate::scheduler::budget;
 use crate::scheduler::current::with_local;
 use crate::scheduler::local::{CurrentStep, LocalWorker};
 
-/// Yields if somebody waits for the worker, and is nearly free otherwise: about a nanosecond. Call
-/// it in long computations, in each round of a loop. Without it, a process that awaits nothing
+/// Yields if somebody waits for the worker, and is nearly free otherwise: about two nanoseconds.
+/// Call it in long computations, in each round of a loop. Without it, a process that awaits nothing
 /// keeps its worker until the watchdog puts another worker in its place, after 10 ms.
 ///
 /// It yields if a timer is due, if a process that is ready was found in a queue at two looks in a
