@@ -54,7 +54,7 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) {
     .await;
 }
 
-/// All workers are idle. The worker that its timer wakes runs a step that blocks for ever.
+/// All workers are idle. The worker that its timer wakes runs a step that blocks forever.
 fn driver() -> Verdict {
     let runtime = rt::runtime(WIDTH);
     let (tells, told) = told();
@@ -70,7 +70,7 @@ fn driver() -> Verdict {
     late(due, &told)
 }
 
-/// A step wakes another process and then blocks for ever.
+/// A step wakes another process and then blocks forever.
 fn lifo() -> Verdict {
     let runtime = rt::runtime(WIDTH);
     let (tells, told) = told();
@@ -246,7 +246,7 @@ fn overtaken() -> Verdict {
     }
 }
 
-/// So many computations run for ever, and then a process becomes ready.
+/// So many computations run forever, and then a process becomes ready.
 fn hogs(count: usize) -> Verdict {
     let runtime = rt::runtime(WIDTH);
     let (tells, told) = told();
@@ -259,7 +259,7 @@ fn hogs(count: usize) -> Verdict {
     late(due, &told)
 }
 
-/// More steps block for ever than any runtime here has workers, and then a process becomes ready.
+/// More steps block forever than any runtime here has workers, and then a process becomes ready.
 fn many_blocked() -> Verdict {
     let runtime = rt::runtime(WIDTH);
     let (tells, told) = told();

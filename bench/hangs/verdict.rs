@@ -72,7 +72,7 @@ pub(crate) fn block(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Blocks the calling thread for ever.
+/// Blocks the calling thread forever.
 #[allow(dead_code, reason = "not every runtime has such a row")]
 pub(crate) fn hold() -> ! {
     loop {
@@ -80,7 +80,7 @@ pub(crate) fn hold() -> ! {
     }
 }
 
-/// Computes for ever.
+/// Computes forever.
 #[allow(dead_code, reason = "not every runtime has such a row")]
 pub(crate) fn compute() -> ! {
     loop {

@@ -14,7 +14,7 @@ import (
 
 const width = 2
 
-// A service has timers or connections, so not all of its goroutines are asleep for ever. Without
+// A service has timers or connections, so not all of its goroutines are asleep forever. Without
 // them the runtime would end the program, where it sees that nothing can go on.
 func background() {
 	go func() {
@@ -32,7 +32,7 @@ func late(due time.Time, told <-chan time.Time) {
 	ends((<-told).Sub(due))
 }
 
-// hold blocks the thread for ever, without a word to the scheduler.
+// hold blocks the thread forever, without a word to the scheduler.
 func hold() {
 	for {
 		syscall.RawSyscall(syscall.SYS_PAUSE, 0, 0, 0)

@@ -68,7 +68,7 @@ impl Groups {
     ///
     /// It is for crates that connect programs, such as `procession-cluster`: its `share_groups`
     /// makes one scope of the groups of several nodes. The scope does not learn of the end of the
-    /// process, so who adds it also [removes](Self::leave) it.
+    /// process, so the code that adds it also [removes](Self::leave) it.
     ///
     /// ```
     /// use procession::mailbox::relay::{

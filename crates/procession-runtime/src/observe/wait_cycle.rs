@@ -24,9 +24,9 @@ use crate::process::wait_reason::WaitReason;
 ///
 /// A process that waits for several things at the same time, with a timeout, or with a waker that
 /// code outside of the runtime has cloned, is in no cycle. Also unknown are the holders of
-/// semaphores, of locks that are held for reading, and of `lock_owned`, and who replies to a call
-/// that was received, because a program may give these to other processes. A guard of a lock in a
-/// `static` counts as held by the process that has taken it.
+/// semaphores, of locks that are held for reading, and of `lock_owned`, and the process that
+/// replies to a call that was received, because a program may give these to other processes. A
+/// guard of a lock in a `static` counts as held by the process that has taken it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitCycle {

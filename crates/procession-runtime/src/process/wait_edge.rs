@@ -4,10 +4,10 @@
 //! # Protocol of the edges
 //!
 //! ## Problem
-//! A person who looks at processes wants to know whom each process waits for. A hint is enough. A
-//! report of a cycle of waits must be true: it must follow only waits that cannot end unless the
-//! process they name continues. The process that waits knows most of this, but nobody may read its
-//! future while it waits.
+//! If you look at processes, you want to know which process each of them waits for. A hint is
+//! enough for this. A report of a cycle of waits must be true: it must follow only waits that
+//! cannot end unless the process they name continues. The process that waits knows most of this,
+//! but nobody may read its future while it waits.
 //!
 //! ## States
 //! For each slot, outside of the slot: the *target* of its last wait, the *proof* of this wait, and
@@ -40,7 +40,7 @@
 //! - `Unreceived`: the message of a call is in the mailbox of the target, and the right to reply is
 //!   in the message. This is true while the target has received no more messages than had been sent
 //!   before the call. After that, the program may have moved the right to reply anywhere.
-//! - `Lock`: the target is whom the lock has noted as its holder. If the holder of a lock is the
+//! - `Lock`: the target is the holder that the lock has noted. If the holder of a lock is the
 //!   process that waits, only the process itself can tell whether the grant is of this wait: it
 //!   notes `Sole` with itself as the target.
 //!

@@ -267,7 +267,7 @@ async fn own_pool(sim: Sim) {
     let mut refused = 0;
     for job in jobs {
         let Ok(Ok(is_refused)) = job.await else {
-            return sim.always("no job waits for ever for its own pool", false);
+            return sim.always("no job waits forever for its own pool", false);
         };
         refused += u32::from(is_refused);
     }
@@ -288,7 +288,7 @@ async fn stuck_shutdown(sim: Sim) {
     let (begun, deadline) = (Instant::now(), MILLISECOND * sim.choose(1..1000) as u32);
     let unfinished = scheduler.shutdown(deadline).await;
     let took = begun.elapsed();
-    sim.always("a shutdown reports who has not ended", !unfinished.is_empty());
+    sim.always("a shutdown reports the processes that have not ended", !unfinished.is_empty());
     sim.always("a shutdown ends at its deadline", took < deadline + 100 * MILLISECOND);
 }
 
