@@ -63,8 +63,8 @@ impl OwnProcess {
     }
 }
 
-/// Returns `true` if the calling thread is a worker of a scheduler to whose processes ids of
-/// requests travel.
+/// Returns `true` if the calling thread is a worker of a scheduler on which ids of requests travel
+/// with messages.
 pub fn carries_requests() -> bool {
     current::with_local(|local| local.is_some_and(|local| local.shared.processes.has_request_ids))
 }

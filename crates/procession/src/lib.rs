@@ -111,7 +111,7 @@
 //! | [`SendCause`], [`CallCause`] | the same | can be kept, copied and sent, without the value |
 //! | [`SpawnError`] | a spawn | has the future or the closure |
 //! | [`SpawnCause`] | the same | can be kept, copied and sent, without the value |
-//! | [`RegisterError`] | a name that is taken, a group | names the owner, or the process that does not exist |
+//! | [`RegisterError`] | a name that is taken, a group | names the owner, or the missing process |
 //! | `RegistryError` | a key that is taken | names the owner, and has the value |
 //! | `BroadcastError` | a message to a group | has the message, and counts accepting members |
 //! | `ScopeError` | a scope | has the error of the first process that failed |

@@ -148,7 +148,7 @@ fn open(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// A recording. Whoever ends it takes the files.
+/// A recording. Its end takes the files, so only one of several ends has an effect.
 #[derive(Clone)]
 struct Recording(Arc<Mutex<Option<RecordFiles>>>);
 

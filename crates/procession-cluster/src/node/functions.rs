@@ -194,10 +194,10 @@ impl Node {
     /// |---|---|---|
     /// | returns `Ok(Value)` | returns `Value` | `Ok(Value)` |
     /// | returns `Err(Reason)` | error `{exception, Reason, _}` | [`ApplyError::Failed`] |
-    /// | is not exported, or with another arity | error `{exception, undef, _}` | `Failed`: `undef` |
-    /// | is not granted, exported or not | error `{exception, not_allowed, _}` | `Failed`: `not_allowed` |
+    /// | is not exported with the arity | error `{exception, undef, _}` | `Failed`: `undef` |
+    /// | is not granted | error `{exception, not_allowed, _}` | `Failed`: `not_allowed` |
     /// | returns what cannot be sent | exit `{signal, unencodable}` | [`ApplyError::Ended`] |
-    /// | returns more than the message limit, or the queue is full | exit `{signal, too_large}` | `Ended` |
+    /// | returns more than a message or the queue holds | exit `{signal, too_large}` | `Ended` |
     /// | panics | exit `{signal, {panicked, Text}}` | `Ended` |
     ///
     /// What cannot be sent is, for example, a float that is no number.

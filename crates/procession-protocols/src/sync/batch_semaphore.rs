@@ -88,7 +88,8 @@ impl Holder {
 /// lock.
 #[derive(Debug)]
 pub struct LockName {
-    /// The scheduler whose waiter has named the lock. Holders of other schedulers are not stored.
+    /// The scheduler of the waiter that has named the lock. Holders of other schedulers are not
+    /// stored.
     pub scheduler: u32,
     /// The number of the lock among the named locks of the scheduler.
     pub number: u32,

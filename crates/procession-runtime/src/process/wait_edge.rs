@@ -223,7 +223,7 @@ impl WaitEdges {
         new
     }
 
-    /// Names a lock whose waiter belongs to `scheduler`, to which these edges belong.
+    /// Names a lock for a waiter of `scheduler`, to which these edges belong.
     pub(crate) fn name_lock(&self, scheduler: u32) -> Arc<LockName> {
         self.locks.lock().add(scheduler)
     }

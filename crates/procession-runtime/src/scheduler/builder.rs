@@ -437,7 +437,7 @@ impl Builder {
     /// type Call = (Reply<bool>, Address<Reply<bool>>);
     ///
     /// let scheduler = Scheduler::builder().test_clock().refuse_call_cycles(true).build()?;
-    /// // The process calls whoever calls it.
+    /// // The process calls its callers.
     /// let calls_back = scheduler.start(|mut cx: Context<Call>| async move {
     ///     while let Some((reply, caller)) = cx.recv().await {
     ///         let error = caller.call(|reply| reply, Duration::from_secs(9)).await.unwrap_err();

@@ -473,7 +473,8 @@ pub(crate) fn as_holder() -> Holder {
     own
 }
 
-/// Returns the running process as the holder of a lock whose guard may move to another process.
+/// Returns the running process as the holder of a lock with a guard that may move to another
+/// process.
 pub(crate) fn as_mover() -> Holder {
     Holder { moves: true, ..as_holder() }
 }

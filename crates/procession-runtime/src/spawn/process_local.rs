@@ -33,13 +33,13 @@ use crate::scheduler::inherit::{self, Within};
 ///
 /// async fn greet() -> String {
 ///     yield_now().await;
-///     USER.with(|user| format!("hello, {user}")).unwrap_or_else(|_| "who is there?".into())
+///     USER.with(|user| format!("hello, {user}")).unwrap_or_else(|_| "nobody".into())
 /// }
 ///
 /// procession::run(async {
 ///     let (ann, ben) = (spawn(USER.scope("Ann", greet())), spawn(USER.scope("Ben", greet())));
 ///     assert_eq!((ann.await, ben.await), (Ok("hello, Ann".into()), Ok("hello, Ben".into())));
-///     assert_eq!(spawn(greet()).await, Ok("who is there?".into()));
+///     assert_eq!(spawn(greet()).await, Ok("nobody".into()));
 ///
 ///     let child = TENANT.within(7, || spawn(async { spawn(async { TENANT.get() }).await }));
 ///     assert_eq!(child.await, Ok(Ok(Ok(7))), "so does the child of the child");
@@ -49,20 +49,23 @@ use crate::scheduler::inherit::{self, Within};
 /// In a coroutine, [`coroutine::Local`](crate::coroutine::Local) is a value for the whole
 /// coroutine.
 ///
-/// # Who inherits
+/// # Inheritance
 /// A process inherits the values that its spawner sees when it calls the spawn, and keeps them
 /// until it ends. They are shared and not cloned, so a spawn runs no code of the user, and a value
 /// is dropped after the last process that has inherited it.
 ///
-/// | what runs | whose values it sees |
+/// A process may be async, local, a coroutine, a state machine or a [server](crate::behaviour).
+///
+/// | what runs | sees the values of |
 /// |---|---|
-/// | async and local processes, coroutines, state machines, [servers](crate::behaviour) | those of the process or thread that spawned it, also if it is of another scheduler |
-/// | children of a supervisor, also when they start again | those of the supervisor, not those of the process that asked for the child |
-/// | jobs of all kinds of pool, and of [`spawn_blocking`](crate::spawn_blocking) | those of the submitter |
-/// | workers of pools and their hooks | none |
-/// | the function of a [timer](crate::time::run_after), and the receiver of a message | not those of the sender |
-/// | the future of a [`block_on`](crate::Scheduler::block_on) | those of the thread that waits; in a process, none |
-/// | threads of the program | none |
+/// | a process | the process or thread that spawned it, also from another scheduler |
+/// | a child, also when it starts again | the supervisor, not the process that asked for it |
+/// | a job of any pool, or of [`spawn_blocking`](crate::spawn_blocking) | the submitter |
+/// | a worker of a pool, and its hooks | nobody |
+/// | the function of a [timer](crate::time::run_after) | not the process that set it |
+/// | the receiver of a message | not the sender |
+/// | a [`block_on`](crate::Scheduler::block_on) | the thread that waits; in a process, nobody |
+/// | a thread of the program | nobody |
 pub struct ProcessLocal<T: 'static> {
     scopes: Local<Scopes<T>>,
     /// Shares a value with the processes that inherit it. `None` if none do.
@@ -118,7 +121,7 @@ impl<T: 'static> ProcessLocal<T> {
     }
 
     /// Creates a local with a value that spawned processes see as well: see
-    /// [above](Self#who-inherits). Put it into a `static`: its address identifies it.
+    /// [above](Self#inheritance). Put it into a `static`: its address identifies it.
     pub const fn inherited() -> Self
     where
         T: Send + Sync,

@@ -42,7 +42,7 @@ async fn note(page: Path<String>, note: String) -> Result<String, StatusCode> {
 
 fn tree(listener: TcpListener) -> Supervisor {
     let pages = Router::new().route("/{page}", get(visit).post(note));
-    // `/healthz` and `/readyz`, for whoever sends requests here.
+    // `/healthz` and `/readyz`, for the load balancer.
     let pages = HealthChecks::around(pages);
     // A restarted server goes on with the same listener.
     let listener = Arc::new(listener);

@@ -1,5 +1,5 @@
-//! Who is at the other end of a Unix socket. The C libraries of Linux do not have this call, so the
-//! module of Linux is compiled there.
+//! The user at the other end of a Unix socket. The C libraries of Linux do not have this call, so
+//! the module of Linux is compiled there.
 //!
 //! ## Invariants
 //! - `[two]` The C library writes two numbers to the addresses that it is given, and keeps no

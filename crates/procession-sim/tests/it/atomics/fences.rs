@@ -80,8 +80,8 @@ impl<const MUTATION: u8> Entries<MUTATION> {
     }
 }
 
-/// An owner puts entries into its slot and takes some out, while two thieves steal. Whoever has an
-/// entry touches it.
+/// An owner puts entries into its slot and takes some out, while two thieves steal. The thread
+/// that has an entry touches it.
 pub(crate) fn slot<const MUTATION: u8>(threads: &Threads<'_>) {
     let shared = Arc::new(Entries::<MUTATION>::new());
     for _ in 0..2 {
