@@ -130,6 +130,7 @@ where
 pin_project! {
     /// The future of [`HealthChecks`].
     #[project = HealthFutureProjected]
+    #[must_use = "futures do nothing unless awaited"]
     pub enum HealthFuture<F, R> {
         #[doc(hidden)]
         Answer {

@@ -121,6 +121,7 @@ impl<T: Clone> Stream for broadcast::Receiver<T> {
 /// The messages of a channel, as a stream. Made by [`channel::Receiver::into_stream`].
 ///
 /// It ends when the channel is closed and empty.
+#[must_use = "streams do nothing unless polled"]
 pub struct ReceiverStream<T> {
     receiver: channel::Receiver<T>,
     place: Option<Place>,
@@ -179,6 +180,7 @@ impl<T> fmt::Debug for ReceiverStream<T> {
 ///
 /// It yields a clone of the value whenever the receiver has not seen the value, and marks it as
 /// seen. It ends when all senders are dropped and the last value was seen.
+#[must_use = "streams do nothing unless polled"]
 pub struct WatchStream<T> {
     receiver: watch::Receiver<T>,
 }
@@ -234,6 +236,7 @@ type Accepting<'a, S> = Pin<Box<dyn Future<Output = io::Result<S>> + Send + 'a>>
 ///
 /// The errors are the errors of the listener's `accept`. The stream continues after an error.
 #[cfg(feature = "io")]
+#[must_use = "streams do nothing unless polled"]
 pub struct Incoming<'a, S> {
     accept: Box<dyn Fn() -> Accepting<'a, S> + Send + 'a>,
     /// Present while a connection is waited for.

@@ -362,6 +362,7 @@ impl GroupEvent {
 ///
 /// Events wait for their receiver in memory, without a limit. Dropping the monitor ends it.
 #[derive(Debug)]
+#[must_use = "dropping the monitor ends it"]
 pub struct GroupMonitor(TableListener<()>);
 
 impl GroupMonitor {

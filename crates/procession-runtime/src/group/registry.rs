@@ -334,6 +334,7 @@ impl<V> RegistryEvent<V> {
 /// Events wait for their receiver in memory with their values, without a limit. Dropping the
 /// listener ends it.
 #[derive(Debug)]
+#[must_use = "dropping the listener ends it"]
 pub struct RegistryListener<V: Send + Sync + 'static>(TableListener<Arc<V>>);
 
 impl<V: Send + Sync + 'static> RegistryListener<V> {

@@ -101,6 +101,26 @@ impl<F> Error for SubmitError<F> {
 }
 
 /// Why a job has no result.
+///
+/// In a function that returns an [`io::Error`] or an [`Exit`], `?` converts it:
+///
+/// ```
+/// use procession::Exit;
+///
+/// async fn name() -> std::io::Result<String> {
+///     procession::spawn_blocking(|| std::fs::read_to_string("/proc/self/comm")).await?
+/// }
+///
+/// async fn panics() -> Result<(), Exit> {
+///     let job = procession::spawn_blocking(|| std::panic::resume_unwind(Box::new("no luck")));
+///     Ok(job.await?)
+/// }
+///
+/// procession::run(async {
+///     assert!(name().await.is_ok());
+///     assert_eq!(panics().await, Err(Exit::Panicked("no luck".into())));
+/// });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobError {
@@ -138,6 +158,24 @@ impl fmt::Display for JobError {
 impl Error for JobError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         if let Self::Exited(exit) = self { Some(exit) } else { None }
+    }
+}
+
+/// A panic and an exit stay what they are. Any other error is a failure.
+impl From<JobError> for Exit {
+    fn from(error: JobError) -> Self {
+        match error {
+            JobError::Panicked(text) => Self::Panicked(text),
+            JobError::Exited(exit) => exit,
+            other => Self::failed(other.to_string()),
+        }
+    }
+}
+
+/// The kind of the error is [`Other`](io::ErrorKind::Other).
+impl From<JobError> for io::Error {
+    fn from(error: JobError) -> Self {
+        Self::other(error)
     }
 }
 

@@ -102,7 +102,8 @@ pub fn cancelled() -> impl Future<Output = ()> {
 /// # Panics
 /// Panics as [`cancelled`] and `future` do.
 #[track_caller]
-pub fn until_cancelled<F: Future>(future: F) -> impl Future<Output = Option<F::Output>> {
+pub fn until_cancelled<F: IntoFuture>(future: F) -> impl Future<Output = Option<F::Output>> {
+    let future = future.into_future();
     crate::scheduler::placed::placed(async move {
         let mut future = pin!(future);
         let mut cancelled = pin!(cancelled());

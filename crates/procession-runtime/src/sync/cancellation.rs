@@ -103,10 +103,11 @@ impl CancellationToken {
     /// `future` is dropped, wherever it waits, if the token is cancelled first or if this future is
     /// dropped. So `future` must allow a cancel wherever it waits. The token stays as it is.
     #[track_caller]
-    pub fn run_until_cancelled<F: Future>(
+    pub fn run_until_cancelled<F: IntoFuture>(
         &self,
         future: F,
     ) -> impl Future<Output = Option<F::Output>> {
+        let future = future.into_future();
         crate::scheduler::placed::placed(async move {
             let mut future = pin!(future);
             let mut cancelled = pin!(self.cancelled());
@@ -126,10 +127,11 @@ impl CancellationToken {
     /// # Cancellation
     /// See [`run_until_cancelled`](Self::run_until_cancelled).
     #[track_caller]
-    pub fn run_until_cancelled_owned<F: Future>(
+    pub fn run_until_cancelled_owned<F: IntoFuture>(
         self,
         future: F,
     ) -> impl Future<Output = Option<F::Output>> {
+        let future = future.into_future();
         crate::scheduler::placed::placed(async move { self.run_until_cancelled(future).await })
     }
 

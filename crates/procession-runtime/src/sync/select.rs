@@ -246,10 +246,10 @@ impl<'a, R> Select<'a, R> {
     /// [`OnceCell::get_or_init`]: crate::sync::OnceCell::get_or_init
     pub fn wait_for<F>(mut self, future: F, then: impl FnOnce(F::Output) -> R + Send + 'a) -> Self
     where
-        F: Future<Output: Send> + Send + 'a,
+        F: IntoFuture<Output: Send, IntoFuture: Send + 'a>,
     {
         self.polls = true;
-        let (future, then) = (Some(Box::pin(future)), Some(then));
+        let (future, then) = (Some(Box::pin(future.into_future())), Some(then));
         self.arms.push(Box::new(FutureArm { future, output: None, then }));
         self
     }

@@ -1,13 +1,14 @@
 //! Cancels of single processes, and the waits for them.
 
 use crate::home::mpsc;
-use std::future::{pending, poll_fn};
+use std::future::{IntoFuture, Ready, pending, poll_fn, ready};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::future::zip;
 use procession::coroutine::{self, Wait};
 use procession::process::{OnCancel, cancelled, until_cancelled};
+use procession::sync::{CancellationToken, Select};
 use procession::{Context, Exit, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
 
 use super::{HOUR, Reports, asked, scheduler};
@@ -292,4 +293,29 @@ fn a_handle_that_is_awaited_learns_of_the_drop() {
         (helper.await, nested.await)
     });
     assert_eq!(joined.join(), Ok((Err(Exit::Shutdown), Ok(()))));
+}
+
+/// Something that becomes a future, like the builder of a request.
+struct Request(u32);
+
+impl IntoFuture for Request {
+    type Output = u32;
+    type IntoFuture = Ready<u32>;
+
+    fn into_future(self) -> Ready<u32> {
+        ready(self.0)
+    }
+}
+
+#[test]
+fn what_becomes_a_future_is_awaited_wherever_a_future_is() {
+    let token = CancellationToken::new();
+    scheduler(1).block_on(async {
+        assert_eq!(until_cancelled(Request(1)).await, Some(1));
+        assert_eq!(token.run_until_cancelled(Request(2)).await, Some(2));
+        assert_eq!(token.clone().run_until_cancelled_owned(Request(3)).await, Some(3));
+        assert_eq!(Select::new().wait_for(Request(4), |n| n).await, 4);
+        token.cancel();
+        assert_eq!(token.run_until_cancelled(Request(5)).await, None);
+    });
 }
