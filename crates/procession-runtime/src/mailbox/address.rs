@@ -278,6 +278,29 @@ impl<M: Send + 'static> Address<M> {
     /// # Cancellation
     /// If the future is dropped, the message is not sent, unless the mailbox had accepted it
     /// already.
+    ///
+    /// ```
+    /// use procession::mailbox::WhenFull;
+    /// use procession::{Context, SpawnOptions};
+    ///
+    /// procession::run(async {
+    ///     let options = SpawnOptions::new().mailbox(1, WhenFull::Wait);
+    ///     let counter = options.start(|mut cx: Context<()>| async move {
+    ///         let mut count = 0;
+    ///         while cx.recv().await.is_some() {
+    ///             count += 1;
+    ///         }
+    ///         count
+    ///     });
+    ///     for _ in 0..100 {
+    ///         counter.send_wait(()).await?; // Never more than one message waits.
+    ///     }
+    ///     counter.cancel();
+    ///     assert_eq!(counter.await, Ok(100));
+    ///     Ok::<(), procession::SendError<()>>(())
+    /// })?;
+    /// # Ok::<(), procession::SendError<()>>(())
+    /// ```
     #[track_caller]
     pub fn send_wait(&self, message: M) -> SendWait<'_, M> {
         let place = Location::caller();

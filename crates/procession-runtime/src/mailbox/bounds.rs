@@ -5,6 +5,34 @@ use procession_protocols::mailbox::bounded::{BoundedFigures, FullPolicy};
 use crate::relations::signal::Signal;
 
 /// The policy of a bounded mailbox that is full.
+///
+/// ```
+/// use procession::mailbox::WhenFull;
+/// use procession::{Context, Scheduler, SpawnOptions};
+///
+/// // On one worker, the receiver does not run before its sender waits.
+/// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// let received = |policy| {
+///     let sender = scheduler.spawn(async move {
+///         let options = SpawnOptions::new().mailbox(2, policy);
+///         let receiver = options.start(|mut cx: Context<u32>| async move {
+///             let mut all = Vec::new();
+///             while let Some(n) = cx.recv().await {
+///                 all.push(n);
+///             }
+///             all
+///         });
+///         let refused = (1..=3).filter(|&n| receiver.send(n).is_err()).count();
+///         receiver.cancel();
+///         (receiver.await.unwrap(), refused)
+///     });
+///     scheduler.block_on(sender).unwrap()
+/// };
+/// assert_eq!(received(WhenFull::Reject), (vec![1, 2], 1));
+/// assert_eq!(received(WhenFull::DropNewest), (vec![1, 2], 0));
+/// assert_eq!(received(WhenFull::DropOldest), (vec![2, 3], 0));
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {

@@ -112,6 +112,26 @@ impl<M: Send + 'static> Context<M> {
     /// Signals about other processes stay in the mailbox, in their order, for
     /// [`recv_event`](Self::recv_event) and [`down`](Self::down).
     ///
+    /// ```
+    /// use procession::{Context, start};
+    ///
+    /// procession::run(async {
+    ///     let mut adder = start(|mut cx: Context<u32>| async move {
+    ///         let mut sum = 0;
+    ///         while let Some(n) = cx.recv().await {
+    ///             sum += n;
+    ///         }
+    ///         sum // The process was cancelled, and has received everything before.
+    ///     });
+    ///     adder.send(1)?;
+    ///     adder.send(2)?;
+    ///     adder.cancel();
+    ///     assert_eq!(adder.await, Ok(3));
+    ///     Ok::<(), procession::SendError<u32>>(())
+    /// })?;
+    /// # Ok::<(), procession::SendError<u32>>(())
+    /// ```
+    ///
     /// # Panics
     /// If it has to wait outside its own process.
     ///

@@ -122,6 +122,18 @@ impl Drop for JobWait {
 ///
 /// It is a future of the result; plain threads [`join`](Self::join) it. It always resolves, either
 /// to the result or to a [`JobError`]. Dropping the handle detaches the job, which still runs.
+///
+/// ```
+/// use procession::pool::{JobError, Pool};
+///
+/// let pool = Pool::builder().capacity(1).build()?;
+/// let (sum, word) = (pool.submit(|| 1 + 2)?, pool.submit(|| "two")?);
+/// assert_eq!(sum.join(), Ok(3)); // On a plain thread.
+/// procession::run(async {
+///     assert_eq!(word.await, Ok("two"));
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping a handle detaches the job; write `drop(handle)` to say so"]
 pub struct JobHandle<T> {
     cell: Arc<ResultCell<T>>,

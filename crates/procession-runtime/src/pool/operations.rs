@@ -28,8 +28,10 @@ use crate::util::out_of_range::OutOfRange;
 
 /// A pool of workers. `Pool` alone is a pool of threads that run closures.
 ///
-/// The two parameters are the way in which its methods wait, and the type of its jobs. The other
-/// kinds of pool have names of their own: [`AsyncPool`](super::AsyncPool),
+/// The two parameters are the way in which its methods wait, and the type of its jobs. In the
+/// signature of a method, `M::Returned<impl Future<Output = R>>` is `R` for a pool of threads, and
+/// a future of `R` for a pool of processes or coroutines, which you await. The other kinds of pool
+/// have names of their own: [`AsyncPool`](super::AsyncPool),
 /// [`CoPool`](super::CoPool), [`FnPool`](super::FnPool) and [`AsyncFnPool`](super::AsyncFnPool).
 ///
 /// If no worker is idle and fewer are live than the capacity, the pool starts one for a job. A
@@ -177,7 +179,22 @@ impl<M, J: Send + 'static> Pool<M, J> {
     }
 
     /// Submits a job, and returns a handle to its result: `job(content).submit()`. See
-    /// [`JobBuilder::submit`].
+    /// [`JobBuilder::submit`]. A pool of threads returns the handle, and a pool of processes or
+    /// coroutines a future of the handle:
+    ///
+    /// ```
+    /// use procession::pool::Pool;
+    ///
+    /// let threads = Pool::builder().capacity(1).build()?;
+    /// assert_eq!(threads.submit(|| 1 + 2)?.join(), Ok(3));
+    ///
+    /// procession::run(async {
+    ///     let processes = Pool::builder().capacity(1).build_async()?;
+    ///     assert_eq!(processes.submit(async { 1 + 2 }).await?.await, Ok(3));
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`SubmitError`], which holds the closure, the future or the argument.

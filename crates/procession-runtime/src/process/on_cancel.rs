@@ -52,6 +52,24 @@
 ///
 /// A process that is spawned during the shutdown may be such a helper as well. So it is cancelled
 /// once its parent has ended, whether it has `Ask` or `Drop`.
+///
+/// ```
+/// use procession::process::{OnCancel, cancelled};
+/// use procession::{Exit, SpawnOptions};
+///
+/// procession::run(async {
+///     let cancel = async |effect| {
+///         let process = SpawnOptions::new().on_cancel(effect).spawn(async {
+///             cancelled().await;
+///             "cleaned up"
+///         });
+///         process.cancel();
+///         process.await
+///     };
+///     assert_eq!(cancel(OnCancel::Ask).await, Ok("cleaned up"));
+///     assert_eq!(cancel(OnCancel::Drop).await, Err(Exit::Shutdown));
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnCancel {
     /// The process is asked to end, and ends when it likes.
