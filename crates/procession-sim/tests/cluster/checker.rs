@@ -37,6 +37,11 @@ pub(crate) enum Defect {
     WrongReason,
     /// The node reports a connection that lasts as the reason of an end.
     FalseNoConnection,
+    /// A node does not learn that a process has joined a group, or has left it.
+    LoseJoin,
+    LoseLeave,
+    /// An event of a group is not told.
+    HideEvent,
 }
 
 /// A node, by the number of its host and how often that was started before.

@@ -3,6 +3,7 @@
 //! and reported.
 
 mod checker;
+mod groups;
 mod ledger;
 mod peers;
 mod program;
@@ -105,6 +106,31 @@ fn planted_defects_of_relations_are_seen() {
     ] {
         let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
         is_seen(check, defect, law, relations::run);
+    }
+}
+
+/// Groups with members on all nodes, in a cluster that is disturbed.
+#[test]
+fn groups_across_nodes_agree() {
+    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).expect_sometimes([
+        "a process joins a group",
+        "nodes agree on groups with members",
+        "a node has ended and is another one",
+    ]);
+    check.run(|sim| groups::run(sim, None));
+}
+
+#[test]
+fn planted_defects_of_groups_are_seen() {
+    let agreement = "groups agree within 2 s of quiet";
+    for (defect, law) in [
+        (Defect::LoseJoin, agreement),
+        (Defect::LoseLeave, agreement),
+        (Defect::HideEvent, "the events of groups add up to their members"),
+    ] {
+        let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
+        is_seen(check, defect, law, groups::run);
     }
 }
 
