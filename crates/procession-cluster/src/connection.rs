@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::mailbox::Event;
+use procession::mailbox::request::with;
 use procession::process::MonitorRef;
 use procession::time::{Instant, sleep_until};
 use procession::{Context, timeout, yield_now};
@@ -377,9 +378,12 @@ impl Connection {
     /// Carries out an operation of the other node.
     fn operation(&mut self, cx: &mut Context<Order>, control: Control, message: Option<Term>) {
         match (control, message) {
-            (Control::Send { from, to }, Some(term)) => {
+            (Control::Send { from, to, request }, Some(term)) => {
                 count(&self.link.counts.received, 1);
-                self.deliver(cx, from, &to, term);
+                match request {
+                    Some(request) => with(request, || self.deliver(cx, from, &to, term)),
+                    None => self.deliver(cx, from, &to, term),
+                }
             }
             (Control::AliasSend { .. }, _) => {
                 // This node makes no aliases.

@@ -4,6 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod control;
 pub(crate) mod frame;
 pub(crate) mod names;
+pub(crate) mod token;
 
 use crate::term::decode::Reader;
 use crate::term::{Atom, DEPTH_MAX, DecodeError, Term};

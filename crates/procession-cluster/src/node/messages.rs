@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::Exit;
+use procession::mailbox::request::context;
 use procession::sync::oneshot;
 
 use crate::error::{CallTermError, SendTermError};
@@ -43,7 +44,7 @@ impl Node {
         };
         let to = to.target();
         let permitted = link.check_permitted(&to);
-        let control = Control::Send { from: Some(self.pid_of(number)), to };
+        let control = Control::Send { from: Some(self.pid_of(number)), to, request: context() };
         let control = without_sender(control, &link);
         match permitted.and_then(|()| link.outbound.send(number, &control, &term)) {
             Ok(()) => Ok(()),
@@ -104,7 +105,8 @@ impl Node {
             Term::tuple([from.clone().into(), call.clone().into()]),
             request,
         ]);
-        let control = Control::Send { from: Some(from.clone()), to: target.clone() };
+        let control =
+            Control::Send { from: Some(from.clone()), to: target.clone(), request: context() };
         if let Err(why) = link.outbound.send(number, &without_sender(control, &link), &message) {
             let term = last(message);
             return Err(CallTermError::Send(SendTermError::new(term, why)));
@@ -248,7 +250,11 @@ impl Drop for Pending<'_> {
 fn reply_control(from: &NodePid, to: &NodePid, tag: &Term) -> Control {
     match alias_of(tag) {
         Some(alias) => Control::AliasSend { from: from.clone(), alias: alias.clone() },
-        None => Control::Send { from: Some(from.clone()), to: Target::Pid(to.clone()) },
+        // The caller goes on with its own request.
+        None => {
+            let to = Target::Pid(to.clone());
+            Control::Send { from: Some(from.clone()), to, request: None }
+        }
     }
 }
 
@@ -258,7 +264,7 @@ pub(crate) fn without_sender(control: Control, link: &Link) -> Control {
         Control::Send { to: to @ Target::Pid(_), .. }
             if link.outbound.flags() & flags::SEND_SENDER == 0 =>
         {
-            Control::Send { from: None, to }
+            Control::Send { from: None, to, request: None }
         }
         other => other,
     }

@@ -19,7 +19,7 @@ fn queue(flags: u64) -> Outbound {
 fn to(name: &str) -> Control {
     let from = NodePid { node: Atom::known("a@here"), id: 1, serial: 0, creation: 7 };
     let to = Target::Name(Atom::new(name).expect("it is short"));
-    Control::Send { from: Some(from), to }
+    Control::Send { from: Some(from), to, request: None }
 }
 
 /// Reads the frames in a buffer, and returns the messages.

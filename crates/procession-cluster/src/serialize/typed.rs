@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use procession::mailbox::relay::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
+use procession::mailbox::request::context;
 use procession::process::catch_panic;
 use procession::{Address, Pid};
 use serde_core::Serialize;
@@ -279,7 +280,8 @@ impl<M> TypedWay<M> {
     }
 
     fn control(&self, own: &NodePid, link: &Link) -> Control {
-        without_sender(Control::Send { from: Some(own.clone()), to: self.to.target() }, link)
+        let (from, to) = (Some(own.clone()), self.to.target());
+        without_sender(Control::Send { from, to, request: context() }, link)
     }
 
     fn send(&self, from: Option<Pid>, message: &M) -> Result<(), Unsent> {

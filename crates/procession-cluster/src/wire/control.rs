@@ -1,8 +1,11 @@
 //! Control messages: the operations of the distribution protocol.
 
+use procession::mailbox::request::RequestContext;
+
 use crate::term::decode::Reader;
 use crate::term::encode::Writer;
 use crate::term::{Atom, DecodeError, EncodeError, NodePid, Reference, Term};
+use crate::wire::token;
 
 /// A process, by its PID or by the name that its node knows.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +35,8 @@ pub(crate) enum Control {
     Send {
         from: Option<NodePid>,
         to: Target,
+        /// The request that the message belongs to.
+        request: Option<RequestContext>,
     },
     /// A message to the alias of a process, which is a reference.
     AliasSend {
@@ -191,6 +196,11 @@ impl<'a> Elements<'a> {
         }
     }
 
+    /// Takes the request of a message, if the operation has a token that names one.
+    fn request(&mut self) -> Option<RequestContext> {
+        self.0.next().and_then(token::request_of)
+    }
+
     fn reason(&mut self) -> Taken<Option<Term>> {
         self.next().cloned().map(Some)
     }
@@ -238,12 +248,12 @@ impl Control {
         // Most operations are these, so that no terms are made of their elements.
         if reader.skip(&SEND_SENDER_HEAD) {
             let (from, to) = (Some(reader.pid()?), Target::Pid(reader.pid()?));
-            return Ok(Self::Send { from, to });
+            return Ok(Self::Send { from, to, request: None });
         }
         if reader.skip(&REG_SEND_HEAD) {
             let from = Some(reader.pid()?);
             reader.atom()?;
-            return Ok(Self::Send { from, to: Target::Name(reader.atom()?) });
+            return Ok(Self::Send { from, to: Target::Name(reader.atom()?), request: None });
         }
         let term = reader.term()?;
         let mut elements = Elements(term.as_tuple().ok_or(WrongControl::Operation)?.iter());
@@ -253,15 +263,16 @@ impl Control {
             LINK => Self::Link { from: e.pid()?, to: e.pid()? },
             SEND | SEND_TT => {
                 e.next()?;
-                Self::Send { from: None, to: Target::Pid(e.pid()?) }
+                Self::Send { from: None, to: Target::Pid(e.pid()?), request: e.request() }
             }
             SEND_SENDER | SEND_SENDER_TT => {
-                Self::Send { from: Some(e.pid()?), to: Target::Pid(e.pid()?) }
+                let (from, to) = (Some(e.pid()?), Target::Pid(e.pid()?));
+                Self::Send { from, to, request: e.request() }
             }
             REG_SEND | REG_SEND_TT => {
                 let from = Some(e.pid()?);
                 e.next()?;
-                Self::Send { from, to: e.target()? }
+                Self::Send { from, to: e.target()?, request: e.request() }
             }
             ALIAS_SEND | ALIAS_SEND_TT => Self::AliasSend { from: e.pid()?, alias: e.reference()? },
             EXIT => Self::Exit { from: e.pid()?, to: e.pid()?, reason: e.reason()? },
@@ -328,17 +339,30 @@ impl Control {
     /// Writes the operation. The message, if it has one, is to be written behind it.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
-            Self::Send { from: Some(from), to: Target::Pid(to) } => {
+            Self::Send { from: Some(from), to, request: Some(request) } => {
+                let (from_term, token) = (from.into(), token::of(request, from));
+                match to {
+                    Target::Pid(to) => {
+                        tuple(out, SEND_SENDER_TT, &[&from_term, &to.into(), &token])
+                    }
+                    Target::Name(name) => {
+                        let name = name.clone().into();
+                        tuple(out, REG_SEND_TT, &[&from_term, &unused(), &name, &token])
+                    }
+                }
+            }
+            Self::Send { from: Some(from), to: Target::Pid(to), request: None } => {
                 out.extend(SEND_SENDER_HEAD);
                 let mut writer = Writer::new(out);
                 writer.pid(from);
                 writer.pid(to);
                 Ok(())
             }
-            Self::Send { from: None, to: Target::Pid(to) } => {
+            // A token has a sender, so without one there is no token.
+            Self::Send { from: None, to: Target::Pid(to), .. } => {
                 tuple(out, SEND, &[&unused(), &to.into()])
             }
-            Self::Send { from: Some(from), to: Target::Name(name) } => {
+            Self::Send { from: Some(from), to: Target::Name(name), request: None } => {
                 out.extend(REG_SEND_HEAD);
                 let mut writer = Writer::new(out);
                 writer.pid(from);
@@ -346,7 +370,7 @@ impl Control {
                 writer.atom(name);
                 Ok(())
             }
-            Self::Send { from: None, to: Target::Name(name) } => {
+            Self::Send { from: None, to: Target::Name(name), .. } => {
                 tuple(out, REG_SEND, &[&unused(), &unused(), &name.clone().into()])
             }
             Self::AliasSend { from, alias } => {

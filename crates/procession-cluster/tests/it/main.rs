@@ -11,6 +11,7 @@ mod pids;
 mod relations;
 #[cfg(all(feature = "postcard", feature = "message-pack"))]
 mod releases;
+mod requests;
 mod section;
 mod security;
 mod start;

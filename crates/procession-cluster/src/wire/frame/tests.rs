@@ -52,7 +52,7 @@ fn message(length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let to = Target::Name(Atom::known("sink"));
     let from = NodePid { node: Atom::known("b@127.0.0.1"), id: 9, serial: 0, creation: 7 };
-    Control::Send { from: Some(from), to }.write(&mut bytes).expect("it is short");
+    Control::Send { from: Some(from), to, request: None }.write(&mut bytes).expect("it is short");
     bytes.resize(bytes.len() + length, 7);
     bytes
 }
