@@ -38,6 +38,8 @@ pub(crate) mod flags {
     const BIG_CREATION: u64 = 1 << 18;
     /// A message may name its sender.
     pub(crate) const SEND_SENDER: u64 = 1 << 19;
+    /// The label of a trace token may be any term.
+    pub(crate) const TRACE_LABELS: u64 = 1 << 20;
     /// The reason of an exit may stand behind the operation.
     pub(crate) const EXIT_PAYLOAD: u64 = 1 << 22;
     /// Large messages may arrive in fragments.
@@ -74,6 +76,7 @@ pub(crate) mod flags {
         | HEADERS
         | SMALL_ATOM_TAGS
         | SEND_SENDER
+        | TRACE_LABELS
         | EXIT_PAYLOAD
         | FRAGMENTS
         | SPAWN

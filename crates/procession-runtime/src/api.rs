@@ -163,8 +163,8 @@ pub mod request {
     //! Ids travel only to processes of a scheduler that was built with
     //! [`Builder::request_ids`](crate::Builder::request_ids); by default, messages have none. The
     //! notices of links and monitors belong to no request. Ids are not carried to jobs of
-    //! [pools](crate::pool) and of [`spawn_blocking`](crate::spawn_blocking), nor by a
-    //! [`Relay`](crate::relay::Relay).
+    //! [pools](crate::pool) and of [`spawn_blocking`](crate::spawn_blocking). A
+    //! [`Relay`](crate::relay::Relay) carries them if it does so itself, as `procession-cluster`.
 
     pub use crate::mailbox::request::{context, current, scope, with};
     pub use crate::mailbox::request_context::RequestContext;

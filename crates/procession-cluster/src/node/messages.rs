@@ -45,7 +45,7 @@ impl Node {
         let to = to.target();
         let permitted = link.check_permitted(&to);
         let control = Control::Send { from: Some(self.pid_of(number)), to, request: context() };
-        let control = without_sender(control, &link);
+        let control = readable(control, &link);
         match permitted.and_then(|()| link.outbound.send(number, &control, &term)) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendTermError::new(term, why)),
@@ -107,7 +107,7 @@ impl Node {
         ]);
         let control =
             Control::Send { from: Some(from.clone()), to: target.clone(), request: context() };
-        if let Err(why) = link.outbound.send(number, &without_sender(control, &link), &message) {
+        if let Err(why) = link.outbound.send(number, &readable(control, &link), &message) {
             let term = last(message);
             return Err(CallTermError::Send(SendTermError::new(term, why)));
         }
@@ -143,7 +143,7 @@ impl Node {
         if reply.is_none() && !link.is_of_own_kind() {
             return false;
         }
-        let control = without_sender(reply_control(from, to, tag), &link);
+        let control = readable(reply_control(from, to, tag), &link);
         let message = |reply| Term::tuple([tag.clone(), reply]);
         let no_reply = || message(Term::atom(NO_REPLY));
         let send = |message: &Term| match is_always {
@@ -196,7 +196,7 @@ impl Replies for Inner {
         let Some(link) = self.link_of(&to.into()) else {
             return Err(SendTermError::new(reply, Unqueued::Closed));
         };
-        let control = without_sender(reply_control(from, to, tag), &link);
+        let control = readable(reply_control(from, to, tag), &link);
         let message = Term::tuple([tag.clone(), reply]);
         match link.outbound.send(from.number(), &control, &message) {
             Ok(()) => Ok(()),
@@ -258,13 +258,15 @@ fn reply_control(from: &NodePid, to: &NodePid, tag: &Term) -> Control {
     }
 }
 
-/// Leaves the sender of a message out if the other node cannot read it.
-pub(crate) fn without_sender(control: Control, link: &Link) -> Control {
+/// Leaves out of a message what the other node cannot read: its sender, or its request.
+pub(crate) fn readable(control: Control, link: &Link) -> Control {
+    let can = |flag| link.outbound.flags() & flag != 0;
     match control {
-        Control::Send { to: to @ Target::Pid(_), .. }
-            if link.outbound.flags() & flags::SEND_SENDER == 0 =>
-        {
+        Control::Send { to: to @ Target::Pid(_), .. } if !can(flags::SEND_SENDER) => {
             Control::Send { from: None, to, request: None }
+        }
+        Control::Send { from, to, .. } if !can(flags::TRACE_LABELS) => {
+            Control::Send { from, to, request: None }
         }
         other => other,
     }

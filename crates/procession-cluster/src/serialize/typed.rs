@@ -15,7 +15,7 @@ use crate::error::SendTermCause;
 use crate::guarded::Guarded;
 use crate::link::{Caller, Link, Waits};
 use crate::node::member::Member;
-use crate::node::messages::without_sender;
+use crate::node::messages::readable;
 use crate::node::{Inlet, Node, TypedInlet};
 use crate::outbound::Unqueued;
 use crate::remote::Remote;
@@ -281,7 +281,7 @@ impl<M> TypedWay<M> {
 
     fn control(&self, own: &NodePid, link: &Link) -> Control {
         let (from, to) = (Some(own.clone()), self.to.target());
-        without_sender(Control::Send { from, to, request: context() }, link)
+        readable(Control::Send { from, to, request: context() }, link)
     }
 
     fn send(&self, from: Option<Pid>, message: &M) -> Result<(), Unsent> {

@@ -41,6 +41,15 @@ main([Name]) ->
     ok = gen_event:sync_notify(Server, {to, self(), event}),
     receive {notify, {to, _, event}} -> ok end,
 
+    %% The label of a trace token is the request, there and back.
+    Parent = <<"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01">>,
+    [begin
+         seq_trace:set_token(label, Label),
+         Server ! {request, self()},
+         receive {request, Parent, State} -> {label, Label} = seq_trace:get_token(label) end,
+         seq_trace:set_token([])
+     end || {Label, State} <- [{Parent, <<>>}, {{Parent, <<"a=1,b=2">>}, <<"a=1,b=2">>}]],
+
     %% A reply of 40 MiB, and messages of 30 MiB from ten processes at a time.
     Large = binary:copy(<<7>>, 40 bsl 20),
     Large = gen_server:call(Server, Large, 60000),

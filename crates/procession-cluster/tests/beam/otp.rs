@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
+use procession::mailbox::request;
 use procession::{Context, Scheduler, start};
 use procession_cluster::{Grants, Letter, Node, NodeBuilder, Term};
 
@@ -40,6 +41,12 @@ async fn echo(mut cx: Context<Letter>, node: Node) {
                     let [_, to, _] = event.as_tuple().expect("it is an event") else { continue };
                     own.send(pid(to), term.clone()).expect("it is connected");
                 }
+                Some([word, to]) if word.is_atom("request") => {
+                    let context = request::context().expect("the message has one");
+                    let (parent, state) = (context.traceparent(), context.state().unwrap_or(""));
+                    let told = [word.clone(), parent.into(), state.into()];
+                    own.send(pid(to), Term::tuple(told)).expect("it is connected");
+                }
                 Some([word, to]) if word.is_atom("start") => {
                     let node = node.clone();
                     let started = {
@@ -75,7 +82,8 @@ fn an_erlang_user_finds_what_a_process_has() {
     }
     start_epmd();
     const OWN: &str = "otp@127.0.0.1";
-    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let scheduler =
+        Scheduler::builder().worker_threads(2).request_ids(true).build().expect("it can be built");
     let granted = builder(OWN, None).grant("*", Grants::new().exits().look()).visible();
     let node = start_node(&scheduler, granted);
     assert_eq!(run_escript("otp.escript", &[OWN]), "done\n");
