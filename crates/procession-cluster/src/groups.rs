@@ -181,13 +181,21 @@ impl Node {
     }
 }
 
+/// A process in a group.
+#[derive(Clone, Copy, Debug)]
+struct Entries {
+    /// It is kept, because a node forgets the PIDs of an incarnation when it meets the next one.
+    pid: Pid,
+    /// How often the process is in the group.
+    count: usize,
+}
+
 /// The scope of another node.
 #[derive(Debug)]
 struct Peer {
     monitor: Reference,
-    /// How often each process is in each group.
-    members: BTreeMap<(Arc<str>, NodePid), usize>,
-    /// The sum of these.
+    members: BTreeMap<(Arc<str>, NodePid), Entries>,
+    /// How many entries these are.
     count: usize,
     /// It lacks changes, because they had no room.
     is_behind: bool,
@@ -482,7 +490,7 @@ impl Scope {
             }
         }
         let Some(known) = self.peers.get(peer).map(|peer| peer.members.clone()) else { return };
-        for ((name, pid), count) in &known {
+        for ((name, pid), Entries { count, .. }) in &known {
             let wanted = wanted.get(&(Arc::clone(name), pid.clone())).copied().unwrap_or_default();
             for _ in wanted..*count {
                 self.remove(peer, name, pid);
@@ -490,8 +498,8 @@ impl Scope {
             }
         }
         for ((name, pid), count) in &wanted {
-            let known = known.get(&(Arc::clone(name), pid.clone())).copied().unwrap_or_default();
-            for _ in known..*count {
+            let known = known.get(&(Arc::clone(name), pid.clone()));
+            for _ in known.map_or(0, |known| known.count)..*count {
                 self.add(peer, name, pid);
                 self.pause().await;
             }
@@ -511,9 +519,11 @@ impl Scope {
         let is_of_peer = pid.node == peer.node && pid.creation == peer.creation;
         let Some(known) = self.peers.get_mut(peer) else { return };
         if is_of_peer && name.len() <= NAME_MAX && known.count < MEMBERS_MAX {
-            *known.members.entry((Arc::clone(name), pid.clone())).or_default() += 1;
+            let entry = known.members.entry((Arc::clone(name), pid.clone()));
+            let entries = entry.or_insert_with(|| Entries { pid: self.node.pid(pid), count: 0 });
+            entries.count += 1;
             known.count += 1;
-            self.groups.join_remote(Arc::clone(name), self.node.pid(pid));
+            self.groups.join_remote(Arc::clone(name), entries.pid);
         }
     }
 
@@ -521,13 +531,14 @@ impl Scope {
     fn remove(&mut self, peer: &NodePid, name: &Arc<str>, pid: &NodePid) {
         let Some(known) = self.peers.get_mut(peer) else { return };
         let key = (Arc::clone(name), pid.clone());
-        let Some(count) = known.members.get_mut(&key) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(entries) = known.members.get_mut(&key) else { return };
+        entries.count -= 1;
+        let Entries { pid, count } = *entries;
+        if count == 0 {
             known.members.remove(&key);
         }
         known.count -= 1;
-        self.groups.leave(name, self.node.pid(pid));
+        self.groups.leave(name, pid);
     }
 }
 
@@ -541,8 +552,7 @@ fn tell(own: &Member, to: &NodePid, term: Term) -> bool {
 impl Drop for Scope {
     fn drop(&mut self) {
         for peer in std::mem::take(&mut self.peers).into_values() {
-            for ((name, pid), count) in peer.members {
-                let pid = self.node.pid(&pid);
+            for ((name, _), Entries { pid, count }) in peer.members {
                 for _ in 0..count {
                     self.groups.leave(&name, pid);
                 }
@@ -553,8 +563,50 @@ impl Drop for Scope {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use procession::process::{GroupEvent, Groups};
+    use procession::{Context, Scheduler, start, timeout};
+
     use super::{group_name, group_of};
+    use crate::cookie::Cookie;
+    use crate::letter::Letter;
+    use crate::node::Node;
     use crate::term::Term;
+
+    #[test]
+    fn members_of_a_forgotten_incarnation_leave() {
+        let scheduler = Scheduler::builder().worker_threads(1).build().expect("it can be built");
+        scheduler.block_on(async {
+            let cookie = Cookie::new("secret").expect("it has a text");
+            let far = Node::builder("far@127.0.0.1").cookie(cookie.clone());
+            let far = far.listen((Ipv4Addr::LOCALHOST, 0).into()).start().await;
+            let far = far.expect("it starts");
+            let near = Node::builder("near@127.0.0.1").cookie(cookie).start().await;
+            let near = near.expect("it starts");
+            let (here, there) = (Groups::new(), Groups::new());
+            near.share_groups("pg", &here).expect("the name is free");
+            far.share_groups("pg", &there).expect("the name is free");
+            let member = start(|mut cx: Context<Letter>| async move { cx.recv().await.is_some() });
+            far.attach(&member.address().map(|letter| letter));
+            there.join("lobby", member.pid()).expect("it runs");
+            let (_, mut changes) = here.monitor("lobby");
+            let address = far.local_addr().expect("it listens");
+            near.connect_at("far@127.0.0.1", address).await.expect("it listens");
+            assert!(matches!(changes.recv().await, GroupEvent::Join { .. }));
+            // As when the next incarnation connects before the end of this one is told.
+            let next = far.0.own.creation + 1;
+            let gone = near.0.remotes.lock().connected(far.name(), next);
+            drop(gone);
+            far.stop().await;
+            let left = timeout(Duration::from_secs(20), changes.recv()).await;
+            assert!(matches!(left, Ok(GroupEvent::Leave { .. })), "{left:?}");
+            assert_eq!(here.groups(), Vec::<Arc<str>>::new());
+            near.stop().await;
+        });
+    }
 
     #[test]
     fn a_group_has_the_same_name_on_all_nodes() {
