@@ -5,6 +5,7 @@ pub mod checks;
 pub mod dependents;
 pub mod driver;
 pub mod idle;
+pub mod levels;
 pub mod lifo_slot;
 pub mod pace;
 pub mod seat_id;

@@ -94,6 +94,6 @@ pub use self::program::spawn_blocking;
 pub use self::scope::Scope;
 pub use self::submit::{AsyncCalls, BlockingCalls, Calls, JobBuilder};
 #[doc(inline)]
-pub use procession_protocols::pool::state::lane::Priority;
-#[doc(inline)]
 pub use procession_protocols::pool::state::outcome::PoolStats;
+#[doc(inline)]
+pub use procession_protocols::process::priority::Priority;

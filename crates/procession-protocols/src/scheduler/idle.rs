@@ -66,6 +66,8 @@ pub mod mutation {
     pub const DECLINE_ALONE: u8 = 12;
     /// A thread that wants to start another does not look whether its claim is over.
     pub const START_BLINDLY: u8 = 13;
+    /// No fence after `End`.
+    pub const END_WITHOUT_FENCE: u8 = 14;
 }
 
 /// What lies under the lock: the states of the two protocols.
@@ -109,6 +111,10 @@ pub struct Idle<const MUTATION: u8 = { mutation::BUILT }> {
     width: AtomicU32,
     /// The number of seats with a thread. Written under the lock.
     threads: AtomicU32,
+    /// The number of permits that are left for batch processes. Written under the lock; a hint.
+    batch_spare: AtomicU32,
+    /// Set if a seat waits for such a permit. Written under the lock; a hint.
+    batch_wanted: AtomicBool,
     /// The number of parked workers that will look again soon. Changed without the lock.
     napping: AtomicU32,
     /// For each claimed seat, the time since which it is being woken, or `u64::MAX` before.
@@ -127,6 +133,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         let all = Seats { permits, parking: Parking::new(seats, callers_drive) };
         Self {
             counts: AtomicU64::new(all.summary()),
+            batch_spare: AtomicU32::new(all.permits.batch.spare(width)),
+            batch_wanted: AtomicBool::new(false),
             seats: Mutex::new(all),
             held,
             reach: AtomicU32::new(width.min(seats)),
@@ -160,6 +168,8 @@ impl<const MUTATION: u8> Idle<MUTATION> {
             .fetch_add(seats.summary().wrapping_sub(before).wrapping_add(searching), Relaxed);
         // Relaxed: its readers tolerate an old value.
         self.threads.store(seats.parking.threads(), Relaxed);
+        self.batch_spare.store(seats.permits.batch.spare(seats.permits.width), Relaxed);
+        self.batch_wanted.store(seats.permits.batch.is_wanted(), Relaxed);
         result
     }
 

@@ -17,11 +17,15 @@
 //!
 //! ## Steps
 //! - `Tick`, before each dispatch: count down, and compare the beacon with the last value seen.
+//! - `Nudge`, by a thread that queues a process of another level than the normal one: change the
+//!   beacon, so that every worker looks (`scheduler/levels.rs`).
 //! - `Look`, when the count is over or the beacon has changed: read the clock, derive the mean
 //!   duration of the steps since the last read, and choose `every` so that the next look is 250 us
 //!   later at that mean. `every` is at least 1, at most [`FAIRNESS`], and at most twice its
 //!   previous value. At the maximum, with an unchanged beacon, `Look` does not read the clock: it
 //!   only counts the dispatches.
+//! - `Stop`, while levels wait: the worker stops before each dispatch, and `Look` comes after as
+//!   many dispatches as without.
 //! - `Serve`, when a look finds that [`FAIRNESS`] dispatches or [`SERVE_EVERY`] have passed since
 //!   the last service: take shares of the queues behind the rings, fire due timers, poll
 //!   descriptors, and note how many woken and how many continued processes wait. These turns are
@@ -60,6 +64,7 @@
 use std::cell::Cell;
 
 use procession_sync::atomic::AtomicU64;
+use procession_sync::atomic::Ordering;
 use procession_sync::atomic::Ordering::Relaxed;
 
 /// The defect that the simulation plants.
@@ -102,6 +107,12 @@ impl Beacon {
         self.0.store(now, Relaxed);
     }
 
+    /// Changes the word, so that every worker looks before its next dispatch. The time is a
+    /// nanosecond later then.
+    pub fn nudge(&self, order: Ordering) {
+        self.0.fetch_add(1, order);
+    }
+
     /// Returns the time that was set last.
     #[inline]
     pub fn get(&self) -> u64 {
@@ -141,9 +152,10 @@ pub struct Pace {
     window: Cell<(u32, u64)>,
     /// Set if [`FAIRNESS`] dispatches take longer than [`SERVE_EVERY`].
     is_slow: Cell<bool>,
-    /// In a simulated system, the dispatches until the next look. `left` is 1 there, so that the
-    /// worker stops at each dispatch.
-    #[cfg(feature = "sim")]
+    /// Set if the worker stops at each dispatch, because levels wait (`scheduler/levels.rs`) or the
+    /// system is simulated. `left` is 1 then.
+    stops: Cell<bool>,
+    /// The dispatches until the next look, while the worker stops at each.
     stretch: Cell<u32>,
 }
 
@@ -160,7 +172,7 @@ impl Default for Pace {
             beacon: Cell::new(0),
             window: Cell::new((0, 0)),
             is_slow: Cell::new(false),
-            #[cfg(feature = "sim")]
+            stops: Cell::new(false),
             stretch: Cell::new(1),
         }
     }
@@ -175,21 +187,33 @@ impl Pace {
         left == 0 || beacon != self.beacon.get()
     }
 
-    /// Counts a dispatch in a simulated system. Returns `true` if the worker is to look.
-    #[cfg(feature = "sim")]
+    /// Called after a `Tick` that was `true`: returns `true` if the worker is to look, and not only
+    /// stops.
     #[inline]
     pub fn is_due(&self, beacon: u64) -> bool {
+        if !self.stops.get() {
+            return true;
+        }
         let left = self.stretch.get().saturating_sub(1);
         let is_due = left == 0 || beacon != self.beacon.get();
         self.stretch.set(left);
         self.left.set(if is_due { left } else { 1 });
+        self.stops.set(!is_due);
         is_due
     }
 
-    /// Stops at the next dispatch, in a simulated system.
-    #[cfg(feature = "sim")]
+    /// Stops at each dispatch until the next look.
     pub fn stop_at_each(&self) {
-        self.stretch.set(self.left.replace(1));
+        if !self.stops.replace(true) {
+            self.stretch.set(self.left.replace(1));
+        }
+    }
+
+    /// Stops at no dispatch before the next look.
+    pub fn stop_at_none(&self) {
+        if self.stops.replace(false) {
+            self.left.set(self.stretch.get());
+        }
     }
 
     /// `Look`. `is_watched` is set if a watchdog writes the beacon.
@@ -262,8 +286,7 @@ impl Pace {
         self.every.set(1);
         self.count.set(1);
         self.left.set(1);
-        #[cfg(feature = "sim")]
-        self.stretch.set(1);
+        self.stops.set(false);
     }
 
     /// Returns `true` if the last steps were so long that a count of dispatches does not bound the
@@ -416,6 +439,30 @@ mod tests {
             assert!(time <= SERVE_EVERY + READ_EVERY + duration, "{duration} ns: {time} ns");
             assert!(dispatches <= u64::from(FAIRNESS), "{duration} ns: {dispatches} dispatches");
         }
+    }
+
+    #[test]
+    fn a_worker_that_stops_at_each_dispatch_looks_as_often() {
+        let looks = |stops: bool| {
+            let (pace, mut looks) = (Pace::default(), Vec::new());
+            for now in 0..1000_u64 {
+                let ticks = pace.tick(0);
+                assert!(ticks || !stops, "dispatch {now}");
+                if ticks && pace.is_due(0) {
+                    looks.push((now, pace.look(0, true, || now).dispatches));
+                }
+                match (stops, now % 100 < 90) {
+                    (true, true) => pace.stop_at_each(),
+                    (true, false) => {
+                        pace.stop_at_none();
+                        pace.stop_at_each();
+                    }
+                    (false, _) => pace.stop_at_none(),
+                }
+            }
+            looks
+        };
+        assert_eq!(looks(true), looks(false));
     }
 
     #[test]

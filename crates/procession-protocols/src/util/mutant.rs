@@ -24,6 +24,7 @@ mod chosen {
         "driver",
         "idle",
         "join_waker",
+        "levels",
         "lifo",
         "lock",
         "on_exit",

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_protocols::pool::state::lane::{JobLane, Priority};
+use procession_protocols::pool::state::lane::JobLane;
 use procession_protocols::pool::state::outcome::{EnterError, Entered};
+use procession_protocols::process::priority::Priority;
 use procession_protocols::sync::wait_list::Place;
 
 use super::block::block;
@@ -127,14 +128,14 @@ impl<'a, M: Calls, J: Send + 'static, C: Send, S: JobSource<J, C>> JobBuilder<'a
     /// pool.execute(move || opened.recv().unwrap())?;
     ///
     /// let (report, reports) = mpsc::channel();
-    /// for priority in [Priority::Low, Priority::Normal, Priority::High] {
+    /// for priority in [Priority::Batch, Priority::Normal, Priority::High] {
     ///     let report = report.clone();
     ///     pool.job(move || report.send(priority).unwrap()).priority(priority).execute()?;
     /// }
     /// gate.send(())?;
     /// drop(report);
     /// let order: Vec<_> = reports.iter().collect();
-    /// assert_eq!(order, [Priority::High, Priority::Normal, Priority::Low]);
+    /// assert_eq!(order, [Priority::High, Priority::Normal, Priority::Batch]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn priority(mut self, priority: Priority) -> Self {

@@ -8,9 +8,10 @@ use proptest::prelude::*;
 
 use super::core::PoolCore;
 use super::idle::{IdleWorker, Order, PoolSeat};
-use super::lane::{JobLane, Priority};
+use super::lane::JobLane;
 use super::outcome::{Ended, Limits, Next};
 use super::queue::PASSED_MAX;
+use crate::process::priority::Priority;
 
 const CAPACITY: usize = 3;
 
@@ -23,7 +24,7 @@ enum LaneOperation {
 }
 
 fn operation() -> impl Strategy<Value = LaneOperation> {
-    let priority = prop_oneof![Just(Priority::Low), Just(Priority::Normal), Just(Priority::High)];
+    let priority = prop_oneof![Just(Priority::Batch), Just(Priority::Normal), Just(Priority::High)];
     let lane = (priority, prop::option::weighted(0.6, 0..3_u64))
         .prop_map(|(priority, key)| JobLane { priority, key });
     prop_oneof![

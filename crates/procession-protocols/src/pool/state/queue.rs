@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use crate::process::priority::Priority;
 use crate::util::sorted_map::SortedMap;
 
-use super::lane::{JobLane, LEVELS, Priority};
+use super::lane::{JobLane, LEVELS};
 
 /// The number of holes, beyond the number of jobs, at which a level is compacted.
 pub(super) const HOLES_MAX: usize = 64;

@@ -7,10 +7,11 @@ use crate::sync::wait_list::Another;
 use super::busy::Busy;
 use super::core::PoolCore;
 use super::idle::{IdleWorker, Order, PoolSeat};
-use super::lane::{JobLane, Priority};
+use super::lane::JobLane;
 use super::outcome::{Ended, EnterError, Limits, Next, Wakes};
 use super::queue::HOLES_MAX;
 use super::synced::Start;
+use crate::process::priority::Priority;
 
 fn core(capacity: usize, queue: usize) -> PoolCore<u32> {
     PoolCore::new(Limits {

@@ -14,6 +14,11 @@
 //! with a thread that is not parked, but without a permit, is *out*: its step blocks, or its permit
 //! was revoked, and it has not parked yet. A seat that is parked or vacant has no permit.
 //!
+//! A seat with a permit runs *batch* processes or others. At most `max_batch` permits are held for
+//! batch processes, by default all but one, and at least one. A seat that loses its permit within
+//! such a step no longer counts. Seats that have such a process of their own, and found no permit
+//! for it, wait in a queue.
+//!
 //! A worker reads without the lock whether its seat has a permit, before each dispatch. This is a
 //! hint.
 //!
@@ -24,6 +29,11 @@
 //!   publisher. When it returns: `Regain` a permit under the lock, if there is one. Without a
 //!   permit, it continues to the end of its step, moves what only it would find to where others
 //!   find it, and parks.
+//! - Worker that found a batch process: `Begin` under the lock, if it has a permit, and a permit
+//!   for batch processes is left after those for seats that wait. It keeps that permit for the next
+//!   batch process. Before it runs another process, or parks: `End` under the lock, fence(SeqCst),
+//!   and `ReadIdle` and `Claim` as a publisher if a batch process waits. `Regain` of a worker in a
+//!   step of a batch process is a `Begin` as well.
 //! - Watchdog: `Revoke` the permit of a worker that is stalled, which is a `GiveBack` by another
 //!   thread; or of a seat that has been late for as long as a stall takes, if something waits and
 //!   no permit is left.
@@ -46,7 +56,14 @@
 //! second finds the seat out, parked or awake, so a permit is returned once. The hint may be seen
 //! late. Then one worker more than the width runs for one step.
 //!
+//! *Batch.* A worker that parks reads whether it may take what waits: the number of entries, and
+//! whether a permit is left. `End` is an announcement of the latter, as a push is of the former, so
+//! the same two fences order it with `Recheck`.
+//!
 //! ## Allowed
+//! - A batch process that computes after its permit was revoked runs beside as many others as
+//!   `max_batch`, as any such process runs beside as many as the width. If it counted, a process
+//!   that blocks without saying so could wait for ever for another batch process.
 //! - A late seat keeps its permit until it is revoked, after the duration of a stall. Until then it
 //!   counts as a seat that runs.
 //! - More workers than the width run from a blocking section's return without a permit to the end
@@ -67,8 +84,11 @@
 //! ## Checked by
 //! `models::publish_against_give_back`, `models::canary_give_back_without_fence`,
 //! `models::canary_give_back_without_recheck`, `models::park_against_revoke`,
-//! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`.
+//! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`,
+//! `models::push_against_end_of_batch`, `models::canary_end_without_fence`,
+//! `models::two_begin_batch`; `tests::*` of `scheduler/idle`.
 
+mod batch;
 pub(super) mod held;
 #[cfg(all(test, procession_loom))]
 mod models;
@@ -85,7 +105,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     /// `GiveBack`: returns `true` if no worker is awake now. The caller continues with `Recheck`.
     pub fn give_back(&self, seat: SeatId) -> bool {
         let nobody = self.change(|Seats { permits, .. }| {
-            permits.release(seat);
+            permits.take_away(seat);
             (permits.taken() == 0, 0)
         });
         if !mutation::is(MUTATION, mutation::GIVE_BACK_WITHOUT_FENCE) {
@@ -96,7 +116,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 
     /// `Revoke`: returns `true` if the seat had a permit. The caller then wakes others.
     pub fn revoke(&self, seat: SeatId) -> bool {
-        let had = self.change(|seats| (seats.permits.release(seat), 0));
+        let had = self.change(|seats| (seats.permits.take_away(seat), 0));
         fence(SeqCst);
         had
     }
@@ -107,7 +127,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         let count = self.change(|Seats { permits, parking }| {
             let is_due = |seat: &&SeatId| now >= self.is_woken_since(**seat).saturating_add(after);
             let due = parking.late.iter().filter(is_due);
-            (due.filter(|&&seat| permits.release(seat)).count(), 0)
+            (due.filter(|&&seat| permits.take_away(seat)).count(), 0)
         });
         fence(SeqCst);
         count
@@ -118,11 +138,77 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     pub fn regain(&self, seat: SeatId, force: bool) -> bool {
         self.change(|Seats { permits, parking }| {
             let is_out = parking.place(seat) == Place::Present && !permits.has(seat);
-            if is_out && (force || permits.free() > 0) {
+            let may = permits.free() > 0 && permits.batch.may_resume(seat, permits.width);
+            if is_out && (force || may) {
                 permits.grant(seat);
+                permits.batch.resume(seat);
             }
             (permits.has(seat), 0)
         })
+    }
+
+    /// Sets how many permits may be held for batch processes. `None` is all but one.
+    pub fn limit_batch(&self, most: Option<u32>) {
+        self.change(|Seats { permits, .. }| (permits.batch.limit = most, 0));
+    }
+
+    /// `Begin`: returns `true` if the worker in `seat` may run batch processes now. If it may not,
+    /// and `waits` is set because nobody else can run what it has found, the seat waits for a
+    /// permit.
+    pub fn begin_batch(&self, seat: SeatId, waits: bool) -> bool {
+        self.change(|Seats { permits, .. }| {
+            let begins = permits.has(seat) && permits.batch.may_begin(seat, permits.width);
+            if begins {
+                permits.batch.begin(seat);
+            } else if waits {
+                permits.batch.wait(seat);
+            }
+            (begins, 0)
+        })
+    }
+
+    /// `End`: notes that the worker in `seat` runs no batch process any more. The caller then wakes
+    /// others, if a batch process waits.
+    pub fn end_batch(&self, seat: SeatId) {
+        self.change(|Seats { permits, .. }| (permits.batch.end(seat), 0));
+        if !mutation::is(MUTATION, mutation::END_WITHOUT_FENCE) {
+            fence(SeqCst);
+        }
+    }
+
+    /// Notes that the seat waits for no permit for batch processes any more. The caller continues
+    /// as after [`end_batch`](Self::end_batch).
+    pub fn stop_waiting_for_batch(&self, seat: SeatId) {
+        self.change(|Seats { permits, .. }| (permits.batch.stop_waiting(seat), 0));
+        fence(SeqCst);
+    }
+
+    /// Returns `true` if a worker may begin with batch processes that any worker can run, as far as
+    /// can be seen.
+    #[inline]
+    pub fn has_batch_permit(&self) -> bool {
+        self.batch_spare.load(Relaxed) > 0
+    }
+
+    /// Returns `true` if the worker in `seat` may begin with batch processes.
+    pub fn may_begin_batch(&self, seat: SeatId) -> bool {
+        self.look(|seats| seats.permits.batch.may_begin(seat, seats.permits.width))
+    }
+
+    /// Returns `true` if a seat waits for a permit for a batch process, as far as can be seen.
+    #[inline]
+    pub fn is_batch_wanted(&self) -> bool {
+        self.batch_wanted.load(Relaxed)
+    }
+
+    /// Returns the first of these seats, if there is a permit for it. The caller wakes it.
+    pub fn next_for_batch(&self) -> Option<SeatId> {
+        self.look(|seats| seats.permits.batch.next(seats.permits.width))
+    }
+
+    /// Returns how many permits are held for batch processes.
+    pub fn batch(&self) -> u32 {
+        self.look(|seats| seats.permits.batch.taken())
     }
 
     /// Returns `true` if the seat has no permit, as far as can be seen. For its worker: the permit

@@ -234,3 +234,59 @@ fn a_claim_that_is_over_starts_no_thread() {
     assert_eq!(idle.counts().0, 0, "what the claims have counted is taken back");
     assert!(!idle.begin_start(SeatId(0)), "the system has refused the thread");
 }
+
+#[test]
+fn batch_processes_leave_one_permit_and_come_back_within_the_limit() {
+    let idle = idle_with_all_awake(3);
+    assert!(idle.begin_batch(SeatId(0), false));
+    assert!(idle.begin_batch(SeatId(1), false));
+    assert!(idle.begin_batch(SeatId(1), false), "it has begun");
+    assert!(!idle.begin_batch(SeatId(2), false), "one permit is for others");
+    assert!(!idle.has_batch_permit());
+    // The step of the first blocks. Then another may begin, and the first gets no permit.
+    idle.give_back(SeatId(0));
+    assert!(idle.begin_batch(SeatId(2), false));
+    assert!(!idle.regain(SeatId(0), false), "two others run batch processes");
+    assert_eq!(idle.batch(), 2);
+    idle.end_batch(SeatId(1));
+    assert!(idle.regain(SeatId(0), false));
+    assert_eq!(idle.batch(), 2, "it counts again");
+    // The watchdog takes the permit, and the worker goes on with other processes.
+    assert!(idle.revoke(SeatId(0)));
+    assert_eq!(idle.batch(), 1);
+    idle.end_batch(SeatId(0));
+    assert!(idle.regain(SeatId(0), false));
+    assert_eq!(idle.batch(), 1, "it runs others now");
+}
+
+#[test]
+fn seats_that_wait_for_a_batch_permit_get_it_in_turn() {
+    let idle = idle_with_all_awake(4);
+    idle.limit_batch(Some(1));
+    assert!(idle.begin_batch(SeatId(0), true));
+    assert!(!idle.begin_batch(SeatId(1), true));
+    assert!(!idle.begin_batch(SeatId(2), true));
+    assert_eq!(idle.next_for_batch(), None);
+    idle.end_batch(SeatId(0));
+    assert!(!idle.has_batch_permit(), "it is promised");
+    assert!(!idle.begin_batch(SeatId(3), false));
+    assert!(!idle.may_begin_batch(SeatId(2)), "another waits longer");
+    assert_eq!(idle.next_for_batch(), Some(SeatId(1)));
+    idle.stop_waiting_for_batch(SeatId(1));
+    assert_eq!(idle.next_for_batch(), Some(SeatId(2)));
+    idle.give_back(SeatId(2));
+    assert!(!idle.is_batch_wanted(), "a step that blocks keeps nobody waiting");
+}
+
+#[test]
+fn the_limit_follows_the_width_and_is_never_zero() {
+    let idle = idle_with_all_awake(1);
+    assert!(idle.begin_batch(SeatId(0), false), "the only worker may");
+    let idle = idle_with_all_awake(3);
+    idle.limit_batch(Some(0));
+    assert!(idle.begin_batch(SeatId(0), false));
+    assert!(!idle.begin_batch(SeatId(1), false));
+    idle.limit_batch(Some(9));
+    assert!(idle.begin_batch(SeatId(1), false));
+    assert!(idle.begin_batch(SeatId(2), false));
+}

@@ -26,7 +26,7 @@ fn priorities_order_the_queue_and_none_starves() {
     pool.execute(job).expect("it is open");
     gate.wait_for_job();
     let (report, reports) = channel();
-    for (priority, jobs) in [(Priority::Low, 2), (Priority::Normal, 2), (Priority::High, 20)] {
+    for (priority, jobs) in [(Priority::Batch, 2), (Priority::Normal, 2), (Priority::High, 20)] {
         for n in 0..jobs {
             let report = report.clone();
             let job = pool.job(move || report.send((priority, n)).expect("the test looks"));
@@ -37,10 +37,10 @@ fn priorities_order_the_queue_and_none_starves() {
     gate.open();
     let order: Vec<_> = reports.iter().collect();
     let mut expected: Vec<_> = (0..8).map(|n| (Priority::High, n)).collect();
-    expected.extend([(Priority::Low, 0), (Priority::Normal, 0)]);
+    expected.extend([(Priority::Batch, 0), (Priority::Normal, 0)]);
     // The turn of the normal job counts against the low ones.
     expected.extend((8..15).map(|n| (Priority::High, n)));
-    expected.extend([(Priority::Low, 1), (Priority::High, 15), (Priority::Normal, 1)]);
+    expected.extend([(Priority::Batch, 1), (Priority::High, 15), (Priority::Normal, 1)]);
     expected.extend((16..20).map(|n| (Priority::High, n)));
     assert_eq!(order, expected);
 }
@@ -48,7 +48,7 @@ fn priorities_order_the_queue_and_none_starves() {
 #[test]
 fn a_pool_without_a_queue_refuses_a_priority_and_returns_the_job() {
     let pool = threads(1, Queue::HandOff, OnFull::Wait);
-    for priority in [Priority::Low, Priority::High] {
+    for priority in [Priority::Batch, Priority::High] {
         let refused = pool.job(|| 7).priority(priority).submit().expect_err("nothing is queued");
         assert!(refused.is_no_queue() && refused.to_string().ends_with("without a queue"));
         assert_eq!(refused.into_inner()(), 7);

@@ -62,7 +62,7 @@ fn jobs_of_a_scope_have_priorities_keys_and_timeouts() {
     let order = Mutex::new(Vec::new());
     pool.scope(|scope| {
         let order = &order;
-        for (priority, name) in [(Priority::Low, "low"), (Priority::High, "high")] {
+        for (priority, name) in [(Priority::Batch, "batch"), (Priority::High, "high")] {
             let job = scope.job(move || order.lock().push(name));
             job.priority(priority).key(name).execute().expect("there is room");
         }
@@ -76,7 +76,7 @@ fn jobs_of_a_scope_have_priorities_keys_and_timeouts() {
         middle.expect("there is room").join().expect("it returns");
     })
     .expect("the caller is no job");
-    assert_eq!(order.into_inner(), ["high", "middle", "low"]);
+    assert_eq!(order.into_inner(), ["high", "middle", "batch"]);
     assert_sums(&pool.stats());
 }
 

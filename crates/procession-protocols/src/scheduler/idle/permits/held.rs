@@ -5,6 +5,7 @@ use std::sync::Arc;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use super::batch::BatchPermits;
 use crate::scheduler::seat_id::SeatId;
 
 /// Which seats have a permit, as it is under the lock.
@@ -18,13 +19,15 @@ pub(in super::super) struct Permits {
     pub(in super::super) width: u32,
     /// How often a seat got a permit.
     pub(in super::super) awakenings: u64,
+    pub(in super::super) batch: BatchPermits,
     /// Where the search for a seat to take a permit from begins.
     turn: u32,
 }
 
 impl Permits {
     pub(in super::super) fn new(held: Arc<[AtomicBool]>, width: u32) -> Self {
-        Self { held, taken: 0, width, awakenings: 0, turn: 0 }
+        let batch = BatchPermits::new(held.len());
+        Self { held, taken: 0, width, awakenings: 0, batch, turn: 0 }
     }
 
     #[inline]
@@ -52,6 +55,9 @@ impl Permits {
             self.held[seat.0 as usize].store(held, Relaxed);
             self.taken = if held { self.taken + 1 } else { self.taken - 1 };
             self.awakenings += u64::from(held);
+            if !held {
+                self.batch.release(seat);
+            }
         }
         changes
     }
@@ -60,6 +66,13 @@ impl Permits {
     #[inline]
     pub(in super::super) fn release(&mut self, seat: SeatId) -> bool {
         self.set(seat, false)
+    }
+
+    /// Takes the permit of a seat whose step may last. It waits for no permit for batch processes
+    /// until then, because others would wait behind it. Returns `true` if it had a permit.
+    pub(super) fn take_away(&mut self, seat: SeatId) -> bool {
+        self.batch.stop_waiting(seat);
+        self.release(seat)
     }
 
     /// Grants a permit to a seat. If no permit is free, takes the permit of another seat.

@@ -1,7 +1,7 @@
 //! The models of the permit protocol, and of the seam between it and the parking protocol.
 
-use procession_sync::atomic::AtomicU32;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::{AtomicU32, fence};
 use procession_sync::{Arc, explore, thread};
 
 use crate::scheduler::idle::parking::TakenBack;
@@ -104,5 +104,65 @@ fn park_without_permit_against_the_last_to_block() {
         let woken = shared.1.load(Relaxed) == 1 && shared.0.claim_one().is_some();
         let runs = first.join().expect("the first does not panic");
         assert!(woken || runs, "both have left the entry to the other");
+    });
+}
+
+/// One permit for batch processes, which a worker holds. It ends while another thread queues a
+/// batch process, for which a worker is parked.
+fn end_of_batch<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new((Idle::<MUTATION>::new(2, 2, true), AtomicU32::new(0)));
+        assert!(shared.0.claim_absent(1).is_some(), "the worker has taken its seat");
+        assert!(shared.0.begin_batch(SeatId(0), false), "nobody else runs one");
+        let publisher = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                // Relaxed: as in `give_back`.
+                shared.1.store(1, Relaxed);
+                fence(SeqCst);
+                shared.0.has_batch_permit()
+            })
+        };
+        shared.0.end_batch(SeatId(0));
+        let found = shared.1.load(Relaxed) == 1;
+        let announced = publisher.join().expect("the publisher does not panic");
+        assert!(found || announced, "nobody is woken for the batch process");
+    });
+}
+
+#[test]
+fn push_against_end_of_batch() {
+    end_of_batch::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "nobody is woken for the batch process")]
+fn canary_end_without_fence() {
+    end_of_batch::<{ mutation::END_WITHOUT_FENCE }>();
+}
+
+/// Two workers want the only permit for batch processes. The step of one of them blocks meanwhile,
+/// and comes back.
+#[test]
+fn two_begin_batch() {
+    explore(|| {
+        let shared = Arc::new(Idle::<{ mutation::SOUND }>::new(2, 2, true));
+        assert!(shared.claim_absent(1).is_some(), "one is awake");
+        assert!(shared.claim_this(SeatId(1)), "the other is awake");
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let begins = shared.begin_batch(SeatId(1), false);
+                assert!(shared.batch() <= 1, "more than the limit");
+                begins
+            })
+        };
+        let begins = shared.begin_batch(SeatId(0), false);
+        shared.give_back(SeatId(0));
+        let resumes = shared.regain(SeatId(0), false);
+        assert!(shared.batch() <= 1, "more than the limit");
+        let other = other.join().expect("the other does not panic");
+        assert!(begins || other, "nobody has the permit");
+        assert!(resumes || other, "the permit was lost");
     });
 }
