@@ -181,7 +181,7 @@ pub mod snapshot {
     pub use crate::observe::process_info::ProcessInfo;
     pub use crate::observe::process_state::ProcessState;
     pub use crate::observe::snapshot::{
-        DescriptorSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot,
+        DescriptorSnapshot, LevelSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot,
     };
     pub use crate::observe::unfinished::{DroppedProcesses, Unfinished};
     pub use crate::observe::wait_cycle::{CyclicWait, WaitCycle};

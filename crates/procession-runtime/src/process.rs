@@ -2,7 +2,7 @@
 
 #[expect(unsafe_code, reason = "futures are pinned in the body's box")]
 pub(crate) mod async_body;
-mod binding;
+pub(crate) mod binding;
 pub(crate) mod body;
 pub(crate) mod cancel;
 pub(crate) mod exit;
@@ -20,6 +20,7 @@ pub(crate) mod local_body;
 pub(crate) mod on_cancel;
 pub(crate) mod outcome;
 pub(crate) mod pid;
+pub(crate) mod priority;
 pub(crate) mod reporting;
 pub(crate) mod request;
 pub(crate) mod residence;
@@ -48,4 +49,5 @@ pub(crate) mod wake;
 pub(crate) mod waker;
 
 pub use self::outcome::Returns;
+pub use self::priority::{Priority, priority, set_priority};
 pub use crate::util::parse_error::ParseError;

@@ -18,7 +18,9 @@ use crate::observe::process_info::{
     MemoryUse, ProcessInfo, ProcessRelations, ProcessWait, Samples,
 };
 use crate::observe::process_state::ProcessState;
-use crate::observe::snapshot::{DescriptorSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot};
+use crate::observe::snapshot::{
+    DescriptorSnapshot, LevelSnapshot, Snapshot, TimerSnapshot, WorkerSnapshot,
+};
 use crate::observe::unfinished::{DroppedProcesses, Unfinished};
 use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
 use crate::process::stuck::StuckCoroutine;
@@ -256,7 +258,7 @@ macro_rules! as_structs {
 
 as_structs! {
     Snapshot {
-        workers, processes, global_queue, spawned, ended, panicked, messages_sent,
+        workers, processes, global_queue, levels, spawned, ended, panicked, messages_sent,
         messages_received, messages_discarded, timers, timer_lateness, wake_to_run, descriptors,
         threads_started, threads_refused, stalls, wait_cycles, blocking_sections, recorder, slots_lost,
         stuck_coroutines, membarrier,
@@ -265,7 +267,7 @@ as_structs! {
         dispatches, steals, stolen, parks, searches, deque, fifo, bound, lifo_slot, step_age,
     }
     ProcessInfo {
-        pid, parent, label, location = LocationText(location), kind, state, suspended, waiting,
+        pid, parent, label, location = LocationText(location), kind, priority = priority.name(), state, suspended, waiting,
         mailbox, mailbox_high_water, received, bounded, steps, wait, growth, received_in_window,
         steps_in_window, samples, memory, relations = relations.as_deref(),
     }
@@ -277,6 +279,7 @@ as_structs! {
     }
     DroppedProcesses { location = LocationText(location), count }
     StuckCoroutine { pid, label, location = LocationText(location) }
+    LevelSnapshot { high, batch, batch_workers }
     TimerSnapshot { armed, fired, cancelled, pending }
     DescriptorSnapshot { registered, polls, events, accepts_put_off }
     MailboxSnapshot { capacity, when_full, waiting, refused, dropped }

@@ -343,6 +343,10 @@ impl Watch {
         let shared = Arc::clone(&self.shared);
         count(&shared.workforce.watchdog.counts.looks);
         shared.clock.beacon.set(now);
+        if shared.workforce.idle.is_batch_wanted() {
+            // A worker may have lost its permit for batch processes.
+            shared.announce_batch_permit();
+        }
         self.marks.mark(&shared, now);
         self.sample(now);
         let late = shared.workforce.idle.write_off(now);

@@ -39,9 +39,9 @@ pub use procession_runtime::report::{
 };
 #[doc(inline)]
 pub use procession_runtime::snapshot::{
-    CyclicWait, DescriptorSnapshot, DroppedProcesses, MailboxSnapshot, ProcessInfo, ProcessState,
-    Snapshot, Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot, Unfinished,
-    WaitCycle, Waiting, WorkerSnapshot,
+    CyclicWait, DescriptorSnapshot, DroppedProcesses, LevelSnapshot, MailboxSnapshot, ProcessInfo,
+    ProcessState, Snapshot, Stall, StallKind, StallSnapshot, StuckCoroutine, TimerSnapshot,
+    Unfinished, WaitCycle, Waiting, WorkerSnapshot,
 };
 
 #[cfg(feature = "door")]

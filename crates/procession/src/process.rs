@@ -13,6 +13,7 @@
 //! | wait for all processes that a function starts, and stop at the first failure | [`scope()`] |
 //! | have a value that is visible to all code of a future | [`ProcessLocal`] |
 //! | choose what a cancel does | [`OnCancel`] |
+//! | run before or behind others | [`Priority`], [`set_priority`] |
 //!
 //! [`Context::monitor`]: crate::Context::monitor
 //!
@@ -42,7 +43,7 @@
 #[doc(inline)]
 pub use procession_runtime::local::{ProcessLocal, ProcessLocalScope};
 #[doc(inline)]
-pub use procession_runtime::process::{ParseError, Returns};
+pub use procession_runtime::process::{ParseError, Priority, Returns, priority, set_priority};
 #[doc(inline)]
 pub use procession_runtime::relations::{
     Down, ExitSignal, MonitorRef, Named, RegisterError, cancel, kill, link, register, registered,

@@ -51,6 +51,11 @@ pub(super) fn workers(json: &mut Json, shared: &Shared) {
     });
     json.name("now_us").literal(shared.world.now() / 1000);
     json.name("global_queue").literal(found.global_queue);
+    json.name("levels").object(|json| {
+        json.name("high").literal(found.levels.high);
+        json.name("batch").literal(found.levels.batch);
+        json.name("batch_workers").literal(found.levels.batch_workers);
+    });
     for (name, count) in [
         ("spawned", found.spawned),
         ("ended", found.ended),

@@ -85,6 +85,7 @@ pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) 
                 json.name("pid").text(found.pid);
                 label(json, &slot);
                 json.name("kind").text(found.kind);
+                json.name("priority").text(found.priority);
                 json.name("state").text(found.state.name());
                 json.name("suspended").literal(process_info::is_suspended(&slot));
                 json.name("mailbox").literal(found.mailbox);

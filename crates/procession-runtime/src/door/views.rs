@@ -176,6 +176,7 @@ pub(super) fn row(json: &mut Json, row: &ProcessInfo) {
     json.name("label").text_or_null(row.label.as_deref());
     json.name("location").long_text(location(row.location), LOCATION_MAX);
     json.name("kind").text(row.kind);
+    json.name("priority").text(row.priority);
     json.name("state").text(row.state.name());
     json.name("suspended").literal(row.suspended);
     match &row.wait {

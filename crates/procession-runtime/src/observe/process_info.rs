@@ -8,6 +8,7 @@ use std::sync::Arc;
 #[cfg(feature = "look")]
 use std::time::Duration;
 
+use procession_protocols::process::priority::Priority;
 use procession_protocols::process::state::{ProcessPhase, Seen};
 use procession_sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -56,6 +57,8 @@ pub struct ProcessInfo {
     pub location: &'static Location<'static>,
     /// `async`, `local`, `machine`, `coroutine` or `thread`.
     pub kind: &'static str,
+    /// Its priority.
+    pub priority: Priority,
     /// Its state. In [`Unfinished`](crate::snapshot::Unfinished), `Running` is a step or a `Drop`
     /// that has not returned, `Complete` is the `Drop` of its result, if other code had a reference
     /// to the process, and `Ready` may be the `Drop` of a process that never had a step.
@@ -123,6 +126,7 @@ impl ProcessInfo {
             label: label(slot),
             location: slot.location(),
             kind: slot.kind().name,
+            priority: slot.shared().priority(slot),
             state,
             #[cfg(feature = "look")]
             suspended: false,

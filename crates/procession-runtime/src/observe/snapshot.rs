@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use procession_protocols::process::state::{ProcessPhase, Seen};
+use procession_protocols::scheduler::levels::Level;
 use procession_protocols::util::histogram::{Histogram, LatenessHistogram};
 use procession_protocols::util::membarrier;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -34,6 +35,8 @@ pub struct Snapshot {
     /// Processes that no worker holds: processes that were made ready outside of the workers, and
     /// processes that did not fit into a worker's queue.
     pub global_queue: usize,
+    /// The ready processes of other priorities than the normal one.
+    pub levels: LevelSnapshot,
     /// Number of processes started so far.
     pub spawned: u64,
     /// Number of processes that have ended.
@@ -89,6 +92,18 @@ pub struct Snapshot {
     /// atomic read-modify-writes, some nanoseconds each: handing over to a woken process, spawning,
     /// and releasing the lock of a channel, a semaphore or a worker's timers.
     pub membarrier: bool,
+}
+
+/// The ready processes of high and of batch [priority](crate::process::Priority).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelSnapshot {
+    /// Number of ready high processes.
+    pub high: usize,
+    /// Number of ready batch processes.
+    pub batch: usize,
+    /// Number of workers that run batch processes.
+    pub batch_workers: u32,
 }
 
 /// The timers of a scheduler.
@@ -198,6 +213,11 @@ fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessInfo>) -> S
         workers: workers(shared),
         processes: processes(),
         global_queue: shared.workforce.queues.len(),
+        levels: LevelSnapshot {
+            high: shared.workforce.levels.len_everywhere(Level::High),
+            batch: shared.workforce.levels.len_everywhere(Level::Batch),
+            batch_workers: shared.workforce.idle.batch(),
+        },
         ended,
         spawned: total(|stats| &stats.spawned).saturating_sub(refused),
         panicked: total(|stats| &stats.panics),

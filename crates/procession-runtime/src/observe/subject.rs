@@ -1,6 +1,7 @@
 //! A scheduler, as a simulated operating system looks at it.
 
 use procession_protocols::process::state::ProcessPhase;
+use procession_protocols::scheduler::levels::Level;
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -44,6 +45,9 @@ impl Laws<'_> {
         if !self.0.workforce.queues.are_empty() {
             places.push("in the global queue".to_owned());
         }
+        if !self.0.workforce.levels.is_empty() {
+            places.push("at a level".to_owned());
+        }
         for (number, seat) in self.0.workforce.all_seats().enumerate() {
             let (next, bound) = (!seat.next.look().is_null(), !seat.bound.is_empty());
             let all =
@@ -80,7 +84,9 @@ impl Laws<'_> {
         let lifo_slots =
             self.0.workforce.all_seats().filter(|seat| !seat.next.look().is_null()).count();
         let queued: usize = self.0.workforce.all_seats().map(|seat| seat.queues.len()).sum();
-        ready == lifo_slots + queued + self.0.workforce.queues.len()
+        let levels = &self.0.workforce.levels;
+        let leveled = levels.len(None, Level::High) + levels.len(None, Level::Batch);
+        ready == lifo_slots + queued + leveled + self.0.workforce.queues.len()
     }
 
     /// Returns a monitor that breaks its law, if any. The law: each monitor reports the end of its

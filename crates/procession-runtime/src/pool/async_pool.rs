@@ -19,6 +19,7 @@ use super::operations::Pool;
 use super::source::{JobSource, Owning, opaque};
 use super::submit::AsyncCalls;
 use crate::process::async_body::{AsyncBody, Beside, Guarded, OwnOr};
+use crate::process::priority::Priority;
 use crate::scheduler::inherit::Inheriting;
 use crate::spawn::reservation::Reservation;
 
@@ -72,8 +73,9 @@ where
     F: Future<Output = Settled> + Send + 'static,
 {
     fn launch(mut self: Box<Self>, reservation: Reservation<'_>, worker: JobWorker<FutureJob>) {
+        let priority = worker.priority();
         self.future().expect("a job is launched once").state.worker = Some(worker);
-        reservation.start(self);
+        reservation.start(priority, self);
     }
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Settled> {
@@ -248,6 +250,11 @@ impl<J: Send + 'static> Drop for JobWorker<J> {
 }
 
 impl<J: Send + 'static> JobWorker<J> {
+    /// Returns the priority of the process of the worker.
+    pub(super) fn priority(&self) -> Priority {
+        self.inner.priority
+    }
+
     fn begin(&mut self) {
         if std::mem::take(&mut self.begins) {
             Hooks::run(self.inner.hooks.start.as_ref());

@@ -10,6 +10,7 @@ use procession_protocols::scheduler::seat_id::NEVER;
 use super::error::PoolError;
 use super::hooks::Hooks;
 use crate::Scheduler;
+use crate::process::priority::Priority;
 use crate::scheduler::owner::here;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
@@ -88,6 +89,7 @@ pub struct Builder {
     pub(super) balance: Balance,
     pub(super) keep_alive: u64,
     pub(super) stack_size: Option<usize>,
+    pub(super) priority: Priority,
     pub(super) hooks: Hooks,
     scheduler: Option<Arc<Shared>>,
 }
@@ -110,6 +112,7 @@ impl Default for Builder {
             balance: Balance::default(),
             keep_alive: nanoseconds(KEEP_ALIVE_DEFAULT),
             stack_size: None,
+            priority: Priority::Normal,
             hooks: Hooks::default(),
             scheduler: None,
         }
@@ -140,6 +143,8 @@ impl Builder {
     pub(super) fn check_used(&self, are_threads: bool, rest: bool) -> Result<(), PoolError> {
         let unused = if are_threads && self.scheduler.is_some() {
             ("on", "threads belong to no scheduler")
+        } else if are_threads && self.priority != Priority::Normal {
+            ("worker_priority", "threads belong to no scheduler")
         } else if rest && self.stack_size.is_some() {
             ("stack_size", "async processes have no stacks")
         } else if !are_threads && self.on_full == OnFull::CallerRuns {
@@ -242,6 +247,27 @@ impl Builder {
     /// stacks, so the build of such a pool fails with [`PoolError::Unused`].
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Sets the [priority](crate::process::set_priority()) of the processes that work for the pool,
+    /// whatever the priorities of its jobs, which order the queue of the pool only. Default:
+    /// [`Priority::Normal`]. Threads have no priority, so the build of such a pool with another one
+    /// fails with [`PoolError::Unused`].
+    ///
+    /// ```
+    /// use procession::pool::{Pool, Priority};
+    ///
+    /// procession::run(async {
+    ///     let reports = Pool::builder().worker_priority(Priority::Batch).build_async()?;
+    ///     let sum = reports.submit(async { (1..=1000_u64).sum::<u64>() }).await?.await?;
+    ///     assert_eq!(sum, 500_500);
+    ///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn worker_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 

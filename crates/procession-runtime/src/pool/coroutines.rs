@@ -124,9 +124,9 @@ impl Builder {
         if shared.coroutines.stacks.is_none() {
             return Err(PoolError::NoCoroutines { scheduler: shared.name().to_owned() });
         }
-        let (stack_size, on) = (self.stack_size, Arc::clone(&shared));
+        let (stack_size, priority, on) = (self.stack_size, self.priority, Arc::clone(&shared));
         let start = move |worker: ParkingWorker<J>| {
-            let options = SpawnOptions::new().on_shared(Arc::clone(&on));
+            let options = SpawnOptions::new().on_shared(Arc::clone(&on)).priority(priority);
             let options = match stack_size {
                 Some(bytes) => options.stack_size(bytes),
                 None => options,

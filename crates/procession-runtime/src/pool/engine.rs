@@ -17,6 +17,7 @@ use procession_sync::atomic::{AtomicU64, AtomicUsize};
 use super::builder::{Balance, Builder, OnFull};
 use super::current::{CoroutineMark, Marked, mark, worker_of};
 use super::hooks::Hooks;
+use crate::process::priority::Priority;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
@@ -57,6 +58,8 @@ pub(super) struct Inner<J: Send + 'static> {
     /// `true` if jobs may wait in a queue, in the order of their priorities.
     pub(super) has_queue: bool,
     pub(super) balance: Balance,
+    /// The priority of the workers, if they are processes.
+    pub(super) priority: Priority,
     /// Counts the choices among the members of which this is the first one.
     pub(super) turns: AtomicUsize,
     /// The nanoseconds that a worker stays idle, or `NEVER`.
@@ -100,6 +103,7 @@ impl<J: Send + 'static> Inner<J> {
             on_full: builder.on_full,
             has_queue: builder.limits.queue > 0,
             balance: builder.balance,
+            priority: builder.priority,
             turns: AtomicUsize::new(0),
             keep_alive: AtomicU64::new(builder.keep_alive),
             hooks: builder.hooks.clone(),

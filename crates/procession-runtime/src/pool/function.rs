@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::async_pool::{Work, Working};
+use super::async_pool::{JobWorker, Work, Working};
 use super::builder::Builder;
 use super::engine::Workers;
 use super::error::PoolError;
@@ -113,12 +113,13 @@ impl Builder {
             let job = async move { function(call.content).await };
             Guarded::new(Inheriting::new(call.ends.inherited, job), call.ends.promise)
         };
-        let launch = move |reservation: Reservation<'_>, worker, call| {
+        let launch = move |reservation: Reservation<'_>, worker: JobWorker<_>, call| {
+            let priority = worker.priority();
             let future = run(call);
             let run = run.clone();
             let next = move |mut place: Pin<&mut Guarded<_, _>>, call| place.set(run(call));
             let state = Working { worker: Some(worker), next };
-            reservation.start(Box::new(AsyncBody::Runs(Work { future, state })));
+            reservation.start(priority, Box::new(AsyncBody::Runs(Work { future, state })));
         };
         Pool::open(&self, Some(&self.shared()), Workers::resting(launch))
     }

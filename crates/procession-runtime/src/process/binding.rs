@@ -1,4 +1,5 @@
-//! The word of a slot that says which worker may run the process, and which form its mailbox has.
+//! The word of a slot that says which worker may run the process, whether the process has had a
+//! priority, and which form its mailbox has.
 
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::AtomicU16;
@@ -15,11 +16,23 @@ const HAS_BEGUN: u16 = 1 << 14;
 /// process itself in a step.
 const HEADED: u16 = 1 << 13;
 
-/// The bits that are no worker.
-const FLAGS: u16 = HAS_BOUNDED | HAS_BEGUN | HEADED;
+/// The process has, or has had, another priority than the normal one, so it has a level word
+/// (`scheduler/levels.rs` of the protocols). Set under the lock of the levels; never cleared while
+/// occupied.
+const LEVELED: u16 = 1 << 12;
 
-/// The only worker that may run the process, counted from 1, or 0 for any; `FLAGS`. Written while
-/// the slot is free, and by the worker that binds the process to itself in a step.
+/// The bits that say how the process is queued.
+const QUEUED_BY: u16 = !(HAS_BOUNDED | HAS_BEGUN | HEADED);
+
+/// The bits of the worker.
+const WORKER: u16 = LEVELED - 1;
+
+/// The maximum number of threads of a scheduler, as far as processes can be bound to them.
+pub(crate) const THREADS_MAX: usize = WORKER as usize;
+
+/// The only worker that may run the process, counted from 1, or 0 for any; and flags, each with its
+/// rule. After `occupy`, all changes are read-modify-writes, because the worker that runs the
+/// process and threads that change its priority meet here.
 #[derive(Debug, Default)]
 pub(crate) struct Binding(AtomicU16);
 
@@ -37,7 +50,7 @@ impl Binding {
     #[inline]
     pub(super) fn occupy(&self, affinity: Option<u32>, is_bounded: bool, is_headed: bool) {
         let worker = affinity.map_or(0, |seat| seat as u16 + 1);
-        debug_assert!(worker < HEADED, "a scheduler has at most 4096 threads");
+        debug_assert!(worker <= WORKER, "a scheduler has at most `THREADS_MAX` threads");
         let bounded = if is_bounded { HAS_BOUNDED } else { 0 };
         let headed = if is_headed { HEADED } else { 0 };
         self.0.store(worker | bounded | headed, Relaxed);
@@ -45,17 +58,43 @@ impl Binding {
 
     /// Binds the running process to a worker from now on.
     pub(crate) fn bind(&self, seat: SeatId) {
-        // Relaxed, and no read-modify-write: only the running worker writes it now, and the thread
-        // that queues the process next is ordered after this worker.
-        self.0.store(self.0.load(Relaxed) & (HAS_BOUNDED | HEADED) | (seat.0 as u16 + 1), Relaxed);
+        self.set_worker(seat, 0);
     }
 
     /// Binds the running process, a coroutine or a local process that begins in this step, to its
     /// worker's thread.
     pub(crate) fn begin(&self, seat: SeatId) {
-        self.bind(seat);
-        // Relaxed, and no read-modify-write: as in `bind`.
-        self.0.store(self.0.load(Relaxed) | HAS_BEGUN, Relaxed);
+        self.set_worker(seat, HAS_BEGUN);
+    }
+
+    fn set_worker(&self, seat: SeatId, begun: u16) {
+        let bound = (seat.0 as u16 + 1) | begun;
+        let change = |word| Some(word & (HAS_BOUNDED | HEADED | LEVELED) | bound);
+        // Relaxed: the thread that queues the process next is ordered after this worker. Ignored:
+        // the change is never refused.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, change);
+    }
+
+    /// Notes that the process has a level word.
+    pub(crate) fn set_leveled(&self) {
+        // Relaxed: a thread that queues the process and does not see this yet queues it once as a
+        // normal one.
+        self.0.fetch_or(LEVELED, Relaxed);
+    }
+
+    /// Returns `true` if the process has a level word.
+    #[inline]
+    pub(crate) fn is_leveled(&self) -> bool {
+        // Relaxed: as in `set_leveled`.
+        self.0.load(Relaxed) & LEVELED != 0
+    }
+
+    /// Returns `true` if any worker may run the process, and it never had another priority than the
+    /// normal one.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        // Relaxed: as in `worker` and `set_leveled`.
+        self.0.load(Relaxed) & QUEUED_BY == 0
     }
 
     /// Returns `true` if the process is a coroutine or a local process that has begun and stays on
@@ -70,7 +109,7 @@ impl Binding {
     pub(crate) fn has_begun_on(&self, seat: SeatId) -> bool {
         // Relaxed: the thread that asks has written the word itself, or asks only to show it to a
         // person.
-        self.0.load(Relaxed) & !(HAS_BOUNDED | HEADED) == HAS_BEGUN | (seat.0 as u16 + 1)
+        self.0.load(Relaxed) & (HAS_BEGUN | WORKER) == HAS_BEGUN | (seat.0 as u16 + 1)
     }
 
     /// Returns the worker that the process is bound to, if there is one.
@@ -78,7 +117,7 @@ impl Binding {
     pub(crate) fn worker(&self) -> Option<SeatId> {
         // Relaxed: the thread that queues the process has made it ACTIVE, holds its entry, or
         // created it. So it sees the writes of the process's steps.
-        match self.0.load(Relaxed) & !FLAGS {
+        match self.0.load(Relaxed) & WORKER {
             0 => None,
             seat => Some(SeatId(u32::from(seat) - 1)),
         }
@@ -111,8 +150,11 @@ impl Binding {
 
     /// Sets whether messages to the running process are sent with headers from now on.
     pub(super) fn set_headed(&self, headed: bool) {
-        let others = self.0.load(Relaxed) & !HEADED;
-        // Relaxed, and no read-modify-write: as in `bind`.
-        self.0.store(if headed { others | HEADED } else { others }, Relaxed);
+        // Relaxed: as in `mailbox`.
+        if headed {
+            self.0.fetch_or(HEADED, Relaxed);
+        } else {
+            self.0.fetch_and(!HEADED, Relaxed);
+        }
     }
 }

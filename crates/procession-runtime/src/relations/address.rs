@@ -2,6 +2,7 @@
 
 use crate::Pid;
 use crate::mailbox::address::Address;
+use crate::process::priority::{Priority, set_priority};
 use crate::relations::signal::MonitorRef;
 use crate::relations::{links, monitors};
 use crate::scheduler::budget;
@@ -43,5 +44,11 @@ impl<M: Send + 'static> Address<M> {
     /// if it traps exits. Returns `true` if it existed. See [`kill`](crate::relations::kill()).
     pub fn kill(&self) -> bool {
         links::kill(self.pid())
+    }
+
+    /// Changes the priority of the process. Returns `true` if it exists. See
+    /// [`process::set_priority`](crate::process::set_priority()).
+    pub fn set_priority(&self, priority: Priority) -> bool {
+        set_priority(self.pid(), priority)
     }
 }

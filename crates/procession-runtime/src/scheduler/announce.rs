@@ -15,7 +15,7 @@ use crate::scheduler::workforce::Workforce;
 /// process, and wakes a worker for all these processes.
 pub(crate) fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
     let is_alone =
-        |ready: &Ready| shared.workforce.queues.shuffled || ready.slot().bound.worker().is_some();
+        |ready: &Ready| shared.workforce.queues.shuffled || !ready.slot().bound.is_plain();
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
     with_local(|local| match local.filter(is_of) {
         _ if woken.len() < 2 || woken.iter().any(is_alone) => enqueue_each(woken),

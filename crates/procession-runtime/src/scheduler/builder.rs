@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use procession_coroutine::Stacks;
 use procession_protocols::scheduler::idle::Idle;
+use procession_protocols::scheduler::levels::Levels;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -16,6 +17,7 @@ use crate::machine::value::CommandId;
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
+use crate::process::binding::THREADS_MAX;
 use crate::process::table::Table;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
@@ -47,8 +49,6 @@ pub(crate) const STACKS_DEFAULT: usize = 1 << 21;
 /// The maximum width. It is far beyond the CPUs that one machine has, and small enough that each
 /// worker can look at all others.
 pub(crate) const WIDTH_MAX: usize = 1024;
-/// The maximum number of threads. Each worker may have to look at the queues of all threads.
-const THREADS_MAX: usize = 4096;
 /// The default number of threads beyond the width. That many steps can block at the same time
 /// without delaying other processes.
 const EXTRA_THREADS_DEFAULT: usize = 64;
@@ -102,6 +102,7 @@ pub struct Builder {
     pub(crate) watchdog: bool,
     pub(crate) stall_after: Duration,
     pub(crate) max_computing: Option<usize>,
+    pub(crate) max_batch: Option<usize>,
     pub(crate) handlers: Vec<(CommandId, Arc<dyn Handler>)>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
@@ -143,6 +144,7 @@ impl Builder {
             watchdog: true,
             stall_after: STALL_AFTER_DEFAULT,
             max_computing: None,
+            max_batch: None,
             handlers: Vec::new(),
             dead_letters: None,
             relay: None,
@@ -168,7 +170,7 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of threads, from the width to 4096. Default: the width plus 64, or
+    /// Sets the maximum number of threads, from the width to 4095. Default: the width plus 64, or
     /// just the width if callers drive the scheduler.
     ///
     /// Threads beyond the width are started when steps block ([`blocking`](crate::blocking()))
@@ -237,6 +239,22 @@ impl Builder {
     /// the width.
     pub fn max_computing(mut self, workers: usize) -> Self {
         self.max_computing = Some(workers);
+        self
+    }
+
+    /// Sets how many workers may run processes of [`Priority::Batch`](crate::process::Priority) at
+    /// the same time, from 1 to the width. Default: the width less 1, and at least 1, which follows
+    /// a [change of the width](Scheduler::set_worker_threads).
+    ///
+    /// With the default, a batch process that computes for long never delays others on every
+    /// worker, but at least one worker runs no batch process even if nothing else is ready. Choose
+    /// the width for the most throughput, if all steps of batch processes are short.
+    ///
+    /// A step counts while its worker has a permit: not in a [blocking
+    /// section](crate::blocking()), and not after the watchdog has replaced its worker. When such a
+    /// worker comes back, it counts again, or waits.
+    pub fn max_batch(mut self, workers: usize) -> Self {
+        self.max_batch = Some(workers);
         self
     }
 
@@ -510,6 +528,7 @@ impl Builder {
                 idle: Idle::new(max_threads as u32, width as u32, self.callers_drive),
                 seats: SeatTable::new(&world, width, max_threads, self.timers),
                 queues: SharedQueues::new(self.shuffled),
+                levels: Levels::new(max_threads),
                 threads: ThreadSupply::new(ThreadOptions {
                     keep_alive: self.keep_alive,
                     on_start: self.on_thread_start,
@@ -535,6 +554,7 @@ impl Builder {
             parts: self.parts,
             stats: SharedStats::default(),
         });
+        shared.workforce.idle.limit_batch(self.max_batch.map(|most| most as u32));
         #[cfg(feature = "sim")]
         if let Some(os) = shared.world.simulated() {
             let subject: std::sync::Weak<Shared> = Arc::downgrade(&shared);
@@ -569,6 +589,9 @@ impl Builder {
         let extra = if self.callers_drive { 0 } else { EXTRA_THREADS_DEFAULT };
         let max_threads = self.max_threads.unwrap_or(width + extra);
         OutOfRange::check("max_threads", max_threads, width, THREADS_MAX)?;
+        if let Some(most) = self.max_batch {
+            OutOfRange::check("max_batch", most, 1, width)?;
+        }
         Ok((width, max_threads))
     }
 

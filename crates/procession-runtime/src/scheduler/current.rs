@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use procession_protocols::process::priority::Priority;
 use procession_protocols::sync::batch_semaphore::{Holder, LockName};
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -558,7 +559,7 @@ fn word_of(origin: Origin, in_step: bool) -> WordKind {
 /// Queues a new process.
 #[inline]
 pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
-    match shared.local().filter(|_| ready.slot().bound.worker().is_none()) {
+    match shared.local().filter(|_| ready.slot().bound.is_plain()) {
         Some(local) => {
             local.log.spawn(ready.slot());
             local.queues.push_newborn(ready);
@@ -570,26 +571,60 @@ pub(crate) fn enqueue_newborn(shared: &Hold, ready: Ready) {
 /// Queues a process that became ready, and wakes a worker for it if needed.
 #[inline]
 pub(crate) fn enqueue(ready: Ready, origin: Origin) {
+    if ready.slot().bound.is_plain() {
+        enqueue_plain(ready, origin);
+    } else {
+        enqueue_placed(ready, origin);
+    }
+}
+
+/// Queues a process that has a level word, or is bound to a worker.
+#[cold]
+fn enqueue_placed(ready: Ready, origin: Origin) {
     let slot = ready.slot();
     let shared = slot.shared();
     let bound = slot.bound.worker();
     let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
-    with_local(|local| match (bound, local.filter(is_of)) {
-        (Some(seat), Some(local)) => {
-            let in_step = local.step.is_any();
-            local.queues.sample(slot);
-            local.log.ready(word_of(origin, in_step), slot);
-            local.queues.push_bound(seat, ready, in_step);
+    with_local(|local| {
+        let local = local.filter(is_of);
+        let in_step = local.is_some_and(|local| local.step.is_any());
+        if bound.is_some() || shared.priority(slot) != Priority::Normal {
+            match local {
+                Some(local) => {
+                    local.queues.sample(slot);
+                    local.log.ready(word_of(origin, in_step), slot);
+                }
+                None => shared.processes.waits.begin_outside(slot, || shared.world.now()),
+            }
         }
-        (Some(seat), None) => {
-            shared.processes.waits.begin_outside(slot, || shared.world.now());
-            shared.workforce.enqueue_bound(seat, ready);
+        let ready = if slot.bound.is_leveled() {
+            match shared.push_level(ready) {
+                Ok(()) => return shared.announce_level(bound, local),
+                Err(ready) => ready,
+            }
+        } else {
+            ready
+        };
+        match (bound, local) {
+            (Some(seat), Some(local)) => local.queues.push_bound(seat, ready, in_step),
+            (Some(seat), None) => shared.workforce.enqueue_bound(seat, ready),
+            (None, _) => enqueue_plain(ready, origin),
         }
-        (None, Some(local)) if origin == Origin::Spawned => {
+    });
+}
+
+/// Queues a normal process that any worker may run.
+#[inline]
+fn enqueue_plain(ready: Ready, origin: Origin) {
+    let slot = ready.slot();
+    let shared = slot.shared();
+    let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+    with_local(|local| match local.filter(is_of) {
+        Some(local) if origin == Origin::Spawned => {
             local.log.spawn(slot);
             local.queues.push_newborn(ready);
         }
-        (None, Some(local)) if local.step.is_any() => local.queues.set_next(ready),
+        Some(local) if local.step.is_any() => local.queues.set_next(ready),
         // Woken between two steps of this worker, by timers, in the order of their deadlines. The
         // worker is about to look for work, and announces then if there is more than it runs
         // itself. There may be many such processes, and they have not run for long, so their slots
@@ -599,13 +634,13 @@ pub(crate) fn enqueue(ready: Ready, origin: Origin) {
         // Rejected: to prefetch these processes as well (`step` and `skynet` took 4 % more), and to
         // prefetch only processes that are displaced from the LIFO slot (`population_1k` took 3.4
         // times as long, because half of these processes run on the other processor).
-        (None, Some(local)) => {
+        Some(local) => {
             local.queues.sample(slot);
             local.log.ready(WordKind::Rouse, slot);
             ready.prefetch();
             local.queues.push_woken(ready);
         }
-        (None, None) => {
+        None => {
             shared.processes.waits.begin_outside(slot, || shared.world.now());
             shared.workforce.queues.global.push(ready);
             shared.workforce.announce_from_outside();

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use procession_protocols::scheduler::checks::{CheckWord, Checks};
+use procession_protocols::scheduler::levels::turns::LevelTurns;
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 
 use crate::machine::value::CommandResult;
@@ -53,6 +54,7 @@ pub(crate) struct LocalWorker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seat: SeatId,
     pub(crate) queues: RunQueues,
+    pub(crate) levels: LevelState,
     pub(crate) stores: Stores,
     pub(crate) log: WorkerLog,
     pub(crate) step: CurrentStep,
@@ -78,6 +80,7 @@ impl LocalWorker {
             shared,
             seat,
             queues,
+            levels: LevelState::default(),
             stores: core.stores,
             log,
             step,
@@ -154,6 +157,21 @@ impl CurrentStep {
     pub(crate) fn spend(&self) {
         self.budget.set(self.budget.get().saturating_sub(1));
     }
+}
+
+/// What a worker remembers about levels from one dispatch to the next (`scheduler/levels.rs`).
+#[derive(Default)]
+pub(crate) struct LevelState {
+    pub(crate) turns: LevelTurns,
+    /// Set if the next turn belongs to a process that any worker may run, should there be a bound
+    /// one as well.
+    pub(crate) any_first: Cell<bool>,
+    /// The time since which the worker has a permit for batch processes.
+    pub(crate) since: Cell<u64>,
+    /// Set if its seat waits for such a permit.
+    pub(crate) waits: Cell<bool>,
+    /// The number of batch processes in a row.
+    pub(crate) in_a_row: Cell<u32>,
 }
 
 /// The state of the search in the queues of other workers.

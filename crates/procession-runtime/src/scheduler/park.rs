@@ -67,6 +67,7 @@ impl LocalWorker {
     pub(crate) fn park(&self, stay: &Stay<'_>) -> Parked {
         let shared = &*self.shared;
         let seat = shared.workforce.seat(self.seat);
+        self.end_batch();
         // In a simulated system, another thread may run between the last look of the search and the
         // announcement, and below between `Earliest` and `Keep` or `Resign`.
         shared.world.point();
@@ -179,6 +180,7 @@ impl LocalWorker {
         runtime.drive(shared.world.now())
             || shared.workforce.has_work()
             || self.queues.has_local()
+            || shared.workforce.has_bound_level(self.seat)
             || stay.is_over(&self.shared)
     }
 
@@ -199,6 +201,7 @@ impl LocalWorker {
     fn recheck(&self, stay: &Stay<'_>, due: bool) -> bool {
         let has_bound =
             !self.shared.workforce.seat(self.seat).bound.is_empty() || self.queues.has_bound();
+        let has_bound = has_bound || self.shared.workforce.has_bound_level(self.seat);
         let has_bound =
             has_bound && !mutation::is(mutation::BUILT, mutation::BOUND_WITHOUT_RECHECK);
         let must_run = has_bound || stay.is_over(&self.shared);

@@ -30,6 +30,9 @@ pub(crate) struct RunQueues {
     pub(crate) rings: WorkerRings,
     pub(crate) turn: StepTurn,
     bound_turns: BoundTurns,
+    /// Set if the worker has a permit for batch processes. Their steps may be long, so what they
+    /// wake is not left in the LIFO slot.
+    pub(crate) in_batch: Cell<bool>,
     /// Set if a ring has received something for which no worker was woken.
     unannounced: Cell<bool>,
     /// The time at which this worker has last compared its rings with the rings of other workers.
@@ -78,6 +81,7 @@ impl RunQueues {
                 kind: Cell::new(WordKind::Step),
             },
             bound_turns: BoundTurns::default(),
+            in_batch: Cell::new(false),
             unannounced: Cell::new(false),
             balanced_at: Cell::new(0),
         }
@@ -114,7 +118,7 @@ impl RunQueues {
                 return self.push(ready);
             }
         }
-        if self.shared.workforce.idle.is_revoked(self.seat) {
+        if self.shared.workforce.idle.is_revoked(self.seat) || self.in_batch.get() {
             // This worker will not take it soon.
             self.log.wake(ready.slot());
             self.push_woken(ready);
@@ -163,7 +167,7 @@ impl RunQueues {
     /// is woken once.
     pub(crate) fn push_woken_together(&self, woken: &mut Vec<Ready>) {
         woken.iter().for_each(|ready| self.sample(ready.slot()));
-        let is_revoked = self.shared.workforce.idle.is_revoked(self.seat);
+        let is_revoked = self.shared.workforce.idle.is_revoked(self.seat) || self.in_batch.get();
         if !is_revoked
             && let Some(last) = woken.pop()
             && let Some(before) = self.shared.workforce.seat(self.seat).next.set(last.as_raw())
@@ -181,7 +185,35 @@ impl RunQueues {
     /// Queues a continued process, behind all others of that class.
     #[inline]
     pub(crate) fn push_continued(&self, ready: Ready) {
-        match ready.slot().bound.worker() {
+        if !ready.slot().bound.is_plain() {
+            return self.push_placed_continued(ready);
+        }
+        self.rings.continued.push(ready, &self.shared.workforce.queues.overflow);
+        self.unannounced.set(true);
+    }
+
+    /// Queues a continued process that has a level word or is bound to a worker.
+    // Never inlined, because `push_continued`, through which each yield passes, would have to save
+    // six registers for it.
+    #[inline(never)]
+    fn push_placed_continued(&self, ready: Ready) {
+        let worker = ready.slot().bound.worker();
+        let ready = if ready.slot().bound.is_leveled() {
+            match self.shared.push_level(ready) {
+                // Another worker that may run it is woken when this worker takes a turn, since it
+                // most likely takes this one.
+                Ok(()) => match worker {
+                    Some(seat) if seat != self.seat => {
+                        return self.shared.workforce.wake_this(seat);
+                    }
+                    _ => return,
+                },
+                Err(ready) => ready,
+            }
+        } else {
+            ready
+        };
+        match worker {
             Some(seat) if seat == self.seat => self.push_bound_continued(ready),
             Some(seat) => self.shared.workforce.enqueue_bound(seat, ready),
             None => {
@@ -191,9 +223,6 @@ impl RunQueues {
         }
     }
 
-    // Never inlined, because `push_continued`, through which each yield passes, would have to save
-    // six registers for it.
-    #[inline(never)]
     fn push_bound_continued(&self, ready: Ready) {
         let due = self.rings.rounds_taken.get().wrapping_add(self.rings.continued.len() as u32);
         self.rings.bound_continued.borrow_mut().push_back((ready, due));
@@ -223,6 +252,16 @@ impl RunQueues {
             self.push_woken(next);
         }
         self.unannounced.set(false);
+    }
+
+    /// Before a step of another level: moves the process in the LIFO slot to where others find it,
+    /// and announces what is queued here.
+    pub(crate) fn hand_on(&self) {
+        if let Some(next) = self.take_next() {
+            self.log.wake(next.slot());
+            self.push_woken(next);
+        }
+        self.announce_queued();
     }
 
     /// Returns `true` if a new coroutine should rather begin elsewhere, because this worker has

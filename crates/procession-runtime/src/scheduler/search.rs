@@ -13,7 +13,30 @@ impl LocalWorker {
         self.log.plain(WordKind::Search, 0);
         let come_up =
             || if self.fire_due() | self.poll() { self.queues.find_local() } else { None };
-        self.queues.pop_global().or_else(come_up).or_else(|| self.search())
+        let found = self.queues.pop_global().or_else(come_up);
+        if found.is_none() && !self.shared.workforce.levels.is_empty() {
+            return self.find_with_levels();
+        }
+        let found = found.or_else(|| self.search());
+        if found.is_some() {
+            self.end_batch();
+        }
+        found
+    }
+
+    /// Looks at the levels and at other workers, behind everything that is queued here.
+    #[cold]
+    fn find_with_levels(&self) -> Option<Ready> {
+        if let Some(found) = self.take_high() {
+            return Some(found);
+        }
+        if self.searches_before_batch()
+            && let Some(found) = self.search()
+        {
+            self.end_batch();
+            return Some(found);
+        }
+        self.take_batch()
     }
 
     /// Searches the other workers, unless enough others are searching.

@@ -4,6 +4,7 @@ use procession_protocols::scheduler::pace::{Look, SERVE_EVERY};
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_protocols::time::timers::Timers;
 
+use crate::process::slot::Ready;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::poller::Batch;
@@ -19,18 +20,19 @@ const TIMELESS: u32 = 4;
 const SERVE_FOR: u64 = 100_000;
 
 impl LocalWorker {
-    /// `Look` of `scheduler/pace.rs`, with a service if one is due.
+    /// `Look` of `scheduler/pace.rs`, with a service if one is due, or only a stop. Returns a
+    /// process if a level beside the normal one has the next turn.
     #[inline(never)]
-    pub(crate) fn look(&self, beacon: u64) {
+    pub(crate) fn look(&self, beacon: u64) -> Option<Ready> {
         #[cfg(feature = "sim")]
-        if let Some(os) = self.shared.world.simulated() {
-            if let Some(budget) = os.step(self.seat.0, &*self.shared) {
-                self.step.budget.set(budget);
-                self.queues.turn.inherits.set(true);
-            }
-            if !self.queues.rings.pace.is_due(beacon) {
-                return;
-            }
+        if let Some(os) = self.shared.world.simulated()
+            && let Some(budget) = os.step(self.seat.0, &*self.shared)
+        {
+            self.step.budget.set(budget);
+            self.queues.turn.inherits.set(true);
+        }
+        if !self.queues.rings.pace.is_due(beacon) {
+            return self.take_turn();
         }
         let look = self.queues.rings.pace.look(
             beacon,
@@ -44,6 +46,7 @@ impl LocalWorker {
         if self.shared.world.simulated().is_some() {
             self.queues.rings.pace.stop_at_each();
         }
+        self.take_turn()
     }
 
     /// `Serve` of `scheduler/pace.rs`.

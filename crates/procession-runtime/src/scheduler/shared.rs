@@ -76,6 +76,8 @@ pub(crate) struct ProcessIndex {
     pub(crate) inspectors: Inspectors,
     /// The processes that waiting processes wait for.
     pub(crate) edges: WaitEdges,
+    /// The level words of the processes that have one (`scheduler/levels.rs` of the protocols).
+    pub(crate) level_words: Column,
     /// Since when processes wait (`watchdog/wait_stamps.rs`).
     pub(crate) stamps: Column,
     /// How long processes wait for their steps.
@@ -101,6 +103,7 @@ impl ProcessIndex {
             requests: ProcessRequests::default(),
             inspectors: Inspectors::default(),
             edges: WaitEdges::new(options.test_clock),
+            level_words: Column::default(),
             stamps: Column::default(),
             waits: WakeWaits::default(),
         }

@@ -152,6 +152,9 @@ impl Shared {
     /// behind. Also looks after the next deadline and the descriptors if no worker is awake
     /// (`nobody_awake`).
     pub(crate) fn recheck(&self, nobody_awake: bool) {
+        if self.workforce.idle.is_batch_wanted() {
+            self.announce_batch_permit();
+        }
         if self.workforce.has_queued() {
             if let Some(seat) = self.workforce.idle.claim_one() {
                 // In a simulated system, others may run until the worker is woken, or its thread is
@@ -194,8 +197,9 @@ impl Shared {
         if left.all_parked {
             self.wake_idle_waiters();
         }
-        if !for_callers && !self.workforce.seat(seat).bound.is_empty() && !self.lifetime.has_ended()
-        {
+        let has_bound =
+            !self.workforce.seat(seat).bound.is_empty() || self.workforce.has_bound_level(seat);
+        if !for_callers && has_bound && !self.lifetime.has_ended() {
             self.workforce.wake_this(seat);
         }
         let least = self.workforce.seats.first().max(self.workforce.idle.width());

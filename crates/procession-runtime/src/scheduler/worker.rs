@@ -29,6 +29,8 @@
 //! Behind the continued ring is the overflow queue, which also holds the oldest half of each deque
 //! that was full.
 //!
+//! Before this order, high and batch processes have their turns (`scheduler/levels.rs`).
+//!
 //! A worker that finds nothing parks (`scheduler/idle/parking.rs`). If it has run a process that is
 //! bound to it, it first looks for some microseconds for another, or for the same again: two
 //! coroutines of different workers that exchange messages need 0.5 us for each message this way,
@@ -169,6 +171,7 @@ impl LocalWorker {
                     // The root may compute for long. It must not count as a searcher that finds
                     // what others queue.
                     self.search.stop(&self.shared);
+                    self.end_batch();
                     if let Some(runtime) = self.shared.parts.paused() {
                         runtime.note_activity();
                     }
@@ -212,7 +215,7 @@ impl LocalWorker {
     fn find_begun(&self, passed_over: &mut Vec<Ready>) -> Option<Ready> {
         self.queues.turn.kind.set(WordKind::Step);
         while self.stores.begun.get() > 0 {
-            match self.queues.pop_bound() {
+            match self.queues.pop_bound().or_else(|| self.take_bound_level()) {
                 Some(ready) if ready.slot().bound.has_begun_on(self.seat) => return Some(ready),
                 Some(ready) => passed_over.push(ready),
                 // All these coroutines are ready. If a coroutine is not queued, another thread has
@@ -231,8 +234,10 @@ impl LocalWorker {
     #[cold]
     fn regain_permit(&self, stay: &Stay<'_>) -> bool {
         self.search.stop(&self.shared);
-        let has_bound =
-            self.queues.has_bound() || !self.shared.workforce.seat(self.seat).bound.is_empty();
+        self.end_batch();
+        let has_bound = self.queues.has_bound()
+            || !self.shared.workforce.seat(self.seat).bound.is_empty()
+            || self.shared.workforce.has_bound_level(self.seat);
         let must_run = has_bound || stay.is_over(&self.shared);
         let regained = self.shared.workforce.idle.regain(self.seat, must_run);
         if regained {
@@ -307,10 +312,8 @@ impl LocalWorker {
 
     fn find_work(&self) -> Option<Ready> {
         let beacon = self.shared.clock.beacon.get();
-        if self.queues.rings.pace.tick(beacon) {
-            self.look(beacon);
-        }
-        let found = self.queues.find_local().or_else(|| self.find_shared());
+        let turn = if self.queues.rings.pace.tick(beacon) { self.look(beacon) } else { None };
+        let found = turn.or_else(|| self.queues.find_local()).or_else(|| self.find_shared());
         if found.is_some() {
             self.parking.useful.set(true);
             self.leave_search();
@@ -344,6 +347,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     let Some(local) = Rc::into_inner(local) else {
         unreachable!("nobody else on this thread keeps its seat")
     };
+    local.leave_levels();
     local.stores.return_slots(local.shared.table());
     local.stores.stacks.give_up();
     local.queues.empty();

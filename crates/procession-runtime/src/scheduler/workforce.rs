@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use procession_protocols::scheduler::idle::Idle;
+use procession_protocols::scheduler::levels::{Level, Levels};
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_queue::Global;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -23,6 +24,8 @@ pub(crate) struct Workforce {
     pub(crate) idle: Idle,
     pub(crate) seats: SeatTable,
     pub(crate) queues: SharedQueues,
+    /// The ready processes of high and of batch priority.
+    pub(crate) levels: Levels<Ready>,
     pub(crate) threads: ThreadSupply,
     pub(crate) watchdog: Watchdog,
     pub(crate) world: Arc<World>,
@@ -68,19 +71,40 @@ impl Workforce {
         let waits = |seat: &SeatId| {
             let place = self.seat(*seat);
             // Relaxed: the lock of `is_vacant` decides.
-            !place.bound.is_empty() && place.thread.load(Relaxed) == 0 && self.idle.is_vacant(*seat)
+            (!place.bound.is_empty() || self.has_bound_level(*seat))
+                && place.thread.load(Relaxed) == 0
+                && self.idle.is_vacant(*seat)
         };
         (0..self.seats.first()).map(SeatId).find(waits)
     }
 
     /// Returns `true` if anything is queued that any worker may take, except in LIFO slots.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.queues.are_empty() || self.all_seats().any(|seat| !seat.queues.are_empty())
+        !self.queues.are_empty()
+            || self.all_seats().any(|seat| !seat.queues.are_empty())
+            || self.has_level()
+    }
+
+    /// Returns `true` if a high process is queued that any worker may take, or a batch process for
+    /// which a permit is left.
+    pub(crate) fn has_level(&self) -> bool {
+        !self.levels.is_empty()
+            && (self.levels.len(None, Level::High) > 0
+                || self.levels.len(None, Level::Batch) > 0 && self.idle.has_batch_permit())
+    }
+
+    /// Returns `true` if a high process is queued that only the worker in this seat may run, or a
+    /// batch process for which the worker may have a permit.
+    pub(crate) fn has_bound_level(&self, seat: SeatId) -> bool {
+        !self.levels.is_empty()
+            && (self.levels.len(Some(seat), Level::High) > 0
+                || self.levels.len(Some(seat), Level::Batch) > 0 && self.idle.may_begin_batch(seat))
     }
 
     /// Returns `true` if anything is queued, including bound queues and LIFO slots.
     pub(crate) fn has_work(&self) -> bool {
         self.has_queued()
+            || !self.levels.is_empty()
             || self.all_seats().any(|seat| !seat.bound.is_empty() || !seat.next.look().is_null())
     }
 }

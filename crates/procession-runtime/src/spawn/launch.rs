@@ -206,6 +206,7 @@ impl Rest {
     #[cold]
     fn introduce(&mut self, shared: &Shared, newborn: &Slot) -> Result<(), RegisterError> {
         take_over(newborn);
+        shared.set_priority(newborn, self.priority);
         self.known.announce(shared, newborn.pid())
     }
 

@@ -11,6 +11,7 @@ use crate::mailbox::kept::KeptMailbox;
 use crate::process::async_body::AsyncBody;
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
+use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;
 use crate::process::typed::{Nothing, TypedKind};
@@ -61,6 +62,7 @@ pub struct SpawnOptions {
 pub(super) struct Rest {
     pub(super) label: Option<Box<str>>,
     pub(super) affinity: Option<u32>,
+    pub(super) priority: Priority,
     pub(super) mailbox: Option<(u32, WhenFull)>,
     pub(super) urgent: Option<Urgent>,
     pub(super) link: bool,
@@ -112,6 +114,33 @@ impl SpawnOptions {
     /// while its worker is busy or blocked.
     pub fn affinity(mut self, worker: u32) -> Self {
         self.rest().affinity = Some(worker);
+        self
+    }
+
+    /// Sets whether the process runs before or behind others that are ready. Default:
+    /// [`Priority::Normal`], whatever the priority of the process that spawns it. See
+    /// [`process::set_priority`](crate::process::set_priority()) for a change while it runs.
+    ///
+    /// ```
+    /// use procession::SpawnOptions;
+    /// use procession::process::Priority;
+    ///
+    /// let sum = procession::run(async {
+    ///     let report = SpawnOptions::new().priority(Priority::Batch).spawn(async {
+    ///         let mut sum = 0_u64;
+    ///         for number in 0..1000 {
+    ///             sum += number;
+    ///             // Others have their turns here.
+    ///             procession::yield_now().await;
+    ///         }
+    ///         sum
+    ///     });
+    ///     report.await
+    /// });
+    /// assert_eq!(sum, Ok(499_500));
+    /// ```
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.rest().priority = priority;
         self
     }
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use crate::process::async_body::AsyncBody;
 use crate::process::life::Newborn;
+use crate::process::priority::Priority;
 use crate::process::slot::{Extra, Kind, Parent, Ready, Slot};
 use crate::process::typed::{Nothing, TypedKind};
 use crate::scheduler::current::{self, Counter, Hold};
@@ -100,7 +101,7 @@ impl<'a> Reservation<'a> {
     }
 
     /// Starts an async process without a handle and without a span, if there is room.
-    pub(crate) fn start<F>(self, body: Box<AsyncBody<F>>)
+    pub(crate) fn start<F>(self, priority: Priority, body: Box<AsyncBody<F>>)
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -108,6 +109,7 @@ impl<'a> Reservation<'a> {
         let shared = self.shared;
         let kind = TypedKind::<Nothing>::with_context().erased();
         let Ok(newborn) = self.occupy(kind, Location::caller(), None, 0) else { return };
+        shared.set_priority(&newborn, priority);
         newborn.set_body_bytes(size_of_val(&*body));
         let (_share, ready) = newborn.install(body);
         queue(shared, ready);

@@ -12,6 +12,7 @@ use crate::behaviour::statem::{Statem, run_reporting};
 use crate::machine::process::Process;
 use crate::mailbox::kept::KeptMailbox;
 use crate::process::outcome::Returns;
+use crate::process::priority::Priority;
 use crate::process::slot::SlotRef;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::owner;
@@ -266,6 +267,7 @@ impl<T> ChildSpec<T> {
             mailbox: None,
             keeps_mailbox: false,
             affinity: None,
+            priority: Priority::Normal,
             reporting: None,
             location,
             gives,
@@ -308,6 +310,7 @@ impl<T> ChildSpec<T> {
         if let Some(worker) = self.affinity {
             options = options.affinity(worker);
         }
+        options = options.priority(self.priority);
         if self.stop == Stop::Kill || self.is_supervisor() {
             options = options.expendable();
         }

@@ -13,6 +13,7 @@ use super::error::{ChildError, SpecError, StartReason};
 use super::policy::{AutoShutdown, BackOff, Restart, Stop, Strategy};
 use super::status::{ChildInfo, ChildKey, ChildStatus, Counts};
 use crate::mailbox::bounds::WhenFull;
+use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;
 use crate::process::wake::wake;
@@ -290,6 +291,7 @@ pub struct ChildSpec<T = Pid> {
     pub(super) mailbox: Option<(u32, WhenFull)>,
     pub(super) keeps_mailbox: bool,
     pub(super) affinity: Option<u32>,
+    pub(super) priority: Priority,
     pub(super) reporting: Option<Reporting>,
     pub(super) location: &'static Location<'static>,
     /// Makes the result of the start from the process.
@@ -315,6 +317,7 @@ impl<T> ChildSpec<T> {
             mailbox,
             keeps_mailbox,
             affinity,
+            priority,
             reporting,
             location,
             gives: _,
@@ -331,6 +334,7 @@ impl<T> ChildSpec<T> {
             mailbox,
             keeps_mailbox,
             affinity,
+            priority,
             reporting,
             location,
             gives,
@@ -435,6 +439,12 @@ impl<T> ChildSpec<T> {
     /// ```
     pub fn keep_mailbox(mut self) -> Self {
         self.keeps_mailbox = true;
+        self
+    }
+
+    /// Sets the priority of the child. See [`SpawnOptions::priority`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 

@@ -19,6 +19,7 @@ use crate::behaviour::statem::{Statem, run_reporting};
 use crate::coroutine::body::Placement;
 use crate::mailbox::bounds::WhenFull;
 use crate::process::outcome::Returns;
+use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::relations::table_entry::TableEntry;
@@ -270,6 +271,12 @@ impl<M: Send + 'static, F: Send + 'static> OnceSpec<M, F> {
         self
     }
 
+    /// See [`ChildSpec::priority`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.child = self.child.priority(priority);
+        self
+    }
+
     /// See [`ChildSpec::affinity`].
     pub fn affinity(mut self, worker: u32) -> Self {
         self.child = self.child.affinity(worker);
@@ -401,6 +408,7 @@ pub struct Template<A, M> {
     mailbox: Option<(u32, WhenFull)>,
     keeps_mailbox: bool,
     affinity: Option<u32>,
+    priority: Priority,
     reporting: Option<Reporting>,
     location: &'static Location<'static>,
     message: Typed<M>,
@@ -503,6 +511,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
             mailbox: None,
             keeps_mailbox: false,
             affinity: None,
+            priority: Priority::Normal,
             reporting: None,
             location,
             message: Typed::default(),
@@ -575,6 +584,12 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         self
     }
 
+    /// See [`ChildSpec::priority`].
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
     /// See [`ChildSpec::affinity`].
     pub fn affinity(mut self, worker: u32) -> Self {
         self.affinity = Some(worker);
@@ -610,6 +625,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         child.mailbox = self.mailbox;
         child.keeps_mailbox = self.keeps_mailbox;
         child.affinity = self.affinity;
+        child.priority = self.priority;
         child.reporting = self.reporting;
         (child, argument)
     }

@@ -33,13 +33,18 @@ impl Column {
 
     /// Sets the number of a slot of a table that has at most `slots`.
     pub(crate) fn set(&self, index: u32, slots: u32, number: u64) {
+        // Relaxed: as in `get`.
+        self.entry(index, slots).store(number, Relaxed);
+    }
+
+    /// Returns the entry of a slot of a table that has at most `slots`.
+    pub(crate) fn entry(&self, index: u32, slots: u32) -> &AtomicU64 {
         let pieces = self
             .pieces
             .get_or_init(|| (0..(slots as usize).div_ceil(PIECE)).map(|_| Piece::new()).collect());
         let make = || (0..PIECE).map(|_| AtomicU64::new(0)).collect();
         let piece = pieces[index as usize / PIECE].get_or_init(make);
-        // Relaxed: as in `get`.
-        piece[index as usize % PIECE].store(number, Relaxed);
+        &piece[index as usize % PIECE]
     }
 }
 

@@ -18,6 +18,7 @@ mod home;
 mod hostile;
 mod idle;
 mod order;
+mod priorities;
 mod recorder;
 mod refusals;
 mod request_ids;

@@ -1,6 +1,7 @@
 //! The metric families.
 
 use super::reading::{Family, FamilyType};
+use crate::observe::snapshot::WorkerSnapshot;
 
 macro_rules! families {
     ($($name:literal $of:ident $help:literal $read:expr;)*) => {
@@ -66,6 +67,21 @@ pub(crate) const FAMILIES: &[Family] = families! {
     "procession_wake_to_run_seconds" Histogram
         "Times from the wake-ups of processes to the steps that followed, by samples."
         |r, s| s.histogram(&r.wake_to_run);
+    "procession_ready_processes" Gauge "Ready processes, by priority." |r, s| {
+        let queued = |worker: &WorkerSnapshot| {
+            worker.deque + worker.fifo + worker.bound + usize::from(worker.lifo_slot)
+        };
+        let workers: usize = r.snapshot.workers.iter().map(queued).sum();
+        let levels = r.snapshot.levels;
+        s.by("priority", &[
+            ("high", levels.high as u64),
+            ("normal", (workers + r.snapshot.global_queue) as u64),
+            ("batch", levels.batch as u64),
+        ]);
+    };
+    "procession_batch_workers" Gauge "Workers that run batch processes." |r, s| {
+        s.one(r.snapshot.levels.batch_workers.into());
+    };
     "procession_processes" Gauge "Processes by state and kind." |r, s| {
         for ((state, kind), count) in &r.census.processes {
             s.add(&[("state", state), ("kind", kind)], *count as f64);

@@ -84,7 +84,7 @@ impl RunQueues {
     /// Announces, before other work runs, what was pushed onto a ring since the last announcement:
     /// other workers may take it.
     #[inline]
-    fn announce_queued(&self) {
+    pub(super) fn announce_queued(&self) {
         if self.unannounced.take() && self.has_queued() {
             self.shared.workforce.announce();
         }

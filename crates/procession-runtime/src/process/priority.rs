@@ -1,0 +1,44 @@
+//! The priority of a process, as users see and change it.
+
+#[doc(inline)]
+pub use procession_protocols::process::priority::Priority;
+
+use crate::Pid;
+use crate::scheduler::budget;
+use crate::scheduler::reach::find;
+
+/// Changes the priority of a process of this program. Returns `true` if the process exists.
+///
+/// A process changes its own priority with its own PID ([`current_pid`](crate::current_pid())). The
+/// new priority counts from the moment at which the process is queued next, and a process that is
+/// queued as [`High`](Priority::High) or [`Batch`](Priority::Batch) moves immediately. Processes
+/// that the process spawns do not inherit it, and it does not travel with messages and calls: a
+/// process that answers a `High` process runs at its own priority. The priority of a process of
+/// another node cannot be changed.
+///
+/// ```
+/// use procession::process::{Priority, priority, set_priority};
+/// use procession::{Context, SpawnOptions};
+///
+/// procession::run(async {
+///     let options = SpawnOptions::new().priority(Priority::Batch);
+///     let report = options.start(|mut cx: Context<()>| async move {
+///         cx.recv().await;
+///         priority(cx.pid())
+///     });
+///     // Somebody waits for the report now.
+///     assert!(set_priority(report.pid(), Priority::High));
+///     report.send(()).expect("it waits for a message");
+///     assert_eq!(report.await, Ok(Some(Priority::High)));
+/// });
+/// ```
+pub fn set_priority(pid: Pid, priority: Priority) -> bool {
+    budget::spend();
+    find(pid).map(|slot| slot.shared().set_priority(&slot, priority)).is_some()
+}
+
+/// Returns the priority of a process of this program, or `None` if the process does not exist. See
+/// [`set_priority`].
+pub fn priority(pid: Pid) -> Option<Priority> {
+    find(pid).map(|slot| slot.shared().priority(&slot))
+}
