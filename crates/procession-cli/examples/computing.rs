@@ -15,7 +15,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use procession::pool::Pool;
-use procession::{Context, Scheduler};
+use procession::process::Priority::{self, Batch, Normal};
+use procession::{Context, Scheduler, SpawnOptions};
 use procession_sync::Arc;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64};
@@ -79,14 +80,16 @@ type Start = fn(&Scheduler, &Arc<Load>) -> Box<dyn Send>;
 
 const WAYS: &[(&str, Start)] = &[
     ("nothing is computed", |_, _| Box::new(())),
-    ("in a process, as it is", |scheduler, load| in_processes(scheduler, load, as_it_is)),
-    ("in a process, `checkpoint` every 20 us", |scheduler, load| {
-        in_processes(scheduler, load, in_pieces)
+    ("in a process, as it is", |on, load| in_processes(on, Normal, load, as_it_is)),
+    ("in a process, `checkpoint` every 20 us", |on, load| {
+        in_processes(on, Normal, load, in_pieces)
     }),
-    ("in a process, inside `blocking`", |scheduler, load| {
-        in_processes(scheduler, load, in_section)
+    ("in a `Batch` process, as it is", |on, load| in_processes(on, Batch, load, as_it_is)),
+    ("in a `Batch` process, `checkpoint` every 20 us", |on, load| {
+        in_processes(on, Batch, load, in_pieces)
     }),
-    ("`spawn_blocking`", |scheduler, load| in_processes(scheduler, load, on_helper)),
+    ("in a process, inside `blocking`", |on, load| in_processes(on, Normal, load, in_section)),
+    ("`spawn_blocking`", |on, load| in_processes(on, Normal, load, on_helper)),
     ("a `Pool` with a thread for each CPU", |scheduler, load| in_pool(scheduler, load, 1)),
     ("a `Pool` with a thread for two CPUs", |scheduler, load| in_pool(scheduler, load, 2)),
     ("a second scheduler", |_, load| in_second(load, || ())),
@@ -98,6 +101,7 @@ const WAYS: &[(&str, Start)] = &[
 /// Starts processes that compute with `once` again and again.
 fn in_processes<F>(
     scheduler: &Scheduler,
+    priority: Priority,
     load: &Arc<Load>,
     once: fn(Arc<Load>) -> F,
 ) -> Box<dyn Send>
@@ -106,7 +110,8 @@ where
 {
     for _ in 0..COMPUTATIONS {
         let load = Arc::clone(load);
-        scheduler.spawn(async move {
+        let options = SpawnOptions::new().on(scheduler).priority(priority);
+        options.spawn(async move {
             while !load.count() {
                 once(Arc::clone(&load)).await;
             }
@@ -160,7 +165,7 @@ fn in_pool(scheduler: &Scheduler, load: &Arc<Load>, cpus: usize) -> Box<dyn Send
 fn in_second(load: &Arc<Load>, hook: fn()) -> Box<dyn Send> {
     let scheduler = Scheduler::builder().on_thread_start(hook).build();
     let scheduler = scheduler.expect("the system has threads");
-    let started = in_processes(&scheduler, load, as_it_is);
+    let started = in_processes(&scheduler, Normal, load, as_it_is);
     Box::new((scheduler, started))
 }
 

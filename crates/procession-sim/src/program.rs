@@ -211,7 +211,7 @@ pub(crate) fn end(engine: &Engine, scheduler: &Scheduler, limit: Duration) -> Sn
         Some(format!("{} writes do not reach the system", unfinished.writes))
     } else if snapshot.spawned != snapshot.ended {
         Some(format!("{} processes were spawned, and {} ended", snapshot.spawned, snapshot.ended))
-    } else if queued + snapshot.global_queue > 0 {
+    } else if queued + snapshot.global_queue + snapshot.levels.high + snapshot.levels.batch > 0 {
         Some("a queue is not empty at the end".to_owned())
     } else if snapshot.slots_lost > 0 {
         Some("a slot is lost".to_owned())

@@ -1,0 +1,175 @@
+//! The laws of priorities: the bounds on overtaking in both directions, changes while processes are
+//! queued, and the limit for batch processes. `.ci/mutants` plants the defects that break them.
+//! Each workload has a test of its own, so that it meets its defects in every run.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::process::Priority;
+use procession::{Scheduler, SpawnOptions, yield_now};
+use procession_sim::Sim;
+use procession_sync::Mutex;
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
+
+use super::check;
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(10);
+
+/// The greatest number of turns of others that a process of each priority waits for while it is
+/// ready, if it is alone at its level: one normal and one batch process; 8 high processes and one
+/// batch process; 63 others.
+fn bound(priority: Priority) -> usize {
+    match priority {
+        Priority::High => 2,
+        Priority::Normal => 9,
+        Priority::Batch => 63,
+    }
+}
+
+/// On one worker, some processes of each priority are always ready.
+async fn overtaking(sim: Sim) {
+    sim.heal();
+    let built = Scheduler::builder().worker_threads(1).max_threads(1).build();
+    let Ok(scheduler) = built else { return };
+    let turns = Arc::new(Mutex::new(Vec::new()));
+    let over = Arc::new(AtomicBool::new(false));
+    let mut all = Vec::new();
+    for priority in Priority::ALL {
+        for _ in 0..sim.choose(1..4) {
+            let (own, turns, over) = (sim.clone(), Arc::clone(&turns), Arc::clone(&over));
+            let options = SpawnOptions::new().on(&scheduler).priority(priority);
+            all.push(options.spawn(async move {
+                // Until the end, so that all are ready all the time.
+                while !over.load(Relaxed) {
+                    turns.lock().push(priority);
+                    if turns.lock().len() >= 700 {
+                        over.store(true, Relaxed);
+                    }
+                    if own.choose(0..8) == 0 {
+                        own.compute(20 * MICROSECOND);
+                    }
+                    yield_now().await;
+                }
+            }));
+        }
+    }
+    for process in all {
+        sim.always("each process ends", procession::timeout(LONG, process).await.is_ok());
+    }
+    let turns = turns.lock().clone();
+    // The first turns come before all are queued.
+    let begun = Priority::ALL.map(|one| turns.iter().position(|&turn| turn == one));
+    let from = begun.into_iter().map(|at| at.unwrap_or(turns.len())).max().unwrap_or_default();
+    for priority in Priority::ALL {
+        let waits = turns[from..].split(|&turn| turn == priority).map(<[_]>::len).max();
+        let holds = waits.unwrap_or_default() <= bound(priority);
+        sim.always("no priority is overtaken beyond its bound", holds);
+    }
+    scheduler.shutdown(LONG).await;
+}
+
+/// Processes change the priorities of others, which yield, sleep and wait meanwhile.
+async fn changes(sim: Sim) {
+    let any = |sim: &Sim| Priority::ALL[sim.choose(0..3) as usize];
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        let own = sim.clone();
+        all.push(SpawnOptions::new().priority(any(&sim)).spawn(async move {
+            for _ in 0..20 {
+                match own.choose(0..4) {
+                    0 => procession::sleep(30 * MICROSECOND).await,
+                    1 => own.compute(10 * MICROSECOND),
+                    _ => yield_now().await,
+                }
+            }
+        }));
+    }
+    let pids: Vec<_> = all.iter().map(procession::JoinHandle::pid).collect();
+    let mut changers = Vec::new();
+    for _ in 0..2 {
+        let (own, pids) = (sim.clone(), pids.clone());
+        changers.push(SpawnOptions::new().priority(any(&sim)).spawn(async move {
+            for _ in 0..40 {
+                let pid = pids[own.choose(0..pids.len() as u64) as usize];
+                let _ = procession::process::set_priority(pid, any(&own));
+                yield_now().await;
+            }
+        }));
+    }
+    for process in all.into_iter().chain(changers) {
+        let ended = procession::timeout(LONG, process).await;
+        sim.always("a process is never lost when its priority changes", ended == Ok(Ok(())));
+    }
+}
+
+/// Batch processes compute, block and come back beside others.
+async fn limit(sim: Sim) {
+    let width = sim.choose(1..4) as usize;
+    let most = 1 + sim.choose(0..width as u64) as usize;
+    let builder = Scheduler::builder().worker_threads(width).max_threads(width + 2);
+    let by_default = sim.choose(0..2) == 0;
+    let builder = if by_default { builder } else { builder.max_batch(most) };
+    // The system may refuse the thread.
+    let Ok(scheduler) = builder.build() else { return };
+    let most = if by_default { (width - 1).max(1) } else { most };
+    let mut all = Vec::new();
+    for number in 0..5 {
+        let (own, on) = (sim.clone(), scheduler.clone());
+        let options = SpawnOptions::new().on(&scheduler).priority(Priority::Batch);
+        // Some stay on one worker.
+        let options = if number < 2 { options.affinity(number % width as u32) } else { options };
+        all.push(options.spawn(async move {
+            for _ in 0..12 {
+                match own.choose(0..4) {
+                    0 => procession::blocking(|| own.block(300 * MICROSECOND)),
+                    1 => procession::sleep(50 * MICROSECOND).await,
+                    _ => own.compute(100 * MICROSECOND),
+                }
+                let workers = on.snapshot().levels.batch_workers as usize;
+                own.always("batch processes have no more permits than they may", workers <= most);
+                yield_now().await;
+            }
+        }));
+    }
+    let own = sim.clone();
+    all.push(scheduler.spawn(async move {
+        for _ in 0..20 {
+            own.compute(30 * MICROSECOND);
+            procession::sleep(40 * MICROSECOND).await;
+        }
+    }));
+    for process in all {
+        let ended = procession::timeout(LONG, process).await;
+        sim.always("a process ends beside others", ended == Ok(Ok(())));
+    }
+    scheduler.shutdown(LONG).await;
+}
+
+/// Runs a workload by the portfolio of strategies.
+fn keeps_the_laws<P: Future<Output = ()> + 'static>(workload: fn(Sim) -> P) {
+    match check(1).try_run(workload) {
+        #[expect(clippy::print_stdout, reason = "the check of the project reads it")]
+        Ok(outcome) => println!("Portfolio: {} seeds passed", outcome.seeds),
+        Err(report) => panic!("\nPortfolio: {report}"),
+    }
+}
+
+#[test]
+fn no_priority_is_overtaken_beyond_its_bound() {
+    keeps_the_laws(overtaking);
+}
+
+#[test]
+fn a_change_of_priority_loses_no_process() {
+    keeps_the_laws(changes);
+}
+
+#[test]
+fn batch_processes_keep_their_limit() {
+    keeps_the_laws(limit);
+}
