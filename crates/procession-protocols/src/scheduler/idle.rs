@@ -68,6 +68,8 @@ pub mod mutation {
     pub const START_BLINDLY: u8 = 13;
     /// No fence after `End`.
     pub const END_WITHOUT_FENCE: u8 = 14;
+    /// A worker parks with a batch process of its own, and does not wait for a permit.
+    pub const PARK_WITHOUT_WAITING: u8 = 15;
 }
 
 /// What lies under the lock: the states of the two protocols.

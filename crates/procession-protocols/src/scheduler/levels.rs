@@ -41,14 +41,13 @@
 //! at each dispatch. It compares the beacon before each dispatch anyway (`scheduler/pace.rs`). Who
 //! makes a queue non-empty changes the beacon after the insertion, with Release. The worker sees
 //! the change, executes an Acquire fence, and reads the numbers. It then stops at each dispatch
-//! until it reads that nothing is here.
+//! until it reads that nothing is here. The watchdog may write the time between the two. It does so
+//! by a read-modify-write, which continues the release sequence of the change.
 //!
 //! ## Allowed
 //! - A process that is queued in a ring stays there when its priority changes. It runs at the level
 //!   at which it was queued, and is queued at the new one next time. Its wait has the bound of any
 //!   `Normal` process.
-//! - If the watchdog writes the beacon between the change and the look, the look may not see the
-//!   entry. It is found at the next look of that worker, after 61 dispatches at most.
 //! - The numbers may be old. A worker that parks excludes that with the fences of
 //!   `scheduler/idle/parking.rs`, as for any queue.
 //!

@@ -104,7 +104,9 @@ impl Beacon {
     /// themselves.
     #[inline]
     pub fn set(&self, now: u64) {
-        self.0.store(now, Relaxed);
+        // A read-modify-write, so that who reads this time also sees what was queued before a
+        // `nudge` that it overwrites.
+        self.0.swap(now, Relaxed);
     }
 
     /// Changes the word, so that every worker looks before its next dispatch. The time is a

@@ -16,7 +16,7 @@ mod chosen {
     use std::sync::OnceLock;
 
     /// The protocols. `planted` encodes a protocol by its place in this list.
-    const PROTOCOLS: [&str; 21] = [
+    const PROTOCOLS: [&str; 22] = [
         "answer",
         "bounded",
         "budget",

@@ -236,7 +236,7 @@ impl Subject for Shared {
             ready: Laws(self)
                 .existing()
                 .filter(is_waiting)
-                .map(|slot| (slot.pid(), slot.steps()))
+                .map(|slot| (slot.pid(), slot.steps(), self.priority(&slot)))
                 .collect(),
             deadline: self.next_deadline(),
             events: kernel.map(|_| self.poller.counts().1),

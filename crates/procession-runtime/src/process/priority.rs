@@ -7,6 +7,8 @@ use crate::Pid;
 use crate::scheduler::budget;
 use crate::scheduler::reach::find;
 
+impl crate::Outcome for Priority {}
+
 /// Changes the priority of a process of this program. Returns `true` if the process exists.
 ///
 /// A process changes its own priority with its own PID ([`current_pid`](crate::current_pid())). The

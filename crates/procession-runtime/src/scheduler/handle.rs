@@ -162,6 +162,7 @@ impl Scheduler {
         let max = self.shared().workforce.seats.len();
         OutOfRange::check("worker_threads", workers, 1, max)?;
         self.shared().workforce.set_worker_threads(workers as u32);
+        self.shared().announce_batch_permit();
         Ok(())
     }
 

@@ -135,6 +135,7 @@ impl LocalWorker {
             self.shared.announce_batch_permit();
         }
         if !levels.is_any_lit() && !self.queues.in_batch.get() {
+            state.turns.rest();
             if self.shared.world.simulated().is_none() {
                 pace.stop_at_none();
             }
@@ -194,6 +195,10 @@ impl LocalWorker {
             }
             self.queues.in_batch.set(true);
             state.since.set(self.shared.world.now());
+            if idle.is_batch_wanted() {
+                // There may be a permit for one more.
+                self.shared.announce_batch_permit();
+            }
         }
         // The permit stays until another process is found, or until this worker parks.
         let found = self.take_at(Level::Batch)?;

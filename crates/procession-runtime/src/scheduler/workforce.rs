@@ -93,12 +93,18 @@ impl Workforce {
                 || self.levels.len(None, Level::Batch) > 0 && self.idle.has_batch_permit())
     }
 
+    /// Returns `true` if a batch process is queued for which no permit is left.
+    pub(crate) fn lacks_batch_permit(&self) -> bool {
+        self.idle.is_batch_wanted()
+            || self.levels.len(None, Level::Batch) > 0 && !self.idle.has_batch_permit()
+    }
+
     /// Returns `true` if a high process is queued that only the worker in this seat may run, or a
-    /// batch process for which the worker may have a permit.
+    /// batch process for which the worker must try to get a permit.
     pub(crate) fn has_bound_level(&self, seat: SeatId) -> bool {
         !self.levels.is_empty()
             && (self.levels.len(Some(seat), Level::High) > 0
-                || self.levels.len(Some(seat), Level::Batch) > 0 && self.idle.may_begin_batch(seat))
+                || self.levels.len(Some(seat), Level::Batch) > 0 && self.idle.must_try_batch(seat))
     }
 
     /// Returns `true` if anything is queued, including bound queues and LIFO slots.

@@ -13,6 +13,8 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 
+use procession_protocols::process::priority::Priority;
+
 use crate::Pid;
 #[cfg(any(feature = "io", feature = "sim"))]
 pub use crate::sys::network::DatagramAddress;
@@ -181,8 +183,8 @@ pub trait WaitSource: Send + Sync {
 #[derive(Debug, Default)]
 pub struct Demand {
     /// The processes that are ready, not bound to a worker and not in a step, with the number of
-    /// their steps. Coroutines are left out, since they may wait for a stack.
-    pub ready: Vec<(Pid, u32)>,
+    /// their steps and their priorities. Coroutines are left out, since they may wait for a stack.
+    pub ready: Vec<(Pid, u32, Priority)>,
     /// The earliest deadline of a timer, or `u64::MAX`.
     pub deadline: u64,
     /// If descriptors have events, the number of polls of the kernel so far.

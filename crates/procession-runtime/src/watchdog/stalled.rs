@@ -104,6 +104,24 @@ impl Watch {
         shared.workforce.idle.counts().0 > 0
     }
 
+    /// `FreeBatch`. A step that computes keeps its permit, because it ends without another one.
+    pub(super) fn free_batch_permits(&mut self, all: &[FoundStall], replaced: &mut [bool]) {
+        let shared = Arc::clone(&self.shared);
+        for (at, found) in all.iter().enumerate() {
+            let look = &mut self.looks[found.seat.0 as usize];
+            if found.kind == StallKind::Blocked
+                && !look.replaced
+                && shared.workforce.seat(found.seat).step.load(Relaxed) == look.step
+                && shared.workforce.idle.is_in_batch(found.seat)
+                && shared.workforce.idle.revoke(found.seat)
+            {
+                (look.replaced, replaced[at]) = (true, true);
+                count(&shared.workforce.watchdog.counts.replaced);
+                shared.announce_batch_permit();
+            }
+        }
+    }
+
     pub(super) fn report(&mut self, found: &FoundStall, replaced: bool, lifo_slot: bool, now: u64) {
         let shared = &*self.shared;
         let counts = &shared.workforce.watchdog.counts;

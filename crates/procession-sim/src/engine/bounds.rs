@@ -13,6 +13,9 @@
 //! the longest such wait four times: for a worker, for the worker that helps it, and for the
 //! watchdog. Each step that stalls adds the time in which the watchdog notices that.
 //!
+//! A `Batch` process has one turn in 64, and `High` processes have 8 in a row, so a `Batch` process
+//! may wait 64 times as long, and a `Normal` one ten times as long once there are `High` ones.
+//!
 //! The schedulers of hosts share the processor. If `n` workers of other schedulers have something
 //! to run, each step of a scheduler may follow one step of each such worker: `2 ((1 + n) (k t + 2
 //! t) + 1 ms)`. `k` counts only one scheduler, because only its own processes stand before a
@@ -25,6 +28,7 @@
 use std::collections::BTreeMap;
 
 use procession::Pid;
+use procession::process::Priority;
 use procession::sim::Demand;
 
 use crate::time::{MS, duration};
@@ -45,8 +49,8 @@ const READY_MAX: usize = 500;
 /// Something that waits for a worker, and in which state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Waiter {
-    /// A process, with the number of its steps.
-    Process(Pid, u32),
+    /// A process, with the number of its steps and its priority.
+    Process(Pid, u32, Priority),
     /// Timers that are due, the earliest with this deadline.
     Timer(u64),
     /// Events of descriptors, after so many polls.
@@ -56,13 +60,13 @@ enum Waiter {
 impl Waiter {
     /// Returns `true` for a process that has not run yet.
     fn is_new(self) -> bool {
-        matches!(self, Self::Process(_, 0))
+        matches!(self, Self::Process(_, 0, _))
     }
 
     fn describe(self, waited: u64) -> String {
         let waited = duration(waited);
         match self {
-            Self::Process(pid, _) => {
+            Self::Process(pid, ..) => {
                 let name = procession::sim::name(pid);
                 format!("{name} has been ready for {waited}, and no worker runs it")
             }
@@ -96,6 +100,8 @@ pub(super) struct Bounds {
     /// The largest number of workers that could run at a time, without the workers of one
     /// scheduler.
     pub(super) most_others: u64,
+    /// A process of the priority `High` was ready.
+    has_high: bool,
     /// The number of steps that have stalled.
     stalls: u64,
     /// How many steps stall now.
@@ -151,6 +157,12 @@ impl Bounds {
     /// Returns how long a waiter may wait that was first seen then.
     fn limit(&self, waiter: Waiter, since: Since, slack: u64) -> u64 {
         let turns = if waiter.is_new() { 4 } else { 2 };
+        let turns = turns
+            * match waiter {
+                Waiter::Process(.., Priority::Batch) => 64,
+                Waiter::Process(.., Priority::Normal) if self.has_high => 10,
+                _ => 1,
+            };
         let steps = (1 + self.most_others) * (self.most_ready + 2) * self.longest_step + MS;
         let stalls = self.stalls - since.stalls;
         let lost = self.lost - since.lost;
@@ -173,7 +185,8 @@ impl Bounds {
         }
         self.most_ready = self.most_ready.max(demand.ready.len() as u64);
         let mut waiters: Vec<_> =
-            demand.ready.iter().map(|&(pid, steps)| Waiter::Process(pid, steps)).collect();
+            demand.ready.iter().map(|&(pid, steps, of)| Waiter::Process(pid, steps, of)).collect();
+        self.has_high |= demand.ready.iter().any(|&(.., of)| of == Priority::High);
         waiters.extend((demand.deadline <= now).then_some(Waiter::Timer(demand.deadline)));
         waiters.extend(demand.events.map(Waiter::Events));
         // This also counts the steps that stall now, and the faults that continue.

@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::pool::{Pool, PoolError};
@@ -82,22 +83,31 @@ fn many_high_processes_overtake_one_of_each_other_priority_within_the_bounds() {
     assert!(at(Priority::Batch) <= 63, "{}", at(Priority::Batch));
 }
 
-#[test]
-fn a_queued_process_moves_to_its_new_level() {
+/// Changes the priority of a queued process, beside a high and a normal process. Returns the order of
+/// their turns, with the changed process as a batch process.
+fn order_after(changes: &[Priority]) -> Vec<Priority> {
     let scheduler = driven();
     let turns = Turns::default();
     let first = turns.takes(&scheduler, Priority::Batch, 1);
     drop(turns.takes(&scheduler, Priority::High, 1));
     drop(turns.takes(&scheduler, Priority::Normal, 1));
-    for priority in [Priority::High, Priority::Normal, Priority::Batch, Priority::High] {
+    for &priority in changes {
         assert!(first.set_priority(priority));
         assert_eq!(procession::process::priority(first.pid()), Some(priority));
     }
     scheduler.run_until_idle();
-    let expected = [Priority::High, Priority::Batch, Priority::Normal];
-    assert_eq!(*turns.0.lock(), expected, "the first is behind the one that was high before");
     assert!(!first.set_priority(Priority::High), "it has ended");
     assert_conserved(&scheduler);
+    turns.0.lock().clone()
+}
+
+#[test]
+fn a_queued_process_moves_to_its_new_level() {
+    use Priority::{Batch, High, Normal};
+    assert_eq!(order_after(&[High, Batch, High]), [High, Batch, Normal]);
+    assert_eq!(order_after(&[High, Batch]), [High, Normal, Batch]);
+    // It has its present turn as a normal process once it has been one.
+    assert_eq!(order_after(&[Normal, High, Batch, High]), [High, Normal, Batch]);
 }
 
 /// A machine that waits for a message, and ends with its priority.
@@ -162,13 +172,14 @@ fn every_kind_of_process_has_priorities() {
             cx.recv().await;
             priority(cx.pid())
         });
-        let coroutine = options().try_start_coroutine(|cx: procession::coroutine::Context<()>| {
-            for _ in 0..100 {
-                procession::coroutine::yield_now();
-            }
-            cx.recv();
-            priority(cx.pid())
-        });
+        let coroutine =
+            options().try_start_coroutine(|mut cx: procession::coroutine::Context<()>| {
+                for _ in 0..100 {
+                    procession::coroutine::yield_now();
+                }
+                cx.recv();
+                priority(cx.pid())
+            });
         let coroutine = coroutine.expect("they are enabled");
         let local = options().spawn_local(|| async {
             for _ in 0..100 {
@@ -216,7 +227,7 @@ fn most_together(scheduler: &Scheduler) -> u32 {
     let batch = |number: u32| {
         let together = Arc::clone(&together);
         let options = SpawnOptions::new().on(scheduler).priority(Priority::Batch);
-        let options = if number % 2 == 0 { options } else { options.affinity(number % 4) };
+        let options = if number.is_multiple_of(2) { options } else { options.affinity(number % 4) };
         options.spawn(async move {
             for _ in 0..300 {
                 together.step();
@@ -247,6 +258,26 @@ fn batch_processes_leave_a_worker_to_others() {
     assert!(most_together(&build(None)) <= 3, "one of four is for others");
     assert_eq!(most_together(&build(Some(1))), 1);
     assert!(most_together(&build(Some(2))) <= 2);
+}
+
+/// The only permit is held by a process that blocks without saying so, until another batch process
+/// has run.
+#[test]
+fn a_batch_process_that_blocks_undeclared_lets_another_run() {
+    for width in [1, 2] {
+        let scheduler = Scheduler::builder().worker_threads(width).max_batch(1).build();
+        let scheduler = scheduler.expect("the system has threads");
+        let batch = || SpawnOptions::new().on(&scheduler).priority(Priority::Batch);
+        let (sender, receiver) = channel();
+        let (begun, has_begun) = channel();
+        let first = batch().spawn(async move {
+            begun.send(()).expect("the test waits");
+            receiver.recv()
+        });
+        has_begun.recv().expect("it begins");
+        let second = batch().spawn(async move { sender.send(7) });
+        assert_eq!((first.join(), second.join()), (Ok(Ok(7)), Ok(Ok(()))));
+    }
 }
 
 #[test]

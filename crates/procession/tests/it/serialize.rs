@@ -63,6 +63,7 @@ fn a_snapshot_is_an_object_with_its_fields() {
             "label": "waits \"here\"",
             "location": place,
             "kind": "async",
+            "priority": "normal",
             "state": "idle",
             "suspended": false,
             "waiting": ["message", "timer"],

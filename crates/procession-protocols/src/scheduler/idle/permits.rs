@@ -58,7 +58,8 @@
 //!
 //! *Batch.* A worker that parks reads whether it may take what waits: the number of entries, and
 //! whether a permit is left. `End` is an announcement of the latter, as a push is of the former, so
-//! the same two fences order it with `Recheck`.
+//! the same two fences order it with `Recheck`. A worker with a batch process of its own parks only
+//! if it may not begin and is in the queue. The lock orders its place in the queue with `End`.
 //!
 //! ## Allowed
 //! - A batch process that computes after its permit was revoked runs beside as many others as
@@ -86,7 +87,8 @@
 //! `models::canary_give_back_without_recheck`, `models::park_against_revoke`,
 //! `models::canary_given_up_twice`, `models::park_without_permit_against_the_last_to_block`,
 //! `models::push_against_end_of_batch`, `models::canary_end_without_fence`,
-//! `models::two_begin_batch`; `tests::*` of `scheduler/idle`.
+//! `models::two_begin_batch`, `models::park_against_end_of_batch`,
+//! `models::canary_park_without_waiting`; `tests::*` of `scheduler/idle`.
 
 mod batch;
 pub(super) mod held;
@@ -101,12 +103,20 @@ use super::word::IdleWord;
 use super::{Idle, Seats, mutation};
 use crate::scheduler::seat_id::SeatId;
 
+impl Seats {
+    /// Takes the permit of a seat whose step may last. A parked seat has no permit, and still waits
+    /// for one for batch processes. Returns `true` if the seat had a permit.
+    fn take_away(&mut self, seat: SeatId) -> bool {
+        self.parking.place(seat) == Place::Present && self.permits.take_away(seat)
+    }
+}
+
 impl<const MUTATION: u8> Idle<MUTATION> {
     /// `GiveBack`: returns `true` if no worker is awake now. The caller continues with `Recheck`.
     pub fn give_back(&self, seat: SeatId) -> bool {
-        let nobody = self.change(|Seats { permits, .. }| {
-            permits.take_away(seat);
-            (permits.taken() == 0, 0)
+        let nobody = self.change(|seats| {
+            seats.take_away(seat);
+            (seats.permits.taken() == 0, 0)
         });
         if !mutation::is(MUTATION, mutation::GIVE_BACK_WITHOUT_FENCE) {
             fence(SeqCst);
@@ -116,7 +126,7 @@ impl<const MUTATION: u8> Idle<MUTATION> {
 
     /// `Revoke`: returns `true` if the seat had a permit. The caller then wakes others.
     pub fn revoke(&self, seat: SeatId) -> bool {
-        let had = self.change(|seats| (seats.permits.take_away(seat), 0));
+        let had = self.change(|seats| (seats.take_away(seat), 0));
         fence(SeqCst);
         had
     }
@@ -190,9 +200,20 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.batch_spare.load(Relaxed) > 0
     }
 
-    /// Returns `true` if the worker in `seat` may begin with batch processes.
-    pub fn may_begin_batch(&self, seat: SeatId) -> bool {
-        self.look(|seats| seats.permits.batch.may_begin(seat, seats.permits.width))
+    /// Returns `true` if the worker in `seat`, which has a batch process of its own, may begin with
+    /// it, or does not wait for a permit yet. A worker that parked then would miss the `End` of
+    /// another.
+    pub fn must_try_batch(&self, seat: SeatId) -> bool {
+        self.look(|Seats { permits, .. }| {
+            permits.batch.may_begin(seat, permits.width)
+                || !permits.batch.waits(seat)
+                    && !mutation::is(MUTATION, mutation::PARK_WITHOUT_WAITING)
+        })
+    }
+
+    /// Returns `true` if the seat holds its permit for a batch process.
+    pub fn is_in_batch(&self, seat: SeatId) -> bool {
+        self.look(|seats| seats.permits.batch.counts(seat))
     }
 
     /// Returns `true` if a seat waits for a permit for a batch process, as far as can be seen.

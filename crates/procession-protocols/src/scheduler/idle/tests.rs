@@ -270,10 +270,19 @@ fn seats_that_wait_for_a_batch_permit_get_it_in_turn() {
     idle.end_batch(SeatId(0));
     assert!(!idle.has_batch_permit(), "it is promised");
     assert!(!idle.begin_batch(SeatId(3), false));
-    assert!(!idle.may_begin_batch(SeatId(2)), "another waits longer");
+    assert!(!idle.must_try_batch(SeatId(2)), "another waits longer");
     assert_eq!(idle.next_for_batch(), Some(SeatId(1)));
     idle.stop_waiting_for_batch(SeatId(1));
     assert_eq!(idle.next_for_batch(), Some(SeatId(2)));
+    assert!(idle.begin_batch(SeatId(2), true));
+    assert!(idle.must_try_batch(SeatId(1)), "it would not be woken if it parked");
+    assert!(!idle.begin_batch(SeatId(1), true) && !idle.must_try_batch(SeatId(1)));
+    // The watchdog takes a step for a stall, which has just ended.
+    assert!(!idle.announce(SeatId(1), false) && !idle.revoke(SeatId(1)));
+    idle.end_batch(SeatId(2));
+    assert_eq!(idle.next_for_batch(), Some(SeatId(1)), "a parked worker still waits");
+    idle.stop_waiting_for_batch(SeatId(1));
+    assert!(idle.begin_batch(SeatId(3), true) && !idle.begin_batch(SeatId(2), true));
     idle.give_back(SeatId(2));
     assert!(!idle.is_batch_wanted(), "a step that blocks keeps nobody waiting");
 }

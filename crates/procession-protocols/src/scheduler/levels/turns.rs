@@ -55,6 +55,12 @@ impl LevelTurns {
         LevelTurn::Normal
     }
 
+    /// Notes that no process of these levels waits here, so that a normal process has its turn.
+    pub fn rest(&self) {
+        self.in_a_row.set(0);
+        self.unbatched.set(0);
+    }
+
     /// Notes that a batch process has its turn now. High processes go on with their row after it,
     /// because normal processes have had no turn.
     pub fn note_batch(&self) {
@@ -78,6 +84,15 @@ mod tests {
                 turn
             })
             .collect()
+    }
+
+    #[test]
+    fn high_processes_that_do_not_wait_together_have_no_row() {
+        let turns = LevelTurns::default();
+        for _ in 0..3 * HIGH_IN_A_ROW {
+            assert_eq!(turns.next(true, false, false), LevelTurn::High);
+            turns.rest();
+        }
     }
 
     fn longest_without(turns: &[LevelTurn], turn: LevelTurn) -> usize {

@@ -17,8 +17,8 @@ use super::check;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(10);
+/// Longer than anything here takes, although the clock may leap.
+const LONG: Duration = Duration::from_secs(1_000_000);
 
 /// The greatest number of turns of others that a process of each priority waits for while it is
 /// ready, if it is alone at its level: one normal and one batch process; 8 high processes and one
@@ -58,15 +58,14 @@ async fn overtaking(sim: Sim) {
             }));
         }
     }
+    // From here on, all are ready all the time.
+    let queued = turns.lock().len();
     for process in all {
-        sim.always("each process ends", procession::timeout(LONG, process).await.is_ok());
+        sim.always("each process ends", process.await.is_ok());
     }
     let turns = turns.lock().clone();
-    // The first turns come before all are queued.
-    let begun = Priority::ALL.map(|one| turns.iter().position(|&turn| turn == one));
-    let from = begun.into_iter().map(|at| at.unwrap_or(turns.len())).max().unwrap_or_default();
     for priority in Priority::ALL {
-        let waits = turns[from..].split(|&turn| turn == priority).map(<[_]>::len).max();
+        let waits = turns[queued..].split(|&turn| turn == priority).map(<[_]>::len).max();
         let holds = waits.unwrap_or_default() <= bound(priority);
         sim.always("no priority is overtaken beyond its bound", holds);
     }
@@ -102,8 +101,8 @@ async fn changes(sim: Sim) {
         }));
     }
     for process in all.into_iter().chain(changers) {
-        let ended = procession::timeout(LONG, process).await;
-        sim.always("a process is never lost when its priority changes", ended == Ok(Ok(())));
+        let ended = process.await;
+        sim.always("a process is never lost when its priority changes", ended == Ok(()));
     }
 }
 
@@ -144,8 +143,7 @@ async fn limit(sim: Sim) {
         }
     }));
     for process in all {
-        let ended = procession::timeout(LONG, process).await;
-        sim.always("a process ends beside others", ended == Ok(Ok(())));
+        sim.always("a process ends beside others", process.await == Ok(()));
     }
     scheduler.shutdown(LONG).await;
 }

@@ -56,7 +56,7 @@ impl BatchPermits {
     pub(super) fn may_begin(&self, seat: SeatId, width: u32) -> bool {
         let before = self.waiting.iter().position(|&other| other == seat);
         let before = before.unwrap_or(self.waiting.len());
-        self.seats[seat.0 as usize].counts || (before as u32) < self.free(width)
+        self.counts(seat) || (before as u32) < self.free(width)
     }
 
     /// Counts the permit of a seat.
@@ -74,7 +74,7 @@ impl BatchPermits {
 
     /// Notes that a seat waits for a permit, behind all others.
     pub(super) fn wait(&mut self, seat: SeatId) {
-        if !self.waiting.contains(&seat) {
+        if !self.waits(seat) {
             self.waiting.push_back(seat);
         }
     }
@@ -109,6 +109,16 @@ impl BatchPermits {
         if self.seats[seat.0 as usize].is_in_batch {
             self.count(seat);
         }
+    }
+
+    /// Returns `true` if a seat waits for a permit.
+    pub(super) fn waits(&self, seat: SeatId) -> bool {
+        self.waiting.contains(&seat)
+    }
+
+    /// Returns `true` if a seat holds a permit for batch processes.
+    pub(super) fn counts(&self, seat: SeatId) -> bool {
+        self.seats[seat.0 as usize].counts
     }
 
     /// Returns `true` if some seat waits for a permit.

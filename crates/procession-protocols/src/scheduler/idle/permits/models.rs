@@ -166,3 +166,47 @@ fn two_begin_batch() {
         assert!(resumes || other, "the permit was lost");
     });
 }
+
+/// One worker ends with the only permit for batch processes, while another is about to park and has
+/// a batch process that nobody else can run.
+fn park_and_end_of_batch<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Arc::new(Idle::<MUTATION>::new(2, 2, true));
+        assert!(shared.claim_absent(1).is_some(), "one is awake");
+        assert!(shared.claim_this(SeatId(1)), "the other is awake");
+        assert!(shared.begin_batch(SeatId(0), false), "nobody else runs one");
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.announce(SeatId(1), false);
+                while shared.must_try_batch(SeatId(1)) {
+                    assert_eq!(
+                        shared.take_back(SeatId(1), true),
+                        TakenBack::Yes,
+                        "nobody wakes it"
+                    );
+                    if shared.begin_batch(SeatId(1), true) {
+                        return true;
+                    }
+                    shared.announce(SeatId(1), true);
+                }
+                false
+            })
+        };
+        shared.end_batch(SeatId(0));
+        let woken = shared.is_batch_wanted() && shared.next_for_batch() == Some(SeatId(1));
+        let runs = other.join().expect("the other does not panic");
+        assert!(woken || runs, "both have left the batch process to the other");
+    });
+}
+
+#[test]
+fn park_against_end_of_batch() {
+    park_and_end_of_batch::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "both have left the batch process to the other")]
+fn canary_park_without_waiting() {
+    park_and_end_of_batch::<{ mutation::PARK_WITHOUT_WAITING }>();
+}
