@@ -28,10 +28,12 @@ use std::time::Duration;
 
 use hyper::body::Body;
 use hyper::http::Extensions;
+use hyper::http::request::Parts;
 use hyper::rt::{Read, Write};
 use hyper::{Request, Response};
 use procession_runtime::inner::OwnProcess;
 use procession_runtime::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use procession_runtime::process::Priority;
 #[cfg(any(feature = "http2", feature = "tls"))]
 use procession_runtime::time::{Instant, sleep_until};
 use tower_service::Service;
@@ -154,11 +156,15 @@ impl fmt::Display for Peer {
 /// Adds what the program wants to know of a connection to the extensions of a request.
 type ConnectInfo = Arc<dyn Fn(Peer, &mut Extensions) + Send + Sync>;
 
+/// The priority of a request, by its head.
+type PriorityOf = Arc<dyn Fn(&Parts) -> Priority + Send + Sync>;
+
 /// What a server does, apart from where it listens.
 #[derive(Clone, Default)]
 struct Settings {
     limits: ServerLimits,
     connect_info: Option<ConnectInfo>,
+    priority: Option<PriorityOf>,
     upgrades: bool,
     #[cfg(feature = "http2")]
     http2: bool,
@@ -439,6 +445,29 @@ impl Server {
         self.settings.connect_info = Some(Arc::new(move |peer, extensions: &mut Extensions| {
             extensions.insert(info(peer));
         }));
+        self
+    }
+
+    /// Sets the [priority](procession_runtime::process::Priority) of each request, by its head: of
+    /// the step that calls the service, and of what follows until the response is sent. Default:
+    /// [`Priority::Normal`].
+    ///
+    /// The head itself is read at [`Priority::Normal`]. Processes that the service starts or calls
+    /// have their own priorities. `of` is called on the process of the connection.
+    ///
+    /// ```
+    /// use procession::http::Server;
+    /// use procession::process::Priority;
+    ///
+    /// let server = Server::new().priority(|head| match head.uri.path() {
+    ///     "/health" => Priority::High,
+    ///     "/report" => Priority::Batch,
+    ///     _ => Priority::Normal,
+    /// });
+    /// # drop(server);
+    /// ```
+    pub fn priority(mut self, of: impl Fn(&Parts) -> Priority + Send + Sync + 'static) -> Self {
+        self.settings.priority = Some(Arc::new(of));
         self
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant as StdInstant};
 pub use crate::net::io::{PeerEnd, peer_end};
 
 use crate::Pid;
+use crate::process::priority::Priority;
 use crate::process::slot::SlotRef;
 use crate::process::wait_reason::Waiting;
 use crate::process::wake;
@@ -44,6 +45,11 @@ impl OwnProcess {
         self.0.leave_foreign_waker(task.waker());
         self.0.waiting.note(Waiting::CANCEL);
         false
+    }
+
+    /// Changes the priority of the process.
+    pub fn set_priority(&self, priority: Priority) {
+        self.0.shared().set_priority(&self.0, priority);
     }
 
     /// Returns `true` while a shutdown lets the processes of the scheduler end in order.

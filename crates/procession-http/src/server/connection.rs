@@ -22,8 +22,10 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::{Request, Response, StatusCode, Version};
 use procession_runtime::inner::{OwnProcess, poll_last};
+use procession_runtime::process::Priority;
 use procession_runtime::request::scope;
 use procession_runtime::time::{Instant, Sleep, sleep_until};
+use procession_runtime::yield_now;
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
@@ -54,7 +56,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let begun = Begun::new(&self.watch);
+        let mut begun = Begun::new(&self.watch);
         if !has_valid_host(&request) {
             return Box::pin(async { Ok(refusal(begun)) });
         }
@@ -67,8 +69,22 @@ where
         if !self.settings.upgrades {
             request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
         }
+        let priority = self.settings.priority.as_ref();
+        let (request, priority) = match priority {
+            None => (request, Priority::Normal),
+            Some(of) => {
+                let (head, body) = request.into_parts();
+                let priority = of(&head);
+                (Request::from_parts(head, body), priority)
+            }
+        };
         let context = trace::context(request.headers());
         let answered = async move {
+            if priority != Priority::Normal {
+                begun.set_priority(priority);
+                // The step that calls the service has the priority.
+                yield_now().await;
+            }
             poll_fn(|task| service.poll_ready(task)).await?;
             let mut response = service.call(request).await?;
             let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;

@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use procession_runtime::inner::OwnProcess;
+use procession_runtime::process::Priority;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
@@ -136,17 +138,27 @@ impl ConnectionWatch {
 pub(super) struct Begun {
     watch: Arc<ConnectionWatch>,
     holds: bool,
+    /// The process that has the priority of the request.
+    raised: Option<OwnProcess>,
 }
 
 impl Begun {
     pub(super) fn new(watch: &Arc<ConnectionWatch>) -> Self {
         watch.requests.fetch_add(BEGUN + 1, Relaxed);
         watch.moved.store(true, Relaxed);
-        Self { watch: Arc::clone(watch), holds: false }
+        Self { watch: Arc::clone(watch), holds: false, raised: None }
     }
 
     pub(super) fn is_multiplexed(&self) -> bool {
         self.watch.is_multiplexed
+    }
+
+    /// Gives the running process the priority of the request, until the response is complete.
+    pub(super) fn set_priority(&mut self, priority: Priority) {
+        self.raised = OwnProcess::get();
+        if let Some(own) = &self.raised {
+            own.set_priority(priority);
+        }
     }
 
     /// Notes whether the connection has a part of the response that it did not send yet, as far as
@@ -169,6 +181,9 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         self.hold(false);
+        if let Some(own) = &self.raised {
+            own.set_priority(Priority::Normal);
+        }
         // What was read belongs to this request, or to a later request that arrived with it. In the
         // second case, the time of the later request counts from its next bytes.
         self.watch.heard.store(false, Relaxed);

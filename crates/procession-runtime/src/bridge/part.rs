@@ -104,8 +104,9 @@ impl Builder {
     /// - The threads of the runtime serve tokio's sockets and timers, and wake the process. Each
     ///   event therefore costs a wake-up across threads, which [`net`](crate::net) and
     ///   [`sleep`](crate::sleep()) avoid.
-    /// - `tokio::spawn` starts a task of tokio on these threads, not a process. In such a task,
-    ///   [`spawn`](crate::spawn()), names and timers still mean this scheduler.
+    /// - `tokio::spawn` starts a task of tokio on these threads, not a process, so it has no
+    ///   [priority](crate::process::Priority). In such a task, [`spawn`](crate::spawn()), names and
+    ///   timers still mean this scheduler.
     /// - `tokio::task::spawn_blocking` uses further threads, to which the same applies.
     /// - Waiting in tokio spends none of a step's budget.
     ///

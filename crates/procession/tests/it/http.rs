@@ -5,6 +5,7 @@ mod gone;
 mod health;
 mod limits;
 mod pipe;
+mod priorities;
 mod protocols;
 #[cfg(feature = "client")]
 mod trace;
