@@ -246,12 +246,8 @@ struct Readme;
 #[doc = include_str!("../README.md")]
 struct CrateReadme;
 
-/// The programs of three pages are tests here, because they need more crates. `.ci/run docs` runs
-/// the other pages.
-#[cfg(all(doctest, feature = "pool"))]
-#[doc = include_str!("../../../docs/CPU_WORK.md")]
-struct CpuWork;
-
+/// The programs of two pages are tests here, because they need more crates. `.ci/run docs` runs the
+/// other pages.
 #[cfg(all(doctest, feature = "serve"))]
 #[doc = include_str!("../../../docs/guide/04_http.md")]
 struct GuideToHttp;
