@@ -35,9 +35,9 @@
 //!   in use, or all workers merely have no time, the watchdog itself fires due timers and polls for
 //!   descriptors. While all threads block, this is all there is to do: it sleeps until the next
 //!   deadline, or for 10 ms at most if there are descriptors.
-//! - `FreeBatch`, if batch processes wait for permits (`scheduler/idle/permits.rs`): take the permits
-//!   of workers that block in steps of batch processes. The processes that wait may be what these
-//!   steps wait for.
+//! - `FreeBatch`, if batch processes wait for permits (`scheduler/idle/permits.rs`): take the
+//!   permits of workers that block in steps of batch processes. The processes that wait may be what
+//!   these steps wait for.
 //! - `Sample`, at each look: give the processes that run the time since the look before
 //!   (`scheduler/stalls/samples.rs`), stamp some of the processes that wait
 //!   (`watchdog/wait_stamps.rs`), report those that have waited in a cycle for long

@@ -14,9 +14,15 @@
 //! only worker that may run the process), the level, and a ticket that is never used again. So each
 //! place and level is a FIFO queue, and any entry can be taken out of the middle.
 //!
-//! Each process that ever had another priority has a *level word*: its priority, and place and
-//! ticket of its latest entry here. It changes only under the lock. A process that never had one
-//! has no word, and its queueing does not come here (`process/binding.rs`).
+//! Each process that ever had another priority has a *level word*: its own priority, the priority
+//! at which it runs, whether it lends that to another process, and place and ticket of its latest
+//! entry here. It changes only under the lock. A process that never had another priority has no
+//! word, and its queueing does not come here (`process/binding.rs`).
+//!
+//! A *loan* is the priority of a process that waits for another one. Under the lock, there are the
+//! borrower of each lender, and the number of loans to each borrower, by priority
+//! (`levels/loans.rs`). A process runs at the highest of its own priority and the priorities that
+//! are lent to it.
 //!
 //! Beside the lock there are numbers of entries, for each place and level, and in all. They change
 //! under the lock, and are read without it.
@@ -29,6 +35,11 @@
 //! - Thread that changes a priority, `Change`: lock · take out the entry that the word names, if it
 //!   is there · write the priority · insert the entry at the new level, or return it if that is
 //!   `Normal` · unlock. The caller queues a returned entry.
+//! - Process that must wait for the reply or the lock of another one, `Lend`: lock · note the loan,
+//!   unless it has lent already · unlock. Then `Change` of the borrower. If the borrower itself
+//!   waits and has lent nothing, it is woken, and lends (`scheduler/lending.rs`).
+//! - Thread that queues the lender, or ends its wait, `TakeBack`: lock · forget the loan · unlock.
+//!   Then `Change` of the borrower.
 //!
 //! ## Why it works
 //! *One entry.* `Push`, `Pop` and `Change` are critical sections of one lock. The entry is in the
@@ -36,6 +47,10 @@
 //! writes the word. `Change` either finds the entry, and moves it within its section; or does not
 //! find it, because a worker took it, it is not queued here, or it is not queued yet. In the last
 //! case the `Push` comes later and reads the new priority.
+//!
+//! *No loan outlives its cause.* A process has lent only while it waits, because whoever queues it
+//! takes the loan back first. `Change` computes the priority from what is noted, so it does not
+//! matter in which order the changes of several lenders come.
 //!
 //! *No level is forgotten.* A worker that runs others must notice what arrives here, without a look
 //! at each dispatch. It compares the beacon before each dispatch anyway (`scheduler/pace.rs`). Who
@@ -61,10 +76,13 @@
 //!
 //! ## Checked by
 //! `models::change_against_pop`, `models::change_against_push`, `models::two_changes`,
-//! `models::beacon_against_look` and their canaries `models::canary_change_in_two`,
-//! `models::canary_push_reads_early`, `models::canary_change_copies`,
-//! `models::canary_beacon_relaxed`; `tests::*`, which compare with a list.
+//! `models::beacon_against_look`, `models::take_back_against_lend` and their canaries
+//! `models::canary_change_in_two`, `models::canary_push_reads_early`,
+//! `models::canary_change_copies`, `models::canary_change_forgets`,
+//! `models::canary_beacon_relaxed`, `models::canary_change_keeps_loans`; `tests::*`, which compare
+//! with a list.
 
+mod loans;
 #[cfg(all(test, procession_loom))]
 mod models;
 #[cfg(all(test, not(procession_loom)))]
@@ -77,6 +95,7 @@ use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use procession_sync::atomic::{AtomicU64, AtomicUsize, fence};
 use procession_sync::{Mutex, lock_with_backoff};
 
+use self::loans::Loans;
 use crate::process::priority::Priority;
 use crate::scheduler::pace::Beacon;
 use crate::scheduler::seat_id::SeatId;
@@ -109,6 +128,8 @@ pub mod mutation {
     pub const RESUME_WITHOUT_LIMIT: u8 = 9;
     /// Who makes a queue non-empty does not change the beacon.
     pub const WITHOUT_BEACON: u8 = 10;
+    /// `Change` of a borrower keeps what was lent before.
+    pub const CHANGE_KEEPS_LOANS: u8 = 11;
 }
 
 /// The two levels beside the normal one.
@@ -135,30 +156,55 @@ impl Level {
 /// otherwise only the worker in the seat with this number, counted from 1.
 type Key = (u32, Level, u64);
 
-/// The bits of a level word: `priority:2 | place:14 | ticket:48`. At a million entries in a second,
-/// tickets last for nine years.
-const TICKET: u64 = (1 << 48) - 1;
-const PLACE_SHIFT: u32 = 48;
-const PLACE: u64 = (1 << 14) - 1;
-const PRIORITY_SHIFT: u32 = 62;
+/// The number of processes that lend to one another in a row.
+pub const CHAIN_MAX: usize = 8;
 
-/// Returns the priority that a level word names.
-pub fn priority_in(word: u64) -> Priority {
-    match word >> PRIORITY_SHIFT {
+/// A process: its slot and generation.
+pub type ProcessKey = (u32, u32);
+
+/// The bits of a level word: `own:2 | priority:2 | lends:1 | place:12 | ticket:47`. At a million
+/// entries in a second, tickets last for four years.
+const TICKET: u64 = (1 << 47) - 1;
+const PLACE_SHIFT: u32 = 47;
+const PLACE: u64 = (1 << 12) - 1;
+const LENDS: u64 = 1 << 59;
+const PRIORITY_SHIFT: u32 = 60;
+const OWN_SHIFT: u32 = 62;
+
+fn from_bits(bits: u64) -> Priority {
+    match bits & 3 {
         1 => Priority::High,
         2 => Priority::Batch,
         _ => Priority::Normal,
     }
 }
 
-/// Returns the level word of a process that is not queued.
-pub fn word_of(priority: Priority) -> u64 {
-    let bits = match priority {
+fn to_bits(priority: Priority) -> u64 {
+    match priority {
         Priority::Normal => 0,
         Priority::High => 1,
         Priority::Batch => 2,
-    };
-    bits << PRIORITY_SHIFT
+    }
+}
+
+/// Returns the priority at which a process runs, by its level word.
+pub fn priority_in(word: u64) -> Priority {
+    from_bits(word >> PRIORITY_SHIFT)
+}
+
+/// Returns the priority of a process itself, by its level word.
+pub fn own_in(word: u64) -> Priority {
+    from_bits(word >> OWN_SHIFT)
+}
+
+/// Returns `true` if the process has lent its priority, by its level word.
+pub fn lends_in(word: u64) -> bool {
+    word & LENDS != 0
+}
+
+/// Returns a level word without an entry.
+fn word_of(own: Priority, priority: Priority, lends: bool) -> u64 {
+    to_bits(own) << OWN_SHIFT | to_bits(priority) << PRIORITY_SHIFT | if lends { LENDS } else { 0 }
 }
 
 /// Returns the key of the latest entry, if the priority has a level here.
@@ -189,6 +235,7 @@ struct LevelEntries<T> {
     map: BTreeMap<Key, T>,
     /// The ticket of the next entry.
     next: u64,
+    loans: Loans,
 }
 
 /// The ready processes of high and of batch priority.
@@ -205,7 +252,11 @@ impl<T: Copy, const MUTATION: u8> Levels<T, MUTATION> {
     /// Creates empty queues for workers in this many seats.
     pub fn new(seats: usize) -> Self {
         Self {
-            entries: Mutex::new(LevelEntries { map: BTreeMap::new(), next: 1 }),
+            entries: Mutex::new(LevelEntries {
+                map: BTreeMap::new(),
+                next: 1,
+                loans: Loans::default(),
+            }),
             all: AtomicUsize::new(0),
             counts: (0..=seats).map(|_| [const { 0 }; 2].map(AtomicUsize::new)).collect(),
         }
@@ -221,19 +272,19 @@ impl<T: Copy, const MUTATION: u8> Levels<T, MUTATION> {
         before
     }
 
-    /// Inserts an entry. Returns `true` if it is alone in its queue.
+    /// Inserts an entry at the level of the word. Returns `true` if it is alone in its queue.
     fn insert(
         &self,
         entries: &mut LevelEntries<T>,
         word: &AtomicU64,
-        at: (u32, Priority, Level),
+        (place, level): (u32, Level),
         entry: T,
     ) -> bool {
-        let (place, priority, level) = at;
         let ticket = entries.next & TICKET;
         entries.next = ticket + 1;
-        // Relaxed: it changes only under the lock, and others read only the priority.
-        word.store(word_of(priority) | u64::from(place) << PLACE_SHIFT | ticket, Relaxed);
+        let before = word.load(Relaxed) & !(PLACE << PLACE_SHIFT | TICKET);
+        // Relaxed: it changes only under the lock, and others read only the upper bits.
+        word.store(before | u64::from(place) << PLACE_SHIFT | ticket, Relaxed);
         entries.map.insert((place, level, ticket), entry);
         self.count((place, level, ticket), entries, 1) == 0
     }
@@ -242,18 +293,28 @@ impl<T: Copy, const MUTATION: u8> Levels<T, MUTATION> {
     /// process is alone in its queue, so that the caller changes the beacon.
     ///
     /// # Errors
-    /// Returns the entry if the priority of the process is `Normal`.
-    pub fn push(&self, word: &AtomicU64, seat: Option<SeatId>, entry: T) -> Result<bool, T> {
+    /// Returns the entry if the priority of the process is `Normal`. If that is its own
+    /// priority, and it has lent nothing, it needs no word: `forget` is called under the lock.
+    pub fn push(
+        &self,
+        word: &AtomicU64,
+        seat: Option<SeatId>,
+        entry: T,
+        forget: impl FnOnce(),
+    ) -> Result<bool, T> {
         let early = priority_in(word.load(Relaxed));
         let entries = &mut *lock_with_backoff(&self.entries);
-        let priority = if mutation::is(MUTATION, mutation::PUSH_READS_EARLY) {
-            early
-        } else {
-            priority_in(word.load(Relaxed))
-        };
+        let late = word.load(Relaxed);
+        let is_early = mutation::is(MUTATION, mutation::PUSH_READS_EARLY);
+        let priority = if is_early { early } else { priority_in(late) };
         match Level::of(priority) {
-            Some(level) => Ok(self.insert(entries, word, (place_of(seat), priority, level), entry)),
-            None => Err(entry),
+            Some(level) => Ok(self.insert(entries, word, (place_of(seat), level), entry)),
+            None => {
+                if own_in(late) == Priority::Normal && !lends_in(late) {
+                    forget();
+                }
+                Err(entry)
+            }
         }
     }
 
@@ -270,50 +331,87 @@ impl<T: Copy, const MUTATION: u8> Levels<T, MUTATION> {
         entry
     }
 
-    /// `Change`: changes the priority of a process. `word` returns its word, under the lock.
+    /// `Change`: gives a process another priority of its own, if `own` is set, and computes the
+    /// priority at which it runs. `word` returns its word, under the lock. Also returns the process
+    /// to which it has lent, if that must change now, too.
     pub fn change<'a>(
         &self,
-        priority: Priority,
+        process: ProcessKey,
+        own: Option<Priority>,
         word: impl FnOnce() -> &'a AtomicU64,
-    ) -> Changed<T> {
+    ) -> (Changed<T>, Option<ProcessKey>) {
         let mut entries = lock_with_backoff(&self.entries);
         let word = word();
-        if priority_in(word.load(Relaxed)) == priority {
-            return Changed::Later;
+        let before = word.load(Relaxed);
+        let own = own.unwrap_or(own_in(before));
+        let mut priority = entries.loans.priority_of(process, own);
+        if mutation::is(MUTATION, mutation::CHANGE_KEEPS_LOANS) {
+            priority = priority.max(priority_in(before));
         }
-        let before = key_in(word.load(Relaxed));
-        let mut found = before.and_then(|key| entries.map.get(&key).map(|entry| (key, *entry)));
+        let after = word_of(own, priority, lends_in(before));
+        if priority_in(before) == priority {
+            // The entry keeps its place.
+            word.store(after | before & (PLACE << PLACE_SHIFT | TICKET), Relaxed);
+            return (Changed::Later, None);
+        }
+        let mut found = None;
         if mutation::is(MUTATION, mutation::CHANGE_IN_TWO) {
+            let key = key_in(before);
+            found = key.and_then(|key| entries.map.get(&key).map(|entry| (key.0, *entry)));
             drop(entries);
             entries = lock_with_backoff(&self.entries);
-        } else if let Some((key, _)) = &found
-            && !mutation::is(MUTATION, mutation::CHANGE_COPIES)
-        {
-            entries.map.remove(key);
-            self.count(*key, &entries, -1);
         }
-        if mutation::is(MUTATION, mutation::CHANGE_IN_TWO)
-            && let Some((key, _)) = &found
-            && entries.map.remove(key).is_some()
-        {
-            self.count(*key, &entries, -1);
+        found = self.take_out(&mut entries, before).or(found);
+        let borrower = entries.loans.lend_again(process, priority);
+        word.store(after, Relaxed);
+        let changed = match (found, Level::of(priority)) {
+            (None, _) => Changed::Later,
+            (Some(_), None) if mutation::is(MUTATION, mutation::CHANGE_FORGETS) => Changed::Later,
+            (Some((_, entry)), None) => Changed::Released(entry),
+            (Some((place, entry)), Some(level)) => {
+                let _ = self.insert(&mut entries, word, (place, level), entry);
+                Changed::Moved
+            }
+        };
+        (changed, borrower)
+    }
+
+    /// Takes out the entry that a level word names, if it is there.
+    fn take_out(&self, entries: &mut LevelEntries<T>, word: u64) -> Option<(u32, T)> {
+        let key = key_in(word)?;
+        let entry = *entries.map.get(&key)?;
+        if !mutation::is(MUTATION, mutation::CHANGE_COPIES) {
+            entries.map.remove(&key);
+            self.count(key, entries, -1);
         }
-        let Some(((place, ..), entry)) = found.take() else {
-            // The key stays, but no entry has it.
-            let rest = word.load(Relaxed) & ((1 << PRIORITY_SHIFT) - 1);
-            word.store(word_of(priority) | rest, Relaxed);
-            return Changed::Later;
-        };
-        let Some(level) = Level::of(priority) else {
-            word.store(word_of(priority), Relaxed);
-            return if mutation::is(MUTATION, mutation::CHANGE_FORGETS) {
-                Changed::Later
-            } else {
-                Changed::Released(entry)
-            };
-        };
-        let _ = self.insert(&mut entries, word, (place, priority, level), entry);
-        Changed::Moved
+        Some((key.0, entry))
+    }
+
+    /// `Lend`: notes that a process, which has a word from then on, waits for another one. Returns
+    /// `false` if it has lent already, or is the last of a chain. The caller continues with
+    /// `change` of the borrower.
+    pub fn lend<'a>(
+        &self,
+        lender: ProcessKey,
+        borrower: ProcessKey,
+        word: impl FnOnce() -> &'a AtomicU64,
+    ) -> bool {
+        let entries = &mut *lock_with_backoff(&self.entries);
+        let word = word();
+        let before = word.load(Relaxed);
+        let lends = !lends_in(before) && entries.loans.lend(lender, borrower, priority_in(before));
+        if lends {
+            word.store(before | LENDS, Relaxed);
+        }
+        lends
+    }
+
+    /// `TakeBack`: forgets what a process has lent. Returns the borrower, for which the caller
+    /// continues with `change`.
+    pub fn take_back(&self, lender: ProcessKey, word: &AtomicU64) -> Option<ProcessKey> {
+        let entries = &mut *lock_with_backoff(&self.entries);
+        word.store(word.load(Relaxed) & !LENDS, Relaxed);
+        entries.loans.take_back(lender)
     }
 
     /// Returns the number of entries of a level, for any worker or for the worker in `seat`, as far

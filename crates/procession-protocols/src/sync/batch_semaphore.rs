@@ -19,6 +19,9 @@
 //!
 //! `Wake` happens outside the lock.
 //!
+//! A waiter that has lent its priority to the holder (`scheduler/levels.rs`) is woken when the
+//! permits are freed, although it still waits, because it must lend to the next holder.
+//!
 //! `Hold`: each step that moves permits also notes their holder, in the same critical section: the
 //! process that acquires, the process of the waiter that is granted, or nobody known. If a waiter
 //! has named the lock (`Name`), the note is also stored in a word outside of the lock, which the
@@ -40,10 +43,12 @@
 //!
 //! ## Checked by
 //! `models::hand_over_against_cancel`, `models::release_against_acquire`,
-//! `models::the_holder_is_noted_with_the_grant` and their canaries.
+//! `models::the_holder_is_noted_with_the_grant`, `models::lend_against_release` and their canaries.
 
 use std::sync::Arc;
+use std::task::Waker;
 
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Release};
 
@@ -63,6 +68,9 @@ pub mod mutation {
     /// `Hold` of a grant happens in a separate critical section.
     #[cfg(all(test, procession_loom))]
     pub const HOLD_AFTER_GRANT: u8 = 3;
+    /// A release does not wake those who have lent to the holder.
+    #[cfg(all(test, procession_loom))]
+    pub const RELEASE_KEEPS_LENDERS: u8 = 4;
 }
 
 /// The process that holds all permits of a lock, or was granted them: its scheduler, slot and
@@ -94,12 +102,15 @@ pub struct LockName {
     /// The number of the lock among the named locks of the scheduler.
     pub number: u32,
     word: AtomicU64,
+    /// The wakers of the waiters that have lent their priorities to the holder. Only used within
+    /// the critical sections of the lock.
+    lenders: Mutex<Vec<Waker>>,
 }
 
 impl LockName {
     /// Creates the name of a lock without a holder.
     pub fn new(scheduler: u32, number: u32) -> Self {
-        Self { scheduler, number, word: AtomicU64::new(0) }
+        Self { scheduler, number, word: AtomicU64::new(0), lenders: Mutex::default() }
     }
 
     /// Returns the slot and the generation of the holder, or 0 if it is not known.
@@ -186,6 +197,13 @@ impl SemaphoreState {
     fn free(&mut self, permits: usize) {
         self.free = self.free.saturating_add(permits).min(PERMITS_MAX);
         self.hold(Holder::UNKNOWN);
+    }
+
+    /// Adds those who have lent to the holder, because it has released its permits.
+    fn call_lenders(&self, granted: &mut ServedWaiters) {
+        if let Some(name) = &self.name {
+            name.lenders.lock().drain(..).for_each(|waker| granted.push(Waiter::Alone(waker)));
+        }
     }
 
     /// `Grant`.
@@ -276,12 +294,38 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         })
     }
 
+    /// Notes that a waiter has lent its priority to the holder, so that it is woken when the holder
+    /// changes. Returns `false` if that has happened.
+    pub fn add_lender(&self, holder: Holder, waker: Waker) -> bool {
+        // Dropped outside of the lock.
+        let mut waker = Some(waker);
+        self.change(|state| {
+            if state.holder != holder {
+                return false;
+            }
+            if let Some(name) = &state.name {
+                let mut lenders = name.lenders.lock();
+                // It may have been woken for something else since it has lent the last time.
+                let is_same =
+                    |other: &Waker| waker.as_ref().is_some_and(|own| own.will_wake(other));
+                if !lenders.iter().any(is_same) {
+                    lenders.extend(waker.take());
+                }
+            }
+            true
+        })
+    }
+
     /// Frees permits, and returns the waiters that they were granted to.
     pub fn release(&self, permits: usize) -> ServedWaiters {
         let holds = !(cfg!(procession_loom) && MUTATION == 3);
         let granted = self.change(|state| {
             state.free(permits);
-            state.grant(holds)
+            let mut granted = state.grant(holds);
+            if !(cfg!(procession_loom) && MUTATION == 4) {
+                state.call_lenders(&mut granted);
+            }
+            granted
         });
         if !holds && granted.len() > 0 {
             self.change(|state| state.hold(Holder { generation: 2, ..Holder::UNKNOWN }));
@@ -299,7 +343,11 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
             if was_granted && !(cfg!(procession_loom) && MUTATION == 2) {
                 state.free(wanted.permits);
             }
-            (own, state.grant(true))
+            let mut granted = state.grant(true);
+            if was_granted {
+                state.call_lenders(&mut granted);
+            }
+            (own, granted)
         })
     }
 
@@ -443,5 +491,36 @@ mod models {
     #[should_panic(expected = "whoever has the permit is noted")]
     fn canary_hold_after_grant() {
         hold::<{ mutation::HOLD_AFTER_GRANT }>();
+    }
+
+    /// A waiter lends to the holder, which releases the lock to another waiter.
+    fn lend<const MUTATION: u8>() {
+        explore(|| {
+            let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
+            let _ = semaphore.name(std::sync::Arc::new(LockName::new(0, 0)));
+            assert!(semaphore.try_acquire(1, process(1)));
+            for waiter in [2, 3] {
+                let entry = semaphore.acquire_or_wait(1, process(waiter), &mut Another::none());
+                assert!(matches!(entry, Entry::Waits(..)), "it is held");
+            }
+            let holder = {
+                let semaphore = Arc::clone(&semaphore);
+                thread::spawn(move || semaphore.release(1).len())
+            };
+            let lends = semaphore.add_lender(process(1), std::task::Waker::noop().clone());
+            let woken = holder.join().expect("it does not panic");
+            assert_eq!(woken, 1 + usize::from(lends), "a lender is not told of the next holder");
+        });
+    }
+
+    #[test]
+    fn lend_against_release() {
+        lend::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "a lender is not told of the next holder")]
+    fn canary_release_keeps_lenders() {
+        lend::<{ mutation::RELEASE_KEEPS_LENDERS }>();
     }
 }

@@ -210,8 +210,12 @@ pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
 
 impl<T> Drop for Caller<T> {
     fn drop(&mut self) {
+        let (late, waker) = self.0.give_up();
+        if waker.is_some() {
+            current::take_back_loan();
+        }
         // Dropped outside the lock: a late reply belongs to the user, and its drop may panic.
-        drop_guarded(self.0.give_up());
+        drop_guarded((late, waker));
     }
 }
 

@@ -9,6 +9,7 @@ use crate::observe::process_info::label;
 use crate::observe::snapshot;
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::typed::COROUTINE;
+use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
@@ -87,6 +88,15 @@ impl Laws<'_> {
         let levels = &self.0.workforce.levels;
         let leveled = levels.len(None, Level::High) + levels.len(None, Level::Batch);
         ready == lifo_slots + queued + leveled + self.0.workforce.queues.len()
+    }
+
+    /// Returns a process that has lent its priority and should not. The law: only a process that
+    /// waits for a reply or a lock has.
+    fn broken_loan(&self) -> Option<String> {
+        let breaks =
+            |slot: &SlotRef| self.0.lends(slot) && !slot.waiting.get().has(Waiting::LENDING);
+        let slot = self.existing().find(breaks)?;
+        Some(format!("{} has lent its priority, and waits for no reply or lock", described(&slot)))
     }
 
     /// Returns a monitor that breaks its law, if any. The law: each monitor reports the end of its
@@ -179,7 +189,9 @@ impl Subject for Shared {
             return Some("a process that is ready has not exactly one queue entry".into());
         }
         if is_parked {
-            Laws(self).broken_monitor().or_else(|| Laws(self).broken_relation())
+            let laws = Laws(self);
+            let relation = || laws.broken_monitor().or_else(|| laws.broken_relation());
+            laws.broken_loan().or_else(relation)
         } else {
             None
         }

@@ -17,8 +17,7 @@ const HAS_BEGUN: u16 = 1 << 14;
 const HEADED: u16 = 1 << 13;
 
 /// The process has, or has had, another priority than the normal one, so it has a level word
-/// (`scheduler/levels.rs` of the protocols). Set under the lock of the levels; never cleared while
-/// occupied.
+/// (`scheduler/levels.rs` of the protocols). Set and cleared under the lock of the levels.
 const LEVELED: u16 = 1 << 12;
 
 /// The bits that say how the process is queued.
@@ -80,6 +79,12 @@ impl Binding {
         // Relaxed: a thread that queues the process and does not see this yet queues it once as a
         // normal one.
         self.0.fetch_or(LEVELED, Relaxed);
+    }
+
+    /// Notes that the process needs no level word, because it is a normal one again.
+    pub(crate) fn forget_level(&self) {
+        // Relaxed: as in `set_leveled`. The caller has the entry of the process.
+        self.0.fetch_and(!LEVELED, Relaxed);
     }
 
     /// Returns `true` if the process has a level word.

@@ -14,9 +14,11 @@ impl crate::Outcome for Priority {}
 /// A process changes its own priority with its own PID ([`current_pid`](crate::current_pid())). The
 /// new priority counts from the moment at which the process is queued next, and a process that is
 /// queued as [`High`](Priority::High) or [`Batch`](Priority::Batch) moves immediately. Processes
-/// that the process spawns do not inherit it, and it does not travel with messages and calls: a
-/// process that answers a `High` process runs at its own priority. The priority of a process of
-/// another node cannot be changed.
+/// that the process spawns do not inherit it, and it does not travel with messages.
+///
+/// While a process waits for the reply to a call, or for a lock, the process that it calls or that
+/// holds the lock runs at least at its priority, and so on for up to eight processes that wait for
+/// one another. The priority of a process of another node cannot be changed.
 ///
 /// ```
 /// use procession::process::{Priority, priority, set_priority};
@@ -39,8 +41,8 @@ pub fn set_priority(pid: Pid, priority: Priority) -> bool {
     find(pid).map(|slot| slot.shared().set_priority(&slot, priority)).is_some()
 }
 
-/// Returns the priority of a process of this program, or `None` if the process does not exist. See
-/// [`set_priority`].
+/// Returns the priority at which a process of this program runs, or `None` if the process does not
+/// exist. See [`set_priority`].
 pub fn priority(pid: Pid) -> Option<Priority> {
     find(pid).map(|slot| slot.shared().priority(&slot))
 }

@@ -167,6 +167,9 @@ impl Waiting {
     pub(crate) const FOR_ANOTHER: Self =
         Self(Self::PROCESS.0 | Self::REPLY.0 | Self::LOCK.0 | Self::ROOM.0);
 
+    /// The reasons for which a process lends its priority.
+    pub(crate) const LENDING: Self = Self(Self::REPLY.0 | Self::LOCK.0);
+
     const NAMES: [(Self, &str); 14] = [
         (Self::JOB, "pool"),
         (Self::MESSAGE, "message"),

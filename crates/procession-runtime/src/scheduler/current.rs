@@ -423,13 +423,14 @@ pub(crate) fn note_waiting_at(waiting: Waiting, place: &'static Location<'static
 
 /// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, and
 /// sets the process that it waits for, with the proof, if both are known. `lender` is the process
-/// whose own waker the future was polled with. This is `Note` of `process/wait_edge.rs`.
+/// whose own waker the future was polled with. This is `Note` of `process/wait_edge.rs`. Returns
+/// `true` if the running process has lent its priority.
 pub(crate) fn note_waiting_for(
     lender: Option<*const Slot>,
     waiting: Waiting,
     target: WaitTarget,
     proof: WaitProof,
-) {
+) -> bool {
     with_current(|slot| {
         let is_first = slot.waiting.get() == Waiting::default()
             || mutation::is(mutation::BUILT, mutation::LAST_OF_SEVERAL);
@@ -439,6 +440,18 @@ pub(crate) fn note_waiting_for(
         shared.processes.edges.note(slot.index(), shared.table().limit(), target, proof);
     });
     note_waiting(waiting);
+    let mut lends = false;
+    with_current(|slot| lends = slot.shared().lend(slot, waiting, target));
+    lends
+}
+
+/// Ends what the running process has lent for a wait that it gives up.
+pub(crate) fn take_back_loan() {
+    with_current(|slot| {
+        if slot.bound.is_leveled() {
+            slot.shared().take_back(slot);
+        }
+    });
 }
 
 /// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, if it

@@ -15,7 +15,7 @@
 
 use procession_protocols::process::priority::Priority;
 use procession_protocols::scheduler::levels::turns::LevelTurn;
-use procession_protocols::scheduler::levels::{Changed, Level, priority_in};
+use procession_protocols::scheduler::levels::{CHAIN_MAX, Changed, Level, ProcessKey, priority_in};
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicU64, fence};
@@ -35,8 +35,24 @@ const KEEP_FOR: u64 = 1_000_000;
 /// one in this many, or before each if its steps are slow.
 const SEARCH_EVERY: u32 = 8;
 
+/// Returns a process, as the protocol names it.
+pub(super) fn key_of(slot: &Slot) -> ProcessKey {
+    (slot.index(), slot.pins.generation())
+}
+
+/// Returns the level word of a process, which has one from then on. Called under the lock of the
+/// levels.
+pub(super) fn begun<'a>(slot: &Slot, word: &'a AtomicU64) -> &'a AtomicU64 {
+    if !slot.bound.is_leveled() {
+        // It may be the word of an earlier process of the slot.
+        word.store(0, Relaxed);
+        slot.bound.set_leveled();
+    }
+    word
+}
+
 impl Shared {
-    fn level_word(&self, slot: &Slot) -> &AtomicU64 {
+    pub(super) fn level_word(&self, slot: &Slot) -> &AtomicU64 {
         self.processes.level_words.entry(slot.index(), self.table().limit())
     }
 
@@ -49,23 +65,30 @@ impl Shared {
         priority_in(self.processes.level_words.get(slot.index()))
     }
 
-    /// Changes the priority of a process, which the caller pins. If it is queued at one of the
-    /// levels, it moves.
+    /// Gives a process, which the caller pins, another priority of its own.
     pub(crate) fn set_priority(&self, slot: &Slot, priority: Priority) {
-        if priority == Priority::Normal && !slot.bound.is_leveled() {
-            return;
+        if priority != Priority::Normal || slot.bound.is_leveled() {
+            self.change_priority(slot, Some(priority));
         }
+    }
+
+    /// `Change` of the protocol. If the process is queued at one of the levels, it moves. Then the
+    /// same for the process to which it has lent its priority, and so on.
+    pub(super) fn change_priority(&self, slot: &Slot, own: Option<Priority>) {
+        let mut next = self.change_one(slot, own);
+        for _ in 0..CHAIN_MAX {
+            let Some((index, generation)) = next else { return };
+            let Some(slot) = self.table().pin(index, generation) else { return };
+            next = self.change_one(&slot, None);
+        }
+    }
+
+    fn change_one(&self, slot: &Slot, own: Option<Priority>) -> Option<ProcessKey> {
         // Stopped while an entry is in no queue.
         let _stopped = self.stop_clock();
         let word = self.level_word(slot);
-        let changed = self.workforce.levels.change(priority, || {
-            if !slot.bound.is_leveled() {
-                // It may be the word of an earlier process of the slot.
-                word.store(0, Relaxed);
-                slot.bound.set_leveled();
-            }
-            word
-        });
+        let begin = || begun(slot, word);
+        let (changed, next) = self.workforce.levels.change(key_of(slot), own, begin);
         match changed {
             Changed::Later => {}
             Changed::Released(ready) => current::enqueue(ready, Origin::Woken),
@@ -74,6 +97,7 @@ impl Shared {
                 self.announce_level(slot.bound.worker(), None);
             }
         }
+        next
     }
 
     /// Queues a process that has a level word. Announces nothing.
@@ -82,9 +106,10 @@ impl Shared {
     /// Returns the entry if its priority is `Normal`.
     pub(crate) fn push_level(&self, ready: Ready) -> Result<(), Ready> {
         let slot = ready.slot();
+        self.take_back(slot);
         let (seat, word) = (slot.bound.worker(), self.level_word(slot));
         // From here on the process may run, and end.
-        if self.workforce.levels.push(word, seat, ready)? {
+        if self.workforce.levels.push(word, seat, ready, || slot.bound.forget_level())? {
             self.workforce.levels.light(&self.clock.beacon);
         }
         Ok(())

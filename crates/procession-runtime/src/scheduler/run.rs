@@ -193,6 +193,7 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     if seen.is_asked() {
         wake::forget_requests(slot);
     }
+
     let was_heard = seen.is_related() && links::settle(slot, exit);
     let detached = !seen.has_handle();
     if is_held {

@@ -114,7 +114,11 @@ fn note_lock(semaphore: &BatchSemaphore, held: &Held, waker: &Waker) {
             _ => WaitProof::None,
         }
     };
-    current::note_waiting_for(waker::lender(waker), Waiting::LOCK, target, proof);
+    let lends = current::note_waiting_for(waker::lender(waker), Waiting::LOCK, target, proof);
+    if lends && !semaphore.add_lender(by, waker::another(waker)) {
+        // It has another holder since. Lends to that one.
+        waker.wake_by_ref();
+    }
 }
 
 impl Drop for Acquire<'_> {
@@ -123,6 +127,7 @@ impl Drop for Acquire<'_> {
             let (own, woken) = self.semaphore.cancel(place);
             drop_guarded(own);
             woken.wake();
+            current::take_back_loan();
         }
         if self.keeps {
             self.semaphore.release(self.wanted).wake();

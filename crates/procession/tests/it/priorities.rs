@@ -4,6 +4,8 @@
 //! is the same in every run. The limit for batch processes needs threads; its tests count how many
 //! steps run at the same time.
 
+mod lending;
+
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -83,8 +85,8 @@ fn many_high_processes_overtake_one_of_each_other_priority_within_the_bounds() {
     assert!(at(Priority::Batch) <= 63, "{}", at(Priority::Batch));
 }
 
-/// Changes the priority of a queued process, beside a high and a normal process. Returns the order of
-/// their turns, with the changed process as a batch process.
+/// Changes the priority of a queued process, beside a high and a normal process. Returns the order
+/// of their turns, with the changed process as a batch process.
 fn order_after(changes: &[Priority]) -> Vec<Priority> {
     let scheduler = driven();
     let turns = Turns::default();

@@ -4,9 +4,13 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Arc, explore, thread};
 
-use super::{Changed, Level, Levels, mutation, priority_in, word_of};
+use super::{Changed, Level, Levels, ProcessKey, mutation, priority_in, word_of};
 use crate::process::priority::Priority;
 use crate::scheduler::pace::Beacon;
+
+/// The process whose priority changes, and one that waits for it.
+const OWN: ProcessKey = (0, 1);
+const OTHER: ProcessKey = (1, 1);
 
 struct Shared<const MUTATION: u8> {
     levels: Levels<u32, MUTATION>,
@@ -18,14 +22,14 @@ impl<const MUTATION: u8> Shared<MUTATION> {
     fn new(priority: Priority) -> Arc<Self> {
         Arc::new(Self {
             levels: Levels::new(0),
-            word: AtomicU64::new(word_of(priority)),
+            word: AtomicU64::new(word_of(priority, priority, false)),
             beacon: Beacon::default(),
         })
     }
 
     /// Changes the priority. Returns how many entries the change has released.
     fn change(&self, priority: Priority) -> u32 {
-        match self.levels.change(priority, || &self.word) {
+        match self.levels.change(OWN, Some(priority), || &self.word).0 {
             Changed::Released(_) => 1,
             Changed::Later | Changed::Moved => 0,
         }
@@ -61,7 +65,7 @@ impl<const MUTATION: u8> Shared<MUTATION> {
 fn change_and_pop<const MUTATION: u8>(to: Priority) {
     explore(move || {
         let shared = Shared::<MUTATION>::new(Priority::Batch);
-        assert_eq!(shared.levels.push(&shared.word, None, 7), Ok(true));
+        assert_eq!(shared.levels.push(&shared.word, None, 7, || ()), Ok(true));
         let worker = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.pop(Level::Batch))
@@ -78,7 +82,9 @@ fn change_and_push<const MUTATION: u8>(to: Priority) {
         let shared = Shared::<MUTATION>::new(Priority::Batch);
         let waker = {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || u32::from(shared.levels.push(&shared.word, None, 7).is_err()))
+            thread::spawn(move || {
+                u32::from(shared.levels.push(&shared.word, None, 7, || ()).is_err())
+            })
         };
         let released = shared.change(to);
         let in_rings = waker.join().expect("the waker does not panic");
@@ -98,11 +104,56 @@ fn light_and_look<const MUTATION: u8>() {
                 assert!(!is_lit || shared.levels.is_any_lit(), "the change is seen, not the entry");
             })
         };
-        assert_eq!(shared.levels.push(&shared.word, None, 7), Ok(true));
+        assert_eq!(shared.levels.push(&shared.word, None, 7, || ()), Ok(true));
         shared.levels.light(&shared.beacon);
         worker.join().expect("the worker does not panic");
         assert_eq!(shared.drain(), 1);
     });
+}
+
+/// A process that waits lends to a batch process, which a thread queues. The wait ends, while a
+/// third process lends as well.
+fn lend_and_take_back<const MUTATION: u8>() {
+    explore(|| {
+        let shared = Shared::<MUTATION>::new(Priority::Batch);
+        let high = || AtomicU64::new(word_of(Priority::High, Priority::High, false));
+        let words = Arc::new([high(), high()]);
+        let settle =
+            |shared: &Shared<MUTATION>| match shared.levels.change(OWN, None, || &shared.word).0 {
+                Changed::Released(_) => unreachable!("it is never normal"),
+                Changed::Later | Changed::Moved => {}
+            };
+        assert!(shared.levels.lend(OTHER, OWN, || &words[0]));
+        settle(&shared);
+        assert_eq!(shared.priority(), Priority::High);
+        let third = {
+            let (shared, words) = (Arc::clone(&shared), Arc::clone(&words));
+            thread::spawn(move || {
+                assert_eq!(shared.levels.take_back(OTHER, &words[0]), Some(OWN));
+                settle(&shared);
+            })
+        };
+        assert_eq!(shared.levels.push(&shared.word, None, 7, || ()), Ok(true));
+        assert!(shared.levels.lend((2, 1), OWN, || &words[1]));
+        settle(&shared);
+        third.join().expect("it does not panic");
+        assert_eq!(shared.priority(), Priority::High, "a loan is lost");
+        assert_eq!(shared.levels.take_back((2, 1), &words[1]), Some(OWN));
+        settle(&shared);
+        assert_eq!(shared.priority(), Priority::Batch, "a loan outlives its cause");
+        assert_eq!(shared.drain(), 1, "the process has one entry");
+    });
+}
+
+#[test]
+fn take_back_against_lend() {
+    lend_and_take_back::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a loan outlives its cause")]
+fn canary_change_keeps_loans() {
+    lend_and_take_back::<{ mutation::CHANGE_KEEPS_LOANS }>();
 }
 
 #[test]
@@ -122,7 +173,7 @@ fn change_against_push() {
 fn two_changes() {
     explore(|| {
         let shared = Shared::<{ mutation::SOUND }>::new(Priority::Batch);
-        assert_eq!(shared.levels.push(&shared.word, None, 7), Ok(true));
+        assert_eq!(shared.levels.push(&shared.word, None, 7, || ()), Ok(true));
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.change(Priority::Normal))
@@ -157,7 +208,7 @@ fn canary_change_copies() {
 }
 
 #[test]
-#[should_panic(expected = "the change is not lost")]
+#[should_panic(expected = "it is queued at the level that it had before")]
 fn canary_push_reads_early() {
     change_and_push::<{ mutation::PUSH_READS_EARLY }>(Priority::High);
 }

@@ -72,16 +72,21 @@ async fn overtaking(sim: Sim) {
     scheduler.shutdown(LONG).await;
 }
 
-/// Processes change the priorities of others, which yield, sleep and wait meanwhile.
+/// Processes change the priorities of others, which yield, sleep and wait for a lock meanwhile.
 async fn changes(sim: Sim) {
     let any = |sim: &Sim| Priority::ALL[sim.choose(0..3) as usize];
     let mut all = Vec::new();
+    let lock = Arc::new(procession::sync::Mutex::new(()));
     for _ in 0..5 {
-        let own = sim.clone();
+        let (own, lock) = (sim.clone(), Arc::clone(&lock));
         all.push(SpawnOptions::new().priority(any(&sim)).spawn(async move {
             for _ in 0..20 {
-                match own.choose(0..4) {
+                match own.choose(0..5) {
                     0 => procession::sleep(30 * MICROSECOND).await,
+                    4 => {
+                        let _guard = lock.lock().await;
+                        yield_now().await;
+                    }
                     1 => own.compute(10 * MICROSECOND),
                     _ => yield_now().await,
                 }
