@@ -1,5 +1,7 @@
 //! The function that a new process calls, and what the process may use.
 
+use procession::process::{Priority, current_pid, priority};
+
 use crate::failure::label;
 use crate::limits::Maxima;
 use crate::permissions::{Allowed, Bounds, Permissions};
@@ -13,19 +15,23 @@ const PATHS_MAX: usize = 64;
 /// The bytes of all objects in a list of `allow`.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// The first argument of `process.spawn`: the name of a function, or a table of the name, `allow`
-/// and `limits`.
+/// The first argument of `process.spawn`: the name of a function, or a table of the name, `allow`,
+/// `limits` and `priority`.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) function: String,
     bounds: Bounds,
     limits: Option<Maxima>,
+    /// At most the priority of the process that starts it.
+    pub(crate) priority: Priority,
 }
 
 impl Entry {
-    /// Reads the entry of a child of a process with the bounds `parent`.
+    /// Reads the entry of a child of the running process, which has the bounds `parent`.
     pub(crate) fn new(value: &Value, parent: &Bounds) -> Result<Self, String> {
         let (mut bounds, mut limits) = (parent.clone(), None);
+        let most = current_pid().and_then(priority).unwrap_or_default();
+        let mut level = most.min(Priority::Normal);
         let name = match value {
             Value::Table(entries) => {
                 let mut name = None;
@@ -38,6 +44,9 @@ impl Entry {
                         (Value::String(key), table) if **key == *b"limits" => {
                             limits = bounds.limits.check(maxima(table)?)?;
                         }
+                        (Value::String(key), value) if **key == *b"priority" => {
+                            level = level_of(value, most)?;
+                        }
                         _ => return Err(wrong_entry()),
                     }
                 }
@@ -47,7 +56,7 @@ impl Entry {
         };
         let Value::String(name) = name else { return Err(wrong_entry()) };
         let function = str::from_utf8(name).map_err(|_| wrong_entry())?.to_owned();
-        Ok(Self { function, bounds, limits })
+        Ok(Self { function, bounds, limits, priority: level })
     }
 
     /// Returns the bounds of a process that begins now. If it has limits, they are its own.
@@ -61,8 +70,21 @@ impl Entry {
 }
 
 fn wrong_entry() -> String {
-    "a process is started by the name of a function, or by { name, allow = table, limits = table }"
+    "a process is started by the name of a function, or by { name, allow = table, limits = table, priority = string }"
         .to_owned()
+}
+
+/// Reads a priority, which is at most `most`.
+fn level_of(value: &Value, most: Priority) -> Result<Priority, String> {
+    let Value::String(name) = value else { return Err("`priority` must be a string".to_owned()) };
+    let is_named = |level: &Priority| **name == *level.name().as_bytes();
+    let Some(level) = Priority::ALL.into_iter().find(is_named) else {
+        return Err("`priority` must be \"high\", \"normal\" or \"batch\"".to_owned());
+    };
+    if level > most {
+        return Err(format!("a process that is {most} cannot start a process that is {level}"));
+    }
+    Ok(level)
 }
 
 /// Reads a table of limits.

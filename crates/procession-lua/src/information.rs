@@ -24,6 +24,7 @@ pub(crate) fn of(pid: Pid) -> Value {
         ("monitored_by", list(&relations.monitors)),
         ("monitored_by_count", count(relations.monitors.total)),
     ];
+    fields.push(("priority", Value::string(row.priority.name())));
     fields.extend(row.label.as_ref().map(|label| ("label", Value::string(label))));
     fields.extend(relations.name.as_ref().map(|name| ("name", Value::string(name.as_bytes()))));
     fields.extend(row.parent.map(|parent| ("parent", parent.into())));

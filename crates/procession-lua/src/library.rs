@@ -446,6 +446,7 @@ fn spawn(operation: &[u8], arguments: &Arguments, own: &Own) -> Result<Pid, Stri
         _ => options,
     };
     let entry = Entry::new(&arguments.value(0)?, &own.bounds)?;
+    let options = options.priority(entry.priority);
     own.host.spawn(&own.program.current(), &entry, options, arguments.rest(1)?)
 }
 

@@ -161,7 +161,7 @@ impl Parent {
             Some(given) => list(given, "args")?.into_iter().cloned().collect(),
             None => Vec::new(),
         };
-        let shown = label(&entry.function);
+        let (shown, priority) = (label(&entry.function), entry.priority);
         let input = Box::new(move || {
             // The description is kept for restarts, and so is its charge.
             let _charge = &held;
@@ -169,7 +169,7 @@ impl Parent {
         });
         // Relaxed: it only makes numbers. An explicit id is set later.
         let id = format!("{shown} #{}", UNNAMED.fetch_add(1, Relaxed));
-        Ok(self.host.child(id, self.program.clone(), entry, input).label(shown))
+        Ok(self.host.child(id, self.program.clone(), entry, input).label(shown).priority(priority))
     }
 }
 

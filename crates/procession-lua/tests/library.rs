@@ -650,3 +650,26 @@ fn a_reader_takes_time_in_proportion_to_the_bytes_and_limits_the_whole_call() {
         end";
     assert_eq!(run(source), Ok(Value::string("too long")));
 }
+
+#[test]
+fn a_process_starts_none_above_its_own_priority() {
+    let source = r#"
+        function child(main) process.send(main, process.info().priority) end
+        function start(priority)
+          process.spawn({ "child", priority = priority }, process.self())
+          return process.receive()
+        end
+        function batch(main)
+          local normal, cause = pcall(process.spawn, { "child", priority = "normal" }, main)
+          assert(not normal and cause:find("a process that is batch cannot start a process that is normal"))
+          process.spawn("child", main)
+        end
+        function main()
+          assert(process.info().priority == "normal")
+          assert(start("batch") == "batch" and start("normal") == "normal" and start() == "normal")
+          assert(not pcall(start, "high") and not pcall(start, "low") and not pcall(start, 1))
+          process.spawn({ "batch", priority = "batch" }, process.self())
+          assert(process.receive() == "batch", "a batch process starts batch processes")
+        end"#;
+    assert_eq!(run(source), Ok(Value::Nil));
+}
