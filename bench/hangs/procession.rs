@@ -70,7 +70,7 @@ fn main() {
 }
 
 /// Prints the time of a message of 64 bytes from one of ten senders to a receiver, in nanoseconds.
-/// Most wake-ups go through LIFO slots. `run` compares it with a build whose slots no thief enters.
+/// Most wake-ups go through LIFO slots. `run` compares it with a build without thieves of slots.
 fn price(messages: u64) {
     const SENDERS: u64 = 10;
     let scheduler = scheduler();

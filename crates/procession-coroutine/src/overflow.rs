@@ -174,7 +174,7 @@ fn report(header: &Header, size: usize) -> ! {
     let _ = line.write_str("\n");
     let _ = header.write(&mut line);
     let _ = writeln!(line, " has overflowed its stack of {} KiB; aborting", size >> 10);
-    // Not by the C library, whose function another library of the program may replace.
+    // Not by the C library, because another library of the program may replace its function.
     #[cfg(target_os = "linux")]
     // SAFETY: [signal] `write` may be called, and the text is valid. The result is ignored, because
     // the error could not be reported anywhere.

@@ -32,7 +32,7 @@ impl Program {
     /// Panics if the program cannot be started.
     pub fn start(path: &str, arguments: &[&str]) -> Program {
         let mut command = Command::new(path);
-        // A program whose processes panic on purpose would spend its time on backtraces.
+        // A program would spend its time on backtraces if its processes panic on purpose.
         command.env("RUST_BACKTRACE", "0");
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
@@ -51,7 +51,7 @@ impl Program {
         line.trim_end().to_owned()
     }
 
-    /// Waits for the next line, whose last word is the address on which the program listens.
+    /// Waits for the next line. Its last word is the address on which the program listens.
     ///
     /// # Panics
     /// Panics if the line does not end with an address.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// A request whose head the program has read, and whose body it waits for.
+/// A request. The program has read its head, and waits for its body.
 #[derive(Debug)]
 pub struct Begun(BufReader<TcpStream>);
 

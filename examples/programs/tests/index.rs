@@ -69,7 +69,7 @@ async fn searches_are_answered_and_no_document_is_lost(path: &str) {
         assert_eq!(found, format!("[{number}]"));
     }
 
-    // Requests that have begun when the signal comes, and whose text comes after it.
+    // Requests that have begun when the signal comes. Their text comes after it.
     let mut begun = Vec::new();
     for number in 0..100 {
         let text = text(number);

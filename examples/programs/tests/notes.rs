@@ -67,7 +67,7 @@ async fn nothing_is_lost(path: &str) {
     let longest = clients.join_all().await.into_iter().max();
     println!("{path}: {:?}, the longest request {longest:?}", begin_of_load.elapsed());
 
-    // Requests that have begun when the signal comes, and whose text comes after it.
+    // Requests that have begun when the signal comes. Their text comes after it.
     let text = json!({ "text": "late" }).to_string();
     let mut begun = Vec::new();
     for _ in 0..CLIENTS {

@@ -216,7 +216,7 @@ impl Replies for Inner {
     }
 }
 
-/// Ends a call whose reply can never be sent, so that the caller does not wait for it.
+/// Ends a call if its reply can never be sent, so that the caller does not wait for it.
 fn end_call(link: &Link, tag: &Term, why: Unqueued) {
     let word = match why {
         Unqueued::TooLong => "too_large",

@@ -98,7 +98,7 @@ impl Drop for Within {
 }
 
 pin_project! {
-    /// A future from whose polls these values are inherited.
+    /// A future. What its polls spawn inherits these values.
     pub(crate) struct Inheriting<F> {
         values: Option<Inherited>,
         #[pin]

@@ -135,12 +135,12 @@ impl WakeSampler {
 fn draw(generator: &mut Generator, gap: u32) -> u32 {
     // Not 0, which has no logarithm.
     let unit = ((generator.any() >> 11) | 1) as f64 / (1_u64 << 53) as f64;
-    // The mean of the exponential distribution whose values, rounded up, have the mean `gap`.
+    // The mean of an exponential distribution. Rounded up, its values have the mean `gap`.
     let mean = f64::from(gap) - 0.5;
     ((-unit.ln() * mean).ceil() as u32).max(1)
 }
 
-/// A wake-up that was picked, whose step has not begun.
+/// A wake-up that was picked. Its step has not begun.
 struct BegunWait {
     at: u64,
     /// The number of wake-ups that it stands for.

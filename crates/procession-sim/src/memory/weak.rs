@@ -228,7 +228,7 @@ impl Weak {
         atomic.loaded(atomic.history.len() - 1)
     }
 
-    /// Forgets an atomic whose memory has become another one without a drop.
+    /// Forgets an atomic if its memory has become another one without a drop.
     fn forget_other(&mut self, operation: Operation) {
         let known = self.atomics.get(&operation.address);
         if known.is_some_and(|atomic| atomic.content != operation.content) {

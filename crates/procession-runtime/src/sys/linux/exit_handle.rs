@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Opens the descriptor for a child whose status nobody has asked for.
+/// Opens the descriptor for a child, before its status was asked for.
 pub(crate) fn open(child: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(child, PidfdFlags::empty())?)
 }

@@ -138,7 +138,7 @@ fn a_program_that_loses_a_process_fails_and_reports_its_output_too() {
     assert!(text.contains("late (p") && text.contains("Error: \"no disk\""), "{text}");
 }
 
-/// A test whose child ends by a signal in `main`, and names three processes that were dropped.
+/// A test with a child that ends by a signal in `main`, and names three dropped processes.
 fn names_the_dropped<F: Future<Output = ()>>(test: &str, main: impl FnOnce() -> F) {
     let Some(child) = child(test) else {
         let stopped = driven().run_until_signal(Duration::from_secs(30), main());

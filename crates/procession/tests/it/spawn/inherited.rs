@@ -1,4 +1,4 @@
-//! Locals whose values spawned processes inherit.
+//! Locals with values that spawned processes inherit.
 
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
