@@ -182,6 +182,29 @@ fn a_process_that_waits_for_itself_is_a_cycle() {
     scene.check(&[(writes, WaitReason::Lock)]);
 }
 
+/// A wait for a scheduler is not shown as a wait for the process that was waited for before.
+#[test]
+fn a_wait_for_a_scheduler_is_no_wait_for_a_process() {
+    let (scene, other) = (Scene::new(), builder().build().expect("it is valid"));
+    let kept = other.spawn(pending::<()>());
+    let [lock] = locks();
+    let ends = other.clone();
+    let owner = scene.spawn("owner", async move {
+        let guard = lock.lock().await;
+        let waits = Arc::clone(&lock);
+        let mut child = spawn(async move { drop(waits.lock().await) });
+        assert!(timeout(Duration::from_secs(1), &mut child).await.is_err());
+        ends.wait_until_empty().await.expect("it is another scheduler");
+        drop(guard);
+    });
+    assert!(scene.reports().is_empty());
+    scene.scheduler.advance(Duration::from_secs(1));
+    assert!(scene.reports().is_empty(), "the end of the other scheduler ends the wait");
+    let wait = scene.scheduler.detail(owner).and_then(|process| process.wait).expect("it waits");
+    assert!(wait.reasons.for_process() && wait.target.is_none(), "{wait:?}");
+    kept.kill();
+}
+
 /// A future that the process no longer polls is granted the lock that the process waits for.
 #[test]
 fn a_futurelock_is_reported() {

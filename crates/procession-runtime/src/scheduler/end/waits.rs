@@ -56,7 +56,7 @@ impl Shared {
             if self.alive() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            current::note_waiting(Waiting::PROCESS);
+            current::note_waiting_for_some(Waiting::PROCESS);
             Poll::Pending
         })
         .await
@@ -71,7 +71,7 @@ fn is_inside(shared: &Shared, caller: Option<Pid>) -> bool {
     let is_alive = |pid: Option<Pid>| pid.filter(is_own).and_then(find).is_some();
     is_alive(caller)
         || is_alive(current::on_behalf_of())
-        || current::current().is_some_and(|slot| is_own(&slot.pid()))
+        || current::current().is_some_and(|slot| is_own(&slot.seen_pid()))
 }
 
 /// A wait for processes to end. Its drop removes the waker, which may hold the scheduler.
