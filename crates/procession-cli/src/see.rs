@@ -56,6 +56,7 @@ pub(crate) fn run(args: &SeeArgs, out: &mut impl Write) -> Result<(), Failure> {
             Some(number) => show(&door, &format!("/crash/{number}"), args, out, list::crash),
         },
         Verb::Cycles => show(&door, "/cycles", args, out, list::cycles),
+        Verb::Leaks => show(&door, "/leaks", args, out, list::leaks),
         Verb::Stack => show(&door, &process_target(args, "stack"), args, out, list::stacks),
         Verb::Inspect => show(&door, &process_target(args, "inspect"), args, out, list::fields),
         Verb::Trace => show(&door, &process_target(args, "messages"), args, out, list::messages),

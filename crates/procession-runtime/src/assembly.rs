@@ -5,6 +5,8 @@
 use crate::bridge::part::TokioPart;
 #[cfg(feature = "door")]
 use crate::door::part::DoorPart;
+#[cfg(feature = "look")]
+use crate::observe::leaks::search::LeakCounts;
 #[cfg(any(feature = "door", feature = "metrics"))]
 use crate::observe::pool_figures::PoolRegistry;
 #[cfg(feature = "look")]
@@ -36,7 +38,7 @@ impl Scheduler {
             .with(HealthState::default())
             .with(Starved::default());
         #[cfg(feature = "look")]
-        let parts = parts.with(Sections::default());
+        let parts = parts.with(Sections::default()).with(LeakCounts::default());
         #[cfg(any(feature = "door", feature = "metrics"))]
         let parts = parts.with(PoolRegistry::default());
         #[cfg(feature = "tokio")]

@@ -97,6 +97,7 @@ pub mod look {
     pub use crate::mailbox::context::inspecting::Inspecting;
     pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
     pub use crate::observe::ask::AskError;
+    pub use crate::observe::leaks::{Leak, LeakCause, LeakSign, Leaks, Suspicion};
     pub use crate::observe::look::detail::{detail, inspect, mailbox_length, resume, suspend_for};
     pub use crate::observe::look::query::{GroupKey, Query, SortKey};
     pub use crate::observe::look::tree::{SupervisedRow, SupervisorRow};

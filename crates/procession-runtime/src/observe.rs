@@ -7,6 +7,8 @@ pub(crate) mod census;
 #[cfg(feature = "metrics")]
 pub(crate) mod facade;
 #[cfg(feature = "look")]
+pub(crate) mod leaks;
+#[cfg(feature = "look")]
 pub(crate) mod look;
 #[cfg(feature = "look")]
 pub(crate) mod messages;

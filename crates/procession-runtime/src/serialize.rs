@@ -13,6 +13,7 @@ use serde_core::ser::SerializeStruct;
 use serde_core::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::mailbox::bounds::{MailboxSnapshot, WhenFull};
+use crate::observe::leaks::{Leak, LeakCause, LeakSign, Leaks, Suspicion};
 use crate::observe::look::view::{ProcessGroup, View};
 use crate::observe::process_info::{
     MemoryUse, ProcessInfo, ProcessRelations, ProcessWait, Samples,
@@ -213,6 +214,8 @@ macro_rules! as_names {
 as_names! {
     ProcessState: Self::name;
     WaitReason: Self::name;
+    LeakCause: Self::name;
+    LeakSign: Self::name;
     StallKind: |kind| match kind {
         Self::Blocked => "blocked",
         Self::Computing => "computing",
@@ -289,6 +292,14 @@ as_structs! {
         watched_threads,
     }
     WaitCycle { waits }
+    Leaks { leaked, leaked_total, suspected }
+    Leak {
+        pid, label, spawned_at = LocationText(spawned_at), reason, location = location.map(LocationText),
+        cause, other, at_least,
+    }
+    Suspicion {
+        label, spawned_at = LocationText(spawned_at), count, sign, waiting, since, before,
+    }
     CyclicWait {
         pid, label, spawned_at = LocationText(spawned_at), reason, location = location.map(LocationText),
         target, at_least,

@@ -1,4 +1,5 @@
-//! What the attribute `test` calls: tests that run on a scheduler with a test clock.
+//! What tests call: the attribute `test`, which runs tests on a scheduler with a test clock, and
+//! checks.
 
 use std::any::Any;
 use std::env;
@@ -10,6 +11,7 @@ use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::observe::leaks::Leaks;
 use crate::observe::look::detail;
 use crate::observe::process_info::{ProcessInfo, ProcessWait};
 use crate::observe::process_state::ProcessState;
@@ -199,6 +201,37 @@ impl Test {
             None => builder,
         }
     }
+}
+
+/// Panics with the list of the [leaked](crate::look::Leaks::leaked) processes, if there are any.
+///
+/// A leak is known once its processes wait. On the test clock, call
+/// [`run_until_idle`](Scheduler::run_until_idle) before, so that all that can run has run.
+///
+/// ```should_panic
+/// use procession::sync::Mutex;
+/// use procession::testing::assert_no_leaks;
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// let lock = Arc::new(Mutex::new(()));
+/// for _ in 0..2 {
+///     let lock = Arc::clone(&lock);
+///     scheduler.spawn(async move { std::mem::forget(lock.lock().await) });
+/// }
+/// scheduler.run_until_idle();
+/// assert_no_leaks(&scheduler);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// See above. Suspicions alone do not panic.
+#[track_caller]
+pub fn assert_no_leaks(scheduler: &Scheduler) {
+    let leaks = Leaks { suspected: Vec::new(), ..scheduler.leaks() };
+    assert!(leaks.is_empty(), "{leaks}");
 }
 
 /// Prints what to do about a failure, if there is something to say.

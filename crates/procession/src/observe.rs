@@ -6,6 +6,7 @@
 //! | the figures of all workers, processes and timers | [`Scheduler::snapshot`] | |
 //! | what the watchdog has found | [`Scheduler::stalls`] | |
 //! | which processes wait for one another | [`Scheduler::wait_cycles`]: a [`WaitCycle`] | |
+//! | which processes can never continue | [`Scheduler::leaks`]: [`Leaks`] | `look` |
 //! | what a shutdown could not finish | [`Unfinished`] | |
 //! | which processes use the processor or wait | [`Scheduler::look`] with a [`Query`] | `look` |
 //! | the relations of one process | [`detail`] | `look` |
@@ -23,6 +24,7 @@
 //! [`Scheduler::snapshot`]: crate::Scheduler::snapshot
 //! [`Scheduler::stalls`]: crate::Scheduler::stalls
 //! [`Scheduler::wait_cycles`]: crate::Scheduler::wait_cycles
+//! [`Scheduler::leaks`]: crate::Scheduler::leaks
 //! [`Scheduler::look`]: crate::Scheduler::look
 //! [`Scheduler::inspect`]: crate::Scheduler::inspect
 //!
@@ -50,10 +52,10 @@ pub use procession_runtime::door::{Door, DoorError, DoorOptions};
 #[cfg(feature = "look")]
 #[doc(inline)]
 pub use procession_runtime::look::{
-    AskError, DoorSection, GroupKey, Inspecting, Inspection, MemoryUse, MessageDirection, PidList,
-    ProcessGroup, ProcessRelations, ProcessWait, Query, Samples, SectionRow, ShownSection, SortKey,
-    SupervisedRow, SupervisorRow, TracedMessage, View, WaitReason, detail, inspect, mailbox_length,
-    resume, suspend_for,
+    AskError, DoorSection, GroupKey, Inspecting, Inspection, Leak, LeakCause, LeakSign, Leaks,
+    MemoryUse, MessageDirection, PidList, ProcessGroup, ProcessRelations, ProcessWait, Query,
+    Samples, SectionRow, ShownSection, SortKey, SupervisedRow, SupervisorRow, Suspicion,
+    TracedMessage, View, WaitReason, detail, inspect, mailbox_length, resume, suspend_for,
 };
 #[cfg(feature = "door")]
 #[doc(inline)]

@@ -1,7 +1,9 @@
-//! Tests that run on a scheduler with a test clock: the attribute [`test`](macro@test).
+//! Tests that run on a scheduler with a test clock: the attribute [`test`](macro@test), and checks.
 
 #[doc(hidden)]
 pub use procession_runtime::testing::Test;
+#[doc(inline)]
+pub use procession_runtime::testing::assert_no_leaks;
 
 /// Makes an async function a test, which runs on the test clock.
 ///

@@ -15,7 +15,7 @@ pub(super) enum Command {
     See(Verb),
 }
 
-pub(super) const COMMANDS: [(&str, Command, &str); 21] = [
+pub(super) const COMMANDS: [(&str, Command, &str); 22] = [
     ("trial", Command::Trial, "run a service while everything goes wrong, and judge it"),
     ("run", Command::Run, "run a program of processes in Lua"),
     ("node", Command::Node, "run a program in Lua as a node of an Erlang cluster"),
@@ -29,6 +29,7 @@ pub(super) const COMMANDS: [(&str, Command, &str); 21] = [
     ("tree", Command::See(Verb::Tree), "show the supervision tree of a running program"),
     ("crashes", Command::See(Verb::Crashes), "list the processes that failed, and why"),
     ("cycles", Command::See(Verb::Cycles), "list the processes that wait for one another"),
+    ("leaks", Command::See(Verb::Leaks), "list the processes that can never continue"),
     ("stack", Command::See(Verb::Stack), "print where a process waits, or what its step does"),
     ("inspect", Command::See(Verb::Inspect), "print what a process shows of itself"),
     ("trace", Command::See(Verb::Trace), "print the headers of the next messages of a process"),

@@ -20,6 +20,7 @@ pub(crate) enum Verb {
     Tree,
     Crashes,
     Cycles,
+    Leaks,
     Stack,
     Inspect,
     Trace,
@@ -63,6 +64,7 @@ impl Verb {
             Self::Tree => "tree",
             Self::Crashes => "crashes",
             Self::Cycles => "cycles",
+            Self::Leaks => "leaks",
             Self::Stack => "stack",
             Self::Inspect => "inspect",
             Self::Trace => "trace",
@@ -77,9 +79,13 @@ impl Verb {
     /// Returns the words after the command, as the help shows them.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles | Self::Record => {
-                " [TARGET]"
-            }
+            Self::Top
+            | Self::Ps
+            | Self::Tree
+            | Self::Crashes
+            | Self::Cycles
+            | Self::Leaks
+            | Self::Record => " [TARGET]",
             Self::Dump => " FILE [TARGET]",
             Self::Trace => " PID [TARGET] | FILE",
             Self::Stack | Self::Inspect | Self::Suspend | Self::Resume | Self::Kill => {
@@ -91,7 +97,13 @@ impl Verb {
     /// Returns the number of words that have to be there.
     pub(crate) fn words_min(self) -> usize {
         match self {
-            Self::Top | Self::Ps | Self::Tree | Self::Crashes | Self::Cycles | Self::Record => 0,
+            Self::Top
+            | Self::Ps
+            | Self::Tree
+            | Self::Crashes
+            | Self::Cycles
+            | Self::Leaks
+            | Self::Record => 0,
             _ => 1,
         }
     }
@@ -119,6 +131,12 @@ second.
                 "\
 Lists the last 16 cycles of processes that wait for one another, the latest first. A program
 looks for them once a process has waited for 5 s, or for as long as it has chosen.
+"
+            }
+            Self::Leaks => {
+                "\
+Lists the processes of a running program that can never continue, because nothing is left that
+could wake them, and groups of processes for which this is only suspected.
 "
             }
             Self::Stack => {

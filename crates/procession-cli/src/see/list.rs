@@ -340,6 +340,26 @@ pub(super) fn cycles(answer: &Value) -> String {
     out
 }
 
+/// Returns the leaks, with a line for each process and each suspected group.
+pub(super) fn leaks(answer: &Value) -> String {
+    let total = answer["leaked_total"].as_u64().unwrap_or(0);
+    let mut out = match total {
+        0 => String::from("no process is known to be leaked\n"),
+        total => format!("{total} leaked:\n"),
+    };
+    let leaked = rows(&answer["leaked"]);
+    let others = total.saturating_sub(leaked.len() as u64);
+    let lines = leaked.iter().map(|leak| text(&leak["text"]).to_owned());
+    let lines = lines.chain((others > 0).then(|| format!("and {others} more")));
+    out.extend(lines.map(|line| format!("  {line}\n")));
+    let suspected = rows(&answer["suspected"]);
+    if !suspected.is_empty() {
+        out.push_str("suspected:\n");
+    }
+    out.extend(suspected.iter().map(|group| format!("  {}\n", text(&group["text"]))));
+    out
+}
+
 /// Returns two lines for each failed process.
 pub(super) fn crash_lines(answer: &Value) -> Vec<String> {
     rows(&answer["crashes"]).iter().flat_map(lines_of_crash).collect()

@@ -67,11 +67,11 @@ fn version() {
 fn mistakes_are_told_before_anything_runs() {
     check(
         "",
-        "procession: no command given: the commands are trial, run, node, cluster, check, test, repl, annotations, top, ps, tree, crashes, cycles, stack, inspect, trace, dump, record, suspend, resume, kill; see --help\nexit code: 2\n",
+        "procession: no command given: the commands are trial, run, node, cluster, check, test, repl, annotations, top, ps, tree, crashes, cycles, leaks, stack, inspect, trace, dump, record, suspend, resume, kill; see --help\nexit code: 2\n",
     );
     check(
         "bunch",
-        "procession: unknown command 'bunch': the commands are trial, run, node, cluster, check, test, repl, annotations, top, ps, tree, crashes, cycles, stack, inspect, trace, dump, record, suspend, resume, kill\nexit code: 2\n",
+        "procession: unknown command 'bunch': the commands are trial, run, node, cluster, check, test, repl, annotations, top, ps, tree, crashes, cycles, leaks, stack, inspect, trace, dump, record, suspend, resume, kill\nexit code: 2\n",
     );
     check("run --stats", "procession: no program given: see run --help\nexit code: 2\n");
     check(

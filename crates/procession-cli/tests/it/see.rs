@@ -127,6 +127,20 @@ fn trees_crashes_and_events_are_shown() {
     assert_eq!(scene.run(&["tree", "bank"]), (0, "no supervisors\n".into(), String::new()));
     let none = String::from("no processes have waited for one another\n");
     assert_eq!(scene.run(&["cycles", "bank"]), (0, none, String::new()));
+    let none = String::from("no process is known to be leaked\n");
+    assert_eq!(scene.run(&["leaks", "bank"]), (0, none, String::new()));
+    let options = SpawnOptions::new().on(&scene.scheduler).label("lost");
+    drop(options.start(|mut cx: Context<u8>| async move { cx.recv().await }));
+    // It has to wait before it can be leaked.
+    let text = loop {
+        let (code, out, _) = scene.run(&["leaks", "bank"]);
+        assert_eq!(code, 0);
+        if out.starts_with("1 leaked:\n") {
+            break out;
+        }
+    };
+    assert!(text.contains(" (lost) waits at "), "{text}");
+    assert!(text.ends_with(" for a message, and nothing refers to it\n"), "{text}");
     let (code, out, _) = scene.run(&["crashes", "bank"]);
     assert!(code == 0 && out.contains("no disk"), "{out}");
     let file = scene.folder.0.join("events");
@@ -302,7 +316,9 @@ fn without_a_door_the_reason_and_the_remedy_are_told() {
 #[test]
 fn the_help_tells_keys_and_targets() {
     let folder = Folder::new();
-    for verb in ["top", "ps", "tree", "crashes", "cycles", "dump", "record", "trace", "kill"] {
+    for verb in
+        ["top", "ps", "tree", "crashes", "cycles", "leaks", "dump", "record", "trace", "kill"]
+    {
         let (code, out, _) = run(&folder.0, &[verb, "--help"]);
         assert!(code == 0 && out.contains("[TARGET]") && out.contains("Exit codes:"), "{out}");
         assert!(out.lines().all(|line| line.len() <= 100), "{out}");

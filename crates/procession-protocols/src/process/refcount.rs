@@ -128,6 +128,13 @@ impl<const MUTATION: u8> PinCount<MUTATION> {
         self.0.load(Relaxed) & PINS == u64::from(count)
     }
 
+    /// Returns the number of pins.
+    pub fn count(&self) -> u32 {
+        // Ordering: Acquire pairs with the Release of `unpin`: the caller sees what was done with
+        // the pins that are gone.
+        (self.0.load(Acquire) & PINS) as u32
+    }
+
     /// Pins a free slot `count` times, which makes it reachable for PIDs of its generation. If the
     /// caller has sealed the slot, this undoes it.
     #[inline]

@@ -77,7 +77,7 @@ unsafe impl<F: Send, T: Send> Send for CoBody<F, T> {}
 unsafe fn tell(slot: *const (), to: &mut dyn fmt::Write) -> fmt::Result {
     // SAFETY: by the caller.
     let slot = unsafe { &*slot.cast::<Slot>() };
-    write!(to, "process {}", slot.pid())?;
+    write!(to, "process {}", slot.seen_pid())?;
     match slot.extra().and_then(|extra| extra.label.as_deref()) {
         Some(label) => write!(to, " {label:?}"),
         None => Ok(()),
@@ -234,7 +234,7 @@ where
             }
             Err(stuck) => {
                 slot.shared().coroutines.note_stuck(StuckCoroutine {
-                    pid: slot.pid(),
+                    pid: slot.seen_pid(),
                     label: slot.extra().and_then(|extra| extra.label.clone()),
                     location: slot.location(),
                 });

@@ -7,6 +7,7 @@ use super::json::Json;
 use super::response::RESPONSE_BYTES_MAX;
 use super::views::{LOCATION_MAX, location, milliseconds, row};
 use crate::observe::census;
+use crate::observe::leaks::{Leak, Leaks, Suspicion, search};
 use crate::observe::look::detail;
 use crate::observe::process_info::{self, ProcessInfo, current_label};
 use crate::observe::wait_cycle::CyclicWait;
@@ -45,8 +46,8 @@ pub(super) fn process(json: &mut Json, shared: &Shared, pid: Pid) -> Option<()> 
             pids(json.name(name), list);
         }
         json.name("supervisor").text_or_null(relations.supervisor);
-        let children = census::each(shared).filter(|slot| slot.parent() == Some(pid));
-        let children: Vec<_> = children.map(|slot| slot.pid()).collect();
+        let children = census::each(shared).filter(|slot| slot.seen_parent() == Some(pid));
+        let children: Vec<_> = children.map(|slot| slot.seen_pid()).collect();
         pids(json.name("children"), &PidList::of(children.into_iter()));
     });
     Some(())
@@ -110,7 +111,7 @@ pub(super) fn tree(json: &mut Json, shared: &Shared) {
             if truncated {
                 break;
             }
-            nodes.insert(slot.pid(), Some(supervisor));
+            nodes.insert(slot.seen_pid(), Some(supervisor));
             nodes.entry(supervisor).or_insert(None);
         }
     }
@@ -192,6 +193,44 @@ fn cyclic_wait(json: &mut Json, wait: &CyclicWait) {
     json.name("target").text(wait.target);
     json.name("at_least_ms").literal(milliseconds(wait.at_least));
     json.name("text").long_text(wait, 2 * LOCATION_MAX);
+}
+
+/// Writes the leaks.
+pub(super) fn leaks(json: &mut Json, shared: &Shared) {
+    let Leaks { leaked, leaked_total, suspected } = search::leaks(shared);
+    json.name("leaked_total").literal(leaked_total);
+    json.name("leaked").array(|json| {
+        leaked.iter().for_each(|leak| json.object(|json| write_leak(json, leak)));
+    });
+    json.name("suspected").array(|json| {
+        suspected.iter().for_each(|group| json.object(|json| suspicion(json, group)));
+    });
+}
+
+fn write_leak(json: &mut Json, leak: &Leak) {
+    json.name("pid").text(leak.pid);
+    json.name("label").text_or_null(leak.label.as_deref());
+    json.name("spawned_at").long_text(location(leak.spawned_at), LOCATION_MAX);
+    json.name("reason").text(leak.reason);
+    match leak.location {
+        None => json.name("location").literal("null"),
+        Some(at) => json.name("location").long_text(location(at), LOCATION_MAX),
+    }
+    json.name("cause").text(leak.cause.name());
+    json.name("other").text_or_null(leak.other);
+    json.name("at_least_ms").literal(milliseconds(leak.at_least));
+    json.name("text").long_text(leak, 2 * LOCATION_MAX);
+}
+
+fn suspicion(json: &mut Json, group: &Suspicion) {
+    json.name("label").text_or_null(group.label.as_deref());
+    json.name("spawned_at").long_text(location(group.spawned_at), LOCATION_MAX);
+    json.name("sign").text(group.sign.name());
+    json.name("count").literal(group.count);
+    json.name("before").literal(group.before);
+    json.name("waiting").text_or_null(group.waiting);
+    json.name("since_ms").literal(milliseconds(group.since));
+    json.name("text").long_text(group, 2 * LOCATION_MAX);
 }
 
 pub(super) fn crash(json: &mut Json, report: &CrashReport, now: u64) {

@@ -88,6 +88,7 @@ impl Scheduler {
 /// | `GET /crashes` | the last 64 processes that failed |
 /// | `GET /crash/NUMBER` | one crash, with its [backtrace](crate::report::CrashReport::backtrace) |
 /// | `GET /cycles` | the last 16 [cycles of waits](crate::Scheduler::wait_cycles) |
+/// | `GET /leaks` | processes that can [never continue](crate::Scheduler::leaks) |
 /// | `GET /workers` | workers, queues, waits from wake-up to step, timers, descriptors |
 /// | `GET /pools` | pools, added up by name |
 /// | `GET /timeline?ms=N` | what each worker ran in the last N milliseconds, at most 10 000 |

@@ -109,6 +109,7 @@ pub(super) async fn answer(request: &HttpRequest, observed: &Observed) -> Respon
             Ok(object(|json| details::Crashes::of(&shared).write_all(json)))
         }
         (_, [Some("cycles"), None, ..]) => Ok(object(|json| details::cycles(json, &shared))),
+        (_, [Some("leaks"), None, ..]) => Ok(object(|json| details::leaks(json, &shared))),
         (_, [Some("crash"), Some(number), None, _]) => asks::crash(&shared, number).await,
         (_, [Some("pools"), None, ..]) => Ok(object(|json| activity::pools(json, &shared))),
         (_, [Some("timeline"), None, ..]) => timeline(request, &shared),

@@ -62,7 +62,7 @@ impl<M> crate::Outcome for Address<M> {}
 
 impl<M> PartialEq for Address<M> {
     fn eq(&self, other: &Self) -> bool {
-        self.pid() == other.pid()
+        self.seen_pid() == other.seen_pid()
     }
 }
 
@@ -76,13 +76,13 @@ impl<M> PartialOrd for Address<M> {
 
 impl<M> Ord for Address<M> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.pid().cmp(&other.pid())
+        self.seen_pid().cmp(&other.seen_pid())
     }
 }
 
 impl<M> Hash for Address<M> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.pid().hash(state);
+        self.seen_pid().hash(state);
     }
 }
 
@@ -95,6 +95,12 @@ impl<M> Address<M> {
             Some(slot) => slot.pid(),
             None => self.far_process().map_or(Pid::NOBODY, |process| process.pid),
         }
+    }
+
+    /// Returns the PID as `Slot::seen_pid` does.
+    #[inline]
+    pub(crate) fn seen_pid(&self) -> Pid {
+        self.route.pin().map_or_else(|| self.pid(), |slot| slot.seen_pid())
     }
 
     /// Returns the process, if it is one of another node.

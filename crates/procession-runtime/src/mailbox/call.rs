@@ -447,7 +447,7 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
             let answer = Some(Err(cycle(message, address.pid())));
             return Self { send: None, caller, callee: None, answer };
         }
-        current::record_call(address.pid());
+        current::record_call(address.seen_pid());
         let callee = Callee::of(address);
         Self { send: Some(address.send_wait(message)), caller, callee, answer: None }
     }
@@ -521,7 +521,7 @@ impl<M: Send + 'static> Address<M> {
             if self.slot().is_some_and(closes_cycle) {
                 return Err(cycle(message, self.pid()));
             }
-            current::record_call(self.pid());
+            current::record_call(self.seen_pid());
             let callee = Callee::of(self);
             let replied = async {
                 self.send_wait(message).await.map_err(CallError::Refused)?;

@@ -133,7 +133,7 @@ pub(crate) fn header(slot: &Slot) -> System {
     let sender = current::current();
     System::Header(Header {
         request: sender.as_ref().map_or_else(outside, |slot| slot.extra()?.request()),
-        sender: sender.map(|slot| slot.pid()),
+        sender: sender.map(|slot| slot.seen_pid()),
         #[cfg(feature = "sim")]
         number: slot.shared().world.numbering().map(|os| os.number_message()),
     })
@@ -147,7 +147,7 @@ pub(crate) fn take<M>(slot: &Slot, entry: Entry<(System, M)>) -> (Option<Header>
     #[cfg(feature = "sim")]
     if let Some((os, &Header { sender, number: Some(number), .. })) =
         slot.shared().world.simulated().zip(header.as_ref())
-        && !os.takes(slot.pid(), sender, number)
+        && !os.takes(slot.seen_pid(), sender, number)
     {
         os.broken("a process takes two messages of one sender in the wrong order");
     }

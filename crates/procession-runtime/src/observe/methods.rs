@@ -19,7 +19,8 @@ impl Scheduler {
     /// # Panics
     /// Panics in a process of this scheduler, because the process would wait for itself.
     pub fn run_until_idle(&self) -> Vec<ProcessInfo> {
-        let by_its_own = current::current().is_some_and(|slot| slot.pid().scheduler() == self.id());
+        let by_its_own =
+            current::current().is_some_and(|slot| slot.seen_pid().scheduler() == self.id());
         assert!(
             !by_its_own,
             "cannot wait until the scheduler is idle: the caller is one of its processes"

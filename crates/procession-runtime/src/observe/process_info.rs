@@ -121,8 +121,8 @@ impl ProcessInfo {
             }
         };
         Self {
-            pid: slot.pid(),
-            parent: slot.parent(),
+            pid: slot.seen_pid(),
+            parent: slot.seen_parent(),
             label: label(slot),
             location: slot.location(),
             kind: slot.kind().name,

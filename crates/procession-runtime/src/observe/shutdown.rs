@@ -74,8 +74,9 @@ impl Scheduler {
     /// ```
     pub async fn shutdown(&self, deadline: Duration) -> Unfinished {
         let shared = self.shared();
-        let caller =
-            current::current().map(|slot| slot.pid()).filter(|pid| pid.scheduler() == shared.id());
+        let caller = current::current()
+            .map(|slot| slot.seen_pid())
+            .filter(|pid| pid.scheduler() == shared.id());
         let left = u64::from(caller.is_some());
         let allowed = nanoseconds(deadline);
         let now = shared.world.now();

@@ -248,7 +248,7 @@ impl Subject for Shared {
             ready: Laws(self)
                 .existing()
                 .filter(is_waiting)
-                .map(|slot| (slot.pid(), slot.steps(), self.priority(&slot)))
+                .map(|slot| (slot.seen_pid(), slot.steps(), self.priority(&slot)))
                 .collect(),
             deadline: self.next_deadline(),
             events: kernel.map(|_| self.poller.counts().1),
@@ -267,7 +267,7 @@ impl Subject for Shared {
         // Where each operation is a point, a pin makes the stores of its thread visible. A run must
         // be the same whether its story is written or not.
         #[cfg(procession_sim)]
-        return Some(sim::name(self.table().slot(index)?.pid()));
+        return Some(sim::name(self.table().slot(index)?.seen_pid()));
         #[cfg(not(procession_sim))]
         self.table().pin_any(index).map(|slot| described(&slot))
     }
@@ -277,7 +277,7 @@ impl Subject for Shared {
         let number = seat.map_or(0, |seat| seat.running.load(Relaxed));
         let slot = number.checked_sub(1).and_then(|index| self.table().slot(index));
         // Its scheduler is left out, as in names.
-        let generation = slot.map_or(0, |slot| slot.pid().generation());
+        let generation = slot.map_or(0, |slot| slot.seen_pid().generation());
         u64::from(number) << 32 | u64::from(generation)
     }
 
@@ -297,7 +297,7 @@ impl Subject for Shared {
 }
 
 fn described(slot: &Slot) -> String {
-    name(slot.pid(), label(slot).as_deref(), slot.location())
+    name(slot.seen_pid(), label(slot).as_deref(), slot.location())
 }
 
 /// Names a process, with its label and the location of its spawn.

@@ -199,7 +199,7 @@ pub(crate) fn unfinished(shared: &Shared, except: Option<Pid>) -> Vec<ProcessInf
     let in_steps = in_steps(shared);
     each(shared, |slot, seen| {
         let has_ended = seen.is_complete() && !slot.waiting.get().has(Waiting::DROP);
-        (!has_ended && Some(slot.pid()) != except)
+        (!has_ended && Some(slot.seen_pid()) != except)
             .then(|| ProcessInfo::of(slot, state(slot, seen, &in_steps)))
     })
 }
@@ -210,7 +210,7 @@ pub(crate) fn interrupted(shared: &Shared, except: Option<Pid>) -> Vec<ProcessIn
     each(shared, |slot, seen| {
         let cleans_up = slot.kind().on_cancel == OnCancel::Ask
             && !slot.extra().is_some_and(|extra| extra.is_expendable);
-        (cleans_up && !seen.is_complete() && Some(slot.pid()) != except)
+        (cleans_up && !seen.is_complete() && Some(slot.seen_pid()) != except)
             .then(|| ProcessInfo::of(slot, state(slot, seen, &in_steps)))
     })
 }

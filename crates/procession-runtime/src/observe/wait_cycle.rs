@@ -81,17 +81,21 @@ impl fmt::Display for CyclicWait {
             Some(label) => write!(f, " ({label})")?,
             None => write!(f, " (spawned at {})", self.spawned_at)?,
         }
-        let what = match self.reason {
-            WaitReason::Lock => "for a lock of",
-            WaitReason::Process => "for the end of",
-            WaitReason::Reply => "for a reply of",
-            WaitReason::Room => "for room in the mailbox of",
-            _ => "for",
-        };
-        write!(f, " waits {what} {}", self.target)?;
+        write!(f, " waits for {}{}", what_of(self.reason), self.target)?;
         match self.location {
             Some(location) => write!(f, " at {location}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns the words between "waits for" and a process.
+pub(crate) fn what_of(reason: WaitReason) -> &'static str {
+    match reason {
+        WaitReason::Lock => "a lock of ",
+        WaitReason::Process => "the end of ",
+        WaitReason::Reply => "a reply of ",
+        WaitReason::Room => "room in the mailbox of ",
+        _ => "",
     }
 }

@@ -60,7 +60,7 @@ pub fn cancelled() -> impl Future<Output = ()> {
         let mut own: Option<Pid> = None;
         budget::in_turn(|task| {
             let Some(slot) = current::current() else { return Poll::Pending };
-            let pid = slot.pid();
+            let pid = slot.seen_pid();
             assert_eq!(*own.get_or_insert(pid), pid, "a process waits for its own cancel only");
             poll_cancelled(&slot, task)
         })

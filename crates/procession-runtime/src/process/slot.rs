@@ -611,7 +611,7 @@ impl Ready {
 
 impl fmt::Debug for Ready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.slot().pid().fmt(f)
+        self.slot().seen_pid().fmt(f)
     }
 }
 

@@ -34,11 +34,33 @@ impl Slot {
         unsafe { self.home.cast::<Shared>().as_ref() }
     }
 
+    /// Returns the PID for code that may send to it, or may give it to such code. This is `Tell` of
+    /// `process/wait_edge.rs`.
     pub(crate) fn pid(&self) -> Pid {
+        let shared = self.shared();
+        let slots = shared.table().limit();
+        shared.processes.edges.tell(self.index, slots, self.pins.generation());
+        self.seen_pid()
+    }
+
+    /// Returns the PID for comparisons, looks, records and texts.
+    #[inline]
+    pub(crate) fn seen_pid(&self) -> Pid {
         Pid::local(self.shared().id(), self.index, self.pins.generation())
     }
 
+    /// Returns the PID of the parent, as `pid` does.
     pub(crate) fn parent(&self) -> Option<Pid> {
+        let (slot, generation) = self.parent_in_table()?;
+        // A parent that has ended cannot be sent to.
+        if let Some(parent) = self.shared().table().pin(slot, generation.get()) {
+            return Some(parent.pid());
+        }
+        self.seen_parent()
+    }
+
+    /// Returns the PID of the parent, as `seen_pid` does.
+    pub(crate) fn seen_parent(&self) -> Option<Pid> {
         let (slot, generation) = self.parent_in_table()?;
         Some(Pid::local(self.shared().id(), slot, generation.get()))
     }
@@ -154,7 +176,7 @@ pub(crate) fn unpin(slot: NonNull<Slot>, count: u32) {
 
 impl fmt::Debug for SlotRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pid().fmt(f)
+        self.seen_pid().fmt(f)
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
             target: "procession",
             parent: None,
             "process",
-            pid = %slot.pid(),
+            pid = %slot.seen_pid(),
             label = slot.extra().and_then(|extra| extra.label.as_deref()),
             request = slot.extra().and_then(Extra::request).map(|request| display(request.id())),
             spawned_at = details.map(|slot| display(slot.location())),
@@ -120,7 +120,7 @@ pub(crate) fn begin_request(slot: &Slot, header: Header) {
             target: "procession",
             "request",
             request = %request.id(),
-            pid = %slot.pid(),
+            pid = %slot.seen_pid(),
             sender = header.sender.map(display),
         )
     };

@@ -10,9 +10,9 @@
 //! but nobody may read its future while it waits.
 //!
 //! ## States
-//! For each slot, outside of the slot: the *target* of its last wait, the *proof* of this wait, and
-//! the *habits* of its process. Each named lock has a word with its holder
-//! (`sync/batch_semaphore.rs`).
+//! For each slot, outside of the slot: the *target* of its last wait, the *proof* of this wait, the
+//! *habits* of its process, and whether its PID is *known* to code that is not the runtime's. Each
+//! named lock has a word with its holder (`sync/batch_semaphore.rs`).
 //!
 //! ## Steps
 //! - `Note`, by the running process when a future of the runtime finds that it must wait: store
@@ -24,6 +24,8 @@
 //!   runtime's clones the waker of the process, anything may wake the process. If the process takes
 //!   messages out of their order, the number of received messages says nothing about a single
 //!   message.
+//! - `Tell`, by a holder of a pin of any process, before its PID leaves the runtime: note that the
+//!   PID is known. PIDs in looks, records and texts are not noted.
 //! - `Follow`, by any thread (`scheduler/wait_graph.rs`): read the reasons, the proof and the
 //!   target, between two reads of the number of steps.
 //!
@@ -37,12 +39,18 @@
 //! What a proof states:
 //! - `Sole`: only the target ends the wait. A process ends by itself; only a process takes messages
 //!   out of its mailbox.
+//! - `Child`: as `Sole`, and the process that waits has the target's handle together with an
+//!   address of the target.
 //! - `Unreceived`: the message of a call is in the mailbox of the target, and the right to reply is
 //!   in the message. This is true while the target has received no more messages than had been sent
 //!   before the call. After that, the program may have moved the right to reply anywhere.
 //! - `Lock`: the target is the holder that the lock has noted. If the holder of a lock is the
 //!   process that waits, only the process itself can tell whether the grant is of this wait: it
 //!   notes `Sole` with itself as the target.
+//!
+//! If no PID is known, only pins reach a process: addresses, wakers, its handle. A thread tells a
+//! PID before it drops its pin, and the drop is a Release. A thread that acquires the number of
+//! pins and finds none but the runtime's own therefore finds every `Tell`.
 //!
 //! ## Allowed
 //! A true cycle may stay unknown: behind a call that was received, behind the readers of a lock, a
@@ -87,6 +95,12 @@ pub(crate) mod mutation {
     pub(crate) const LAST_OF_SEVERAL: u8 = 1;
     /// A cycle is reported as soon as the watchdog finds it.
     pub(crate) const AT_ONCE: u8 = 2;
+    /// `Tell` notes nothing.
+    pub(crate) const TELL_NOTHING: u8 = 3;
+    /// A handle does not count as a way to reach its process.
+    pub(crate) const IGNORE_HANDLE: u8 = 4;
+    /// A process counts as leaked although the process that it waits for may continue.
+    pub(crate) const HOPE_IN_VAIN: u8 = 5;
 }
 
 /// What proves that a process waits for its target alone.
@@ -96,6 +110,8 @@ pub(crate) enum WaitProof {
     None,
     /// Only the target ends the wait.
     Sole,
+    /// As `Sole`, and the waiter has an address of the target beside its handle.
+    Child,
     /// The target has not received the message of a call, while it has received no more than this
     /// number of messages.
     Unreceived(u32),
@@ -110,6 +126,7 @@ impl WaitProof {
             Self::Sole => (1, 0),
             Self::Unreceived(sent) => (2, sent),
             Self::Lock(number) => (3, number),
+            Self::Child => (4, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -119,6 +136,7 @@ impl WaitProof {
             (1, _) => Self::Sole,
             (2, sent) => Self::Unreceived(sent),
             (3, number) => Self::Lock(number),
+            (4, _) => Self::Child,
             _ => Self::None,
         }
     }
@@ -140,6 +158,8 @@ pub(crate) struct WaitEdges {
     proofs: Column,
     /// The generation of the slot, and bits.
     habits: Column,
+    /// The generation of the slot, if the PID is known.
+    known: Column,
     locks: Mutex<LockNames>,
     /// The number of cycles that were reported.
     cycles: AtomicU64,
@@ -191,6 +211,20 @@ impl WaitEdges {
     pub(crate) fn has(&self, slot: u32, generation: u32, habit: Habit) -> bool {
         let known = self.habits.get(slot);
         (known >> 32) as u32 == generation && known as u32 & habit as u32 != 0
+    }
+
+    /// `Tell`. The caller has a pin.
+    #[inline]
+    pub(crate) fn tell(&self, slot: u32, slots: u32, generation: u32) {
+        let is_new = !self.is_known(slot, generation);
+        if is_new && !mutation::is(mutation::BUILT, mutation::TELL_NOTHING) {
+            self.known.set(slot, slots, generation.into());
+        }
+    }
+
+    /// Returns `true` if code that is not the runtime's may know the PID of a process.
+    pub(crate) fn is_known(&self, slot: u32, generation: u32) -> bool {
+        self.known.get(slot) == u64::from(generation)
     }
 
     /// Counts a cycle that is reported.
@@ -271,8 +305,13 @@ mod tests {
     #[test]
     fn a_proof_is_replaced_by_the_next_note() {
         let edges = WaitEdges::new(true);
-        let proofs =
-            [WaitProof::Sole, WaitProof::Unreceived(u32::MAX), WaitProof::Lock(7), WaitProof::None];
+        let proofs = [
+            WaitProof::Sole,
+            WaitProof::Unreceived(u32::MAX),
+            WaitProof::Lock(7),
+            WaitProof::Child,
+            WaitProof::None,
+        ];
         for proof in proofs {
             edges.note(3, 10, WaitTarget::new(4, 5), proof);
             assert_eq!(edges.proof(3), proof);
@@ -292,6 +331,17 @@ mod tests {
         assert!(!edges.has(1, 3, Habit::Lends), "another process is in the slot");
         edges.mark(1, 10, 3, Habit::Selects);
         assert!(edges.has(1, 3, Habit::Selects) && !edges.has(1, 3, Habit::Lends));
+    }
+
+    #[test]
+    fn a_pid_is_known_of_one_process() {
+        let edges = WaitEdges::default();
+        assert!(!edges.is_known(1, 2));
+        edges.tell(1, 10, 2);
+        assert!(edges.is_known(1, 2));
+        assert!(!edges.is_known(1, 3), "another process is in the slot");
+        edges.tell(1, 10, 3);
+        assert!(edges.is_known(1, 3) && !edges.is_known(0, 2));
     }
 
     #[test]

@@ -54,7 +54,7 @@ struct StepId(Pid, u32);
 
 impl StepId {
     fn of(slot: &Slot) -> Self {
-        Self(slot.pid(), slot.steps())
+        Self(slot.seen_pid(), slot.steps())
     }
 }
 

@@ -201,7 +201,7 @@ pub(crate) fn trace_sent(slot: &Slot) {
         TracedMessage {
             after: Duration::ZERO,
             direction: MessageDirection::Sent,
-            other: Some(slot.pid()),
+            other: Some(slot.seen_pid()),
             type_name: (slot.kind().message_name)(),
             bytes: slot.kind().message_bytes,
             request: current().and_then(|process| Some(process.extra()?.request()?.id())),

@@ -126,7 +126,7 @@ impl Shared {
         self.lifetime.closing.enter(shutdown::TERMINATING);
         self.lifetime.dependents.clear();
         self.table().each(|slot| {
-            if Some(slot.pid()) != except {
+            if Some(slot.seen_pid()) != except {
                 if is_counted {
                     note_told(&self.lifetime.losses, slot);
                 }
@@ -171,12 +171,12 @@ impl Lifetime {
             links::release_from_supervisor(&caller);
         }
         table.each(|slot| {
-            if Some(slot.pid()) == except || is_in_hand(slot) {
+            if Some(slot.seen_pid()) == except || is_in_hand(slot) {
                 return;
             }
             // The caller waits for its children.
             let waits_for_parent =
-                slot.kind().on_cancel == OnCancel::Drop && slot.parent() != except;
+                slot.kind().on_cancel == OnCancel::Drop && slot.seen_parent() != except;
             if waits_for_parent { self.cancel_by_turn(slot) } else { self.cancel_now(slot) }
         });
     }
@@ -225,7 +225,7 @@ fn note_told(losses: &Losses, slot: &Slot) {
     let is_dropped = slot.kind().on_cancel == OnCancel::Drop;
     let is_chosen = slot.extra().is_some_and(|extra| extra.is_expendable);
     if is_dropped && !is_chosen && !seen.is_complete() && !seen.is_cancelled() {
-        losses.note_told(slot.pid());
+        losses.note_told(slot.seen_pid());
     }
 }
 

@@ -119,7 +119,7 @@ impl LocalWorker {
         let slot = ready.slot();
         self.shared.workforce.seat(self.seat).stats.count_exit(exit);
         if seen.is_terminated() {
-            self.shared.lifetime.note_dropped(slot.pid(), slot.location());
+            self.shared.lifetime.note_dropped(slot.seen_pid(), slot.location());
         }
         let by_itself = !seen.is_terminated() || links::dooms_itself(slot);
         let is_held = by_itself && report(slot, exit);
@@ -146,7 +146,7 @@ impl LocalWorker {
 /// panic is what the program has asked for.
 #[cfg(feature = "sim")]
 fn panic_if_told(slot: &Slot) {
-    if slot.shared().world.simulated().is_some_and(|os| os.panics(slot.pid())) {
+    if slot.shared().world.simulated().is_some_and(|os| os.panics(slot.seen_pid())) {
         std::panic::resume_unwind(Box::new("the simulated system lets this step panic"));
     }
 }

@@ -1,4 +1,5 @@
-//! The search for cycles in the graph of waits (`process/wait_edge.rs`).
+//! The search for cycles in the graph of waits (`process/wait_edge.rs`), and for what alone can end
+//! a wait.
 //!
 //! A process has at most one sole wait, so each search follows one chain. To follow it costs a few
 //! loads for each process, and holds no lock of a process.
@@ -7,8 +8,9 @@ use std::num::NonZeroU32;
 
 use procession_protocols::process::state::ProcessPhase;
 
-use crate::process::slot::Slot;
-use crate::process::wait_edge::{Habit, WaitProof};
+use crate::process::slot::{OWN, Slot, SlotRef};
+use crate::process::typed::{COROUTINE, MACHINE};
+use crate::process::wait_edge::{Habit, WaitProof, mutation};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 
@@ -16,7 +18,41 @@ use crate::scheduler::shared::Shared;
 const CHAIN_MAX: usize = 1000;
 
 /// The slot and generation of a process.
-type SlotKey = (u32, u32);
+pub(crate) type SlotKey = (u32, u32);
+
+/// What alone can end a wait, unless a program ends the process itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastHope {
+    /// This process.
+    Process(SlotKey),
+    /// The end of this process. The waiter has its handle and, if that is a `Child`, an address of
+    /// it.
+    End(SlotKey, Access),
+    /// The owner of the process's handle, who also has its only address, or there is none.
+    Owner(Access),
+    /// Nothing, because nothing refers to the process, and its PID is not known.
+    Nothing,
+    /// Nothing, because this process has ended without the release of the lock.
+    Holder(SlotKey),
+}
+
+/// How the owner of a handle reaches its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// By a `JoinHandle`.
+    Handle,
+    /// By a `Child`.
+    Child,
+}
+
+/// A process that waits, and what alone can end this wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastWait {
+    pub(crate) waiter: SlotKey,
+    /// The number of its steps, which tells this wait from all others of the process.
+    steps: u32,
+    pub(crate) hope: LastHope,
+}
 
 /// A wait for one process that nothing else ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +84,7 @@ impl Shared {
             let target = target.map(|(slot, generation)| (slot, generation.get()));
             match edges.proof(slot.index()) {
                 WaitProof::None => None,
-                WaitProof::Sole => target,
+                WaitProof::Sole | WaitProof::Child => target,
                 WaitProof::Unreceived(sent) => target.filter(|&key| self.has_not(key, sent)),
                 WaitProof::Lock(number) => {
                     let holder = edges.holder(number)?;
@@ -65,16 +101,72 @@ impl Shared {
         slot: &Slot,
         target: impl FnOnce(u32) -> Option<SlotKey>,
     ) -> Option<WaitLink> {
-        // A process that runs again has other steps, once its step has begun.
-        let key = || {
-            let is_blocked = slot.state.see().phase() == ProcessPhase::Blocked;
-            is_blocked.then(|| (slot.pins.generation(), slot.steps()))
+        let (waiter, steps, target) = during(slot, &[ProcessPhase::Blocked], target)?;
+        Some(WaitLink { waiter, steps, target })
+    }
+
+    /// Returns what alone can end the wait of a process, if that is known. The slot is pinned once
+    /// by the caller.
+    pub(crate) fn last_wait(&self, slot: &SlotRef) -> Option<LastWait> {
+        if let Some(link) = self.sole_wait(slot) {
+            let hope = self.hope_of(slot, link);
+            return Some(LastWait { waiter: link.waiter, steps: link.steps, hope });
+        }
+        let phases = [ProcessPhase::Blocked, ProcessPhase::Idle];
+        let (waiter, steps, hope) =
+            during(slot, &phases, |generation| self.unreached(slot, generation))?;
+        Some(LastWait { waiter, steps, hope })
+    }
+
+    /// Returns what can end a wait for one process.
+    fn hope_of(&self, slot: &Slot, link: WaitLink) -> LastHope {
+        match self.processes.edges.proof(slot.index()) {
+            WaitProof::Lock(number) if self.has_ended(link.target) => {
+                // It may have released the lock before its end.
+                match self.processes.edges.holder(number) == Some(link.target) {
+                    true => LastHope::Holder(link.target),
+                    false => LastHope::Process(link.target),
+                }
+            }
+            WaitProof::Child => LastHope::End(link.target, Access::Child),
+            WaitProof::Sole if slot.waiting.get() == Waiting::PROCESS => {
+                LastHope::End(link.target, Access::Handle)
+            }
+            _ => LastHope::Process(link.target),
+        }
+    }
+
+    /// Returns `true` if a process has ended, and its future is gone.
+    fn has_ended(&self, (slot, generation): SlotKey) -> bool {
+        match self.table().pin(slot, generation) {
+            Some(slot) => slot.state.see().is_complete(),
+            // A process that ends may be sealed while its future still exists.
+            None => self.table().slot(slot).is_none_or(|slot| slot.pins.generation() != generation),
+        }
+    }
+
+    /// Looks at a process that waits only for messages, or for nothing of the runtime. Returns
+    /// `None` if there are more pins than its own and the caller's, or if its PID is known.
+    fn unreached(&self, slot: &Slot, generation: u32) -> Option<LastHope> {
+        let kind = slot.kind().name;
+        let pins = match slot.waiting.get() {
+            // Its context has a pin.
+            Waiting::MESSAGE if kind != MACHINE => OWN + 1,
+            // A waker would be a pin.
+            waiting if waiting == Waiting::default() && kind != MACHINE && kind != COROUTINE => OWN,
+            _ => return None,
         };
-        let before = key()?;
-        let (generation, steps) = before;
-        let target = target(generation)?;
-        let link = WaitLink { waiter: (slot.index(), generation), steps, target };
-        (key() == Some(before)).then_some(link)
+        let others = slot.pins.count().checked_sub(pins + 1)?;
+        if self.processes.edges.is_known(slot.index(), generation) {
+            return None;
+        }
+        let is_ignored = mutation::is(mutation::BUILT, mutation::IGNORE_HANDLE);
+        match (slot.state.see().has_handle() && !is_ignored, others) {
+            (false, 0) => Some(LastHope::Nothing),
+            (true, 0) => Some(LastHope::Owner(Access::Handle)),
+            (true, 1) => Some(LastHope::Owner(Access::Child)),
+            _ => None,
+        }
     }
 
     /// Returns `true` if a process has received none of the messages after the first `sent`.
@@ -144,4 +236,22 @@ impl Shared {
         });
         Some(link?.target)
     }
+}
+
+/// Calls `look` with the generation of a process that is in one of the phases. Returns the process,
+/// its steps and the result if the process waits before and after that.
+fn during<R>(
+    slot: &Slot,
+    phases: &[ProcessPhase],
+    look: impl FnOnce(u32) -> Option<R>,
+) -> Option<(SlotKey, u32, R)> {
+    // A process that runs again has other steps, once its step has begun.
+    let key = || {
+        let waits = phases.contains(&slot.state.see().phase());
+        waits.then(|| (slot.pins.generation(), slot.steps()))
+    };
+    let before = key()?;
+    let (generation, steps) = before;
+    let found = look(generation)?;
+    (key() == Some(before)).then_some(((slot.index(), generation), steps, found))
 }

@@ -61,6 +61,14 @@ impl Joined {
             Self::Taken(pid) => *pid,
         }
     }
+
+    /// Returns the PID as `Slot::seen_pid` does.
+    fn seen_pid(&self) -> Pid {
+        match self {
+            Self::Process { owner, .. } => owner.slot().seen_pid(),
+            other => other.pid(),
+        }
+    }
 }
 
 impl<T: Send + 'static> JoinHandle<T> {
@@ -128,7 +136,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// });
     /// ```
     pub fn kill(&self) -> bool {
-        crate::relations::links::kill(self.pid())
+        crate::relations::links::kill(self.state.seen_pid())
     }
 
     /// Changes the priority of the process. Returns `true` if it exists. See
@@ -170,10 +178,31 @@ impl<T: Send + 'static> JoinHandle<T> {
         }
     }
 
+    /// Polls the handle. `proof` is `Sole`, or `Child` if the caller has an address beside it.
+    fn poll_as(&mut self, task: &mut TaskContext<'_>, proof: WaitProof) -> Poll<Result<T, Exit>> {
+        if !crate::scheduler::budget::charge(task) {
+            return Poll::Pending;
+        }
+        let Joined::Process { owner, .. } = &mut self.state else {
+            assert!(matches!(self.state, Joined::Refused), "{TAKEN}");
+            self.state = Joined::Taken(Pid::NOBODY);
+            return Poll::Ready(Err(Exit::Refused));
+        };
+        if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
+            let slot = owner.slot();
+            let target = current::target_of(slot);
+            let lender = waker::lender(task.waker());
+            current::note_waiting_for(lender, Waiting::PROCESS, target, proof);
+            current::note_place(slot.location());
+            return Poll::Pending;
+        }
+        Poll::Ready(self.take_result())
+    }
+
     /// Takes the result of a process that has ended or was refused.
     pub(crate) fn take_result(&mut self) -> Result<T, Exit> {
         let mut result: Option<Result<T, Exit>> = None;
-        let pid = self.pid();
+        let pid = self.state.seen_pid();
         if let Joined::Process { owner, .. } = &mut self.state {
             owner.take_result(&mut result as &mut dyn Any);
             if matches!(result, Some(Err(Exit::Panicked(_)))) {
@@ -201,30 +230,14 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
 
     /// # Panics
     /// Panics if it is polled again after it was ready.
-    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if !crate::scheduler::budget::charge(task) {
-            return Poll::Pending;
-        }
-        let Joined::Process { owner, .. } = &mut self.state else {
-            assert!(matches!(self.state, Joined::Refused), "{TAKEN}");
-            self.state = Joined::Taken(Pid::NOBODY);
-            return Poll::Ready(Err(Exit::Refused));
-        };
-        if !owner.slot().state.see().is_complete() && !owner.leave_waiter(task.waker()) {
-            let slot = owner.slot();
-            let target = current::target_of(slot);
-            let lender = waker::lender(task.waker());
-            current::note_waiting_for(lender, Waiting::PROCESS, target, WaitProof::Sole);
-            current::note_place(slot.location());
-            return Poll::Pending;
-        }
-        Poll::Ready(self.take_result())
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.get_mut().poll_as(task, WaitProof::Sole)
     }
 }
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("JoinHandle").field(&self.state.pid()).finish()
+        f.debug_tuple("JoinHandle").field(&self.state.seen_pid()).finish()
     }
 }
 
@@ -369,7 +382,7 @@ impl<M: Send + 'static, T: Send + 'static> Future for Child<M, T> {
     type Output = Result<T, Exit>;
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.get_mut().handle).poll(task)
+        self.get_mut().handle.poll_as(task, WaitProof::Child)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Pid;
+use crate::process::slot::Slot;
 use crate::relations::names::{self, RegisterError};
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::shared::Shared;
@@ -16,10 +16,14 @@ pub(super) struct Known {
 
 impl Known {
     /// Makes the process known, before it runs and before anybody else knows its PID.
-    pub(super) fn announce(&mut self, shared: &Shared, pid: Pid) -> Result<(), RegisterError> {
+    pub(super) fn announce(
+        &mut self,
+        shared: &Shared,
+        newborn: &Slot,
+    ) -> Result<(), RegisterError> {
         if let Some(name) = self.name.take() {
-            names::register_in(shared, name, pid)?;
+            names::register_in(shared, name, newborn.pid())?;
         }
-        self.entries.iter().try_for_each(|entry| entry.make(pid))
+        self.entries.iter().try_for_each(|entry| entry.make(newborn.pid()))
     }
 }

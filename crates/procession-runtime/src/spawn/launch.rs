@@ -207,7 +207,7 @@ impl Rest {
     fn introduce(&mut self, shared: &Shared, newborn: &Slot) -> Result<(), RegisterError> {
         take_over(newborn);
         shared.set_priority(newborn, self.priority);
-        self.known.announce(shared, newborn.pid())
+        self.known.announce(shared, newborn)
     }
 
     /// Relates the running process to the new process, which is not queued yet.

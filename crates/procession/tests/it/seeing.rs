@@ -10,6 +10,7 @@ mod door;
 mod facade;
 mod home;
 mod layers;
+mod leaks;
 mod look;
 mod reports;
 #[allow(dead_code, reason = "each room uses some of it")]

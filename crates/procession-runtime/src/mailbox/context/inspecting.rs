@@ -73,6 +73,6 @@ impl Drop for Inspecting {
 
 impl fmt::Debug for Inspecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Inspecting").field(&self.slot.pid()).finish()
+        f.debug_tuple("Inspecting").field(&self.slot.seen_pid()).finish()
     }
 }

@@ -285,7 +285,7 @@ fn waited_at(slot: &Slot) -> Option<&'static Location<'static>> {
 }
 
 fn matches(filter: &Filter, slot: &Slot, figure: &ProcessFigures) -> bool {
-    filter.pid.is_none_or(|pid| pid == slot.pid())
+    filter.pid.is_none_or(|pid| pid == slot.seen_pid())
         && filter.state.is_none_or(|state| state == figure.state)
         && filter
             .waiting_for

@@ -83,7 +83,7 @@ fn waits_for_itself(first: &Slot) -> bool {
     let mut at = stuck_behind(first);
     for _ in 0..CYCLE_MAX {
         let Some(pid) = at else { return false };
-        if pid == first.pid() {
+        if pid == first.seen_pid() {
             return true;
         }
         at = table.pin(pid.slot(), pid.generation()).and_then(|slot| stuck_behind(&slot));

@@ -81,7 +81,7 @@ pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
             *left_off += 1;
             continue;
         }
-        let (pid, label) = (Some(slot.pid()), short_label(&slot));
+        let (pid, label) = (Some(slot.seen_pid()), short_label(&slot));
         children.push(SupervisedRow { pid, label, ..SupervisedRow::default() });
     }
     for (supervisor, histories) in Reports::of(shared).supervision.all() {

@@ -180,6 +180,22 @@ fn the_tree_and_the_crashes_are_shown() {
 }
 
 #[test]
+fn leaks_are_shown() {
+    let scene = Scene::new(Scheduler::builder().worker_threads(1).test_clock(), |options| options);
+    assert_eq!(json(&scene, "/leaks")["leaked_total"], 0);
+    let options = SpawnOptions::new().on(&scene.scheduler).label("lost");
+    drop(options.start(|mut cx: Context<u8>| async move { cx.recv().await }));
+    scene.scheduler.run_until_idle();
+    let shown = json(&scene, "/leaks");
+    assert_eq!(shown["leaked_total"], 1);
+    let leak = &shown["leaked"][0];
+    assert_eq!((&leak["label"], &leak["reason"]), (&Value::from("lost"), &Value::from("message")));
+    assert_eq!((&leak["cause"], &leak["other"]), (&Value::from("unreachable"), &Value::Null));
+    assert!(leak["text"].as_str().is_some_and(|text| text.ends_with("nothing refers to it")));
+    assert_eq!(shown["suspected"], Value::Array(Vec::new()));
+}
+
+#[test]
 fn cycles_of_waits_are_shown() {
     let builder = Scheduler::builder().worker_threads(1).test_clock();
     let scene = Scene::new(builder.on_wait_cycle(|_| {}), |options| options);
