@@ -6,6 +6,7 @@
 mod clinic;
 mod cycles;
 mod history;
+mod leaks;
 mod levels;
 mod listed;
 mod workloads;

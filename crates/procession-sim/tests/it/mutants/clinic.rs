@@ -18,6 +18,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::check;
 use super::cycles::wait_cycles;
+use super::leaks::leaks;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -326,4 +327,5 @@ end! {
     own_pool,
     stuck_shutdown,
     wait_cycles,
+    leaks,
 }

@@ -50,7 +50,7 @@ struct Order {
 }
 
 /// Polls both futures with the same waker until both are complete, or until one is.
-async fn together(one: impl Future, two: impl Future, both: bool) {
+pub(super) async fn together(one: impl Future, two: impl Future, both: bool) {
     let (mut one, mut two) = (pin!(one), pin!(two));
     let (mut first, mut second) = (false, false);
     poll_fn(|task| {
