@@ -8,7 +8,6 @@ mod lending;
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::pool::{Pool, PoolError};
@@ -19,6 +18,7 @@ use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::home::Barrier;
+use crate::home::mpsc::channel;
 use crate::scene::{alone, assert_conserved, driven, threaded};
 
 /// The turns of processes, in their order.

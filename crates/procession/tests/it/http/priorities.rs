@@ -1,7 +1,5 @@
 //! The priority of a request, by its head.
 
-use std::sync::mpsc;
-
 use hyper::Request;
 use procession::http::{RequestBody, Server};
 use procession::process::{Priority, current_pid, priority};
@@ -10,6 +8,7 @@ use procession_sync::Mutex;
 
 use super::pipe::listen;
 use super::{service, spawn_server};
+use crate::home::mpsc;
 
 /// Answers with the priority of the running process, as it is at first and after a wait.
 async fn own(_: Request<RequestBody>) -> String {
