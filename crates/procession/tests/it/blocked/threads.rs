@@ -218,9 +218,9 @@ fn threads_run_on_the_processors_that_were_named() {
     assert_eq!(refused(Scheduler::builder().cpus([absent])), text);
     let text = "cannot build a scheduler: cpus is 1024, but must be from 0 to 1023";
     assert_eq!(refused(Scheduler::builder().cpus([0, 1024])), text);
-    for threads in [1, 4097] {
+    for threads in [1, 4096] {
         let text = format!(
-            "cannot build a scheduler: max_threads is {threads}, but must be from 2 to 4096"
+            "cannot build a scheduler: max_threads is {threads}, but must be from 2 to 4095"
         );
         assert_eq!(refused(Scheduler::builder().worker_threads(2).max_threads(threads)), text);
     }
