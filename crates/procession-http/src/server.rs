@@ -481,7 +481,9 @@ impl Server {
     /// `examples/programs/src/bin/chat.rs` of the repository shows this.
     ///
     /// A stream that was taken over belongs to the process that has it. The server neither limits
-    /// it nor waits for it when it drains. With HTTP/2, the stream is a part of its connection,
+    /// it nor waits for it when it drains. At its end the process should say goodbye and read
+    /// until the client has closed, because a socket that is dropped with unread input is reset,
+    /// and the client may lose what came last. With HTTP/2, the stream is a part of its connection,
     /// which the server waits for.
     pub fn upgrades(mut self) -> Self {
         self.settings.upgrades = true;

@@ -1,6 +1,8 @@
 //! Look at `talk`: the process of a WebSocket. `docs/COOKBOOK.md` shows this program. A server with
 //! many clients and a supervisor is `axum_ws`.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::routing::any;
@@ -8,7 +10,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use procession::http::Server;
 use procession::net::{TcpListener, TcpStream};
 use procession::process::until_cancelled;
-use procession::{Context, start};
+use procession::{Context, start, timeout};
 use tokio_tungstenite::client_async;
 
 /// The error is boxed, so that a client that resets its connection is no failure.
@@ -17,9 +19,14 @@ async fn talk(mut socket: WebSocket) -> Result<(), Box<dyn std::error::Error + S
         match until_cancelled(socket.recv()).await {
             Some(Some(heard)) => socket.send(heard?).await?,
             Some(None) => return Ok(()), // The client is gone.
-            None => return Ok(socket.send(Message::Close(None)).await?), // A shutdown.
+            None => break, // A shutdown.
         }
     }
+    socket.send(Message::Close(None)).await?;
+    // If a socket is dropped with unread input, the system resets it, and what was sent is lost.
+    let rest = async { while let Some(Ok(_)) = socket.recv().await {} };
+    timeout(Duration::from_secs(2), rest).await?;
+    Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
