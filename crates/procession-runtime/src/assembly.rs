@@ -14,6 +14,7 @@ use crate::observe::section::Sections;
 use crate::recorder::dump::Dumps;
 use crate::report::kept::Reports;
 use crate::scheduler::builder::Builder;
+use crate::scheduler::clock::timekeeper::Timekeeper;
 use crate::scheduler::handles::Handles;
 use crate::scheduler::health::state::HealthState;
 use crate::scheduler::helpers::Helpers;
@@ -36,7 +37,8 @@ impl Scheduler {
             .with(Helpers::default())
             .with(Handles::default())
             .with(HealthState::default())
-            .with(Starved::default());
+            .with(Starved::default())
+            .with(Timekeeper::default());
         #[cfg(feature = "look")]
         let parts = parts.with(Sections::default()).with(LeakCounts::default());
         #[cfg(any(feature = "door", feature = "metrics"))]

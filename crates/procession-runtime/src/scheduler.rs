@@ -7,7 +7,7 @@ pub(crate) mod budget;
 pub(crate) mod builder;
 mod callers;
 pub(crate) mod checkpoint;
-mod clock;
+pub(crate) mod clock;
 #[expect(unsafe_code, reason = "a core moves between threads with the right to its seat")]
 pub(crate) mod core;
 #[expect(unsafe_code, reason = "the running process is pinned by its worker")]

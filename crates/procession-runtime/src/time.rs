@@ -1,6 +1,7 @@
 //! Time for processes: sleeps, timeouts, intervals.
 
 pub(crate) mod action;
+pub(crate) mod arm;
 pub(crate) mod armed;
 mod elapsed;
 mod instant;
@@ -17,19 +18,17 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use procession_protocols::time::timers::Timers;
-
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::current::Hold;
-use crate::scheduler::local::LocalWorker;
 use crate::scheduler::placed::placed;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::armed::{Armed, TimerPlace};
+use crate::time::arm::arm;
+use crate::time::armed::Armed;
 
 pub use self::elapsed::Elapsed;
 pub use self::instant::Instant;
@@ -40,97 +39,6 @@ pub(crate) use self::last_try::is_last_try;
 pub(crate) use self::last_try::poll_last;
 pub use self::limit::TimerLimit;
 use self::running::{FunctionEnd, TimerFunction};
-
-impl TimerPlace {
-    fn timers(self, shared: &Shared) -> &Timers<Action> {
-        match self {
-            Self::Seat(seat) => &shared.workforce.seat(seat).timers,
-            Self::Outside => &shared.clock.outside,
-        }
-    }
-
-    /// Wakes the sleeper of a deadline that may be the earliest (`driver.rs`). A worker with a
-    /// permit looks at its own timers before it parks, so it wakes no sleeper.
-    #[inline]
-    fn note_earliest(self, shared: &Shared, earliest: bool, when: u64) {
-        if earliest {
-            self.rouse_sleeper(shared, when);
-        }
-    }
-
-    fn rouse_sleeper(self, shared: &Shared, when: u64) {
-        let own = match self {
-            Self::Seat(seat) => current::with_local(|local| {
-                let own = |local: &&LocalWorker| {
-                    std::ptr::eq(&*local.shared, shared) && local.seat == seat
-                };
-                local.filter(own).is_some_and(|local| {
-                    local.wake_next_for(when);
-                    !shared.clock.driver.must_nudge(&shared.workforce.idle, seat)
-                })
-            }),
-            Self::Outside => false,
-        };
-        if !own {
-            shared.outside_timer_set(when);
-        }
-    }
-}
-
-impl Armed {
-    fn timers(self, shared: &Shared) -> &Timers<Action> {
-        self.place.timers(shared)
-    }
-
-    /// Removes the timer. Returns its action if the removal prevented the next firing.
-    pub(crate) fn delete(self, shared: &Shared) -> Option<Action> {
-        let action = self.timers(shared).delete(self.id);
-        shared.clock.note_timer_room();
-        action
-    }
-
-    /// Sets another deadline. Returns `true` if the timer was pending.
-    fn reset(self, shared: &Shared, when: u64) -> bool {
-        let reset = self.timers(shared).reset(self.id, when);
-        // The timer may have been deleted just before, and this thread may be the last to use its
-        // slot.
-        shared.clock.note_timer_room();
-        reset.inspect(|rearmed| self.place.note_earliest(shared, rearmed.earliest, when)).is_some()
-    }
-}
-
-/// Sets a timer of `shared`: in the heap of this worker if it belongs to `shared`, otherwise in the
-/// heap for outside threads.
-///
-/// # Errors
-/// Returns the action if the scheduler has reached its limit of timers. A function is also returned
-/// if the scheduler has ended, because no worker would run it.
-///
-/// # Rejected
-/// Inlining: no faster (`timers_cancel`).
-pub(crate) fn arm(
-    shared: &Shared,
-    when: u64,
-    period: Option<NonZeroU64>,
-    action: Action,
-) -> Result<Armed, Action> {
-    if matches!(action, Action::Call(_)) && shared.lifetime.has_ended() {
-        return Err(action);
-    }
-    let place = current::with_local(|local| {
-        match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
-            Some(local) => TimerPlace::Seat(local.seat),
-            None => TimerPlace::Outside,
-        }
-    });
-    match place.timers(shared).add(when, period, action) {
-        Ok(armed) => {
-            place.note_earliest(shared, armed.earliest, when);
-            Ok(Armed { place, id: armed.id })
-        }
-        Err(refused) => Err(refused.0),
-    }
-}
 
 /// Waits for `duration`, counted from this call.
 ///
@@ -363,6 +271,7 @@ impl Sleep {
         }
         let deadline = sleep.deadline;
         let waker = waker::identity(task.waker());
+        let mut moved = None;
         if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
             let timers = armed.timer.timers(&shared);
             // A pending timer has not fired, whatever the clock shows. So the clock need not be
@@ -380,17 +289,23 @@ impl Sleep {
             if pending && armed.waker == waker {
                 return Poll::Pending;
             }
-            let action = Action::Wake(waker::another(task.waker()).into());
-            if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
-                armed.timer.place.note_earliest(&shared, modified.earliest, deadline);
-                armed.waker = waker::identity_of_clones(task.waker());
-                drop(modified.replaced);
-                return Poll::Pending;
+            if pending && armed.timer.place.may_stand_still(&shared) {
+                drop_guarded(armed.timer.delete(&shared));
+                // The sleep keeps the scheduler from now on, because no process of it does.
+                moved = Some(Whose::Scheduler(Arc::clone(&shared)));
+            } else {
+                let action = Action::Wake(waker::another(task.waker()).into());
+                if let Ok(modified) = timers.modify(armed.timer.id, deadline, None, action) {
+                    armed.timer.place.note_set(&shared, modified.earliest, deadline);
+                    armed.waker = waker::identity_of_clones(task.waker());
+                    drop(modified.replaced);
+                    return Poll::Pending;
+                }
             }
             sleep.armed = None;
         }
         if !sleep.on {
-            sleep.whose = Some(Whose::here());
+            sleep.whose = Some(moved.unwrap_or_else(Whose::here));
         }
         let shared = sleep.whose.as_ref().and_then(Whose::hold);
         let shared = shared.expect("it was given, and is kept, or a process of it runs here");

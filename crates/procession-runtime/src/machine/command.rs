@@ -27,7 +27,7 @@ use crate::scheduler::error::BuildError;
 use crate::scheduler::{reach, serving};
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::arm;
+use crate::time::arm::arm;
 use crate::time::armed::Armed;
 use crate::variance::Typed;
 

@@ -11,7 +11,7 @@ use crate::mailbox::send_error::{SendError, SendErrorKind};
 use crate::scheduler::owner;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::arm;
+use crate::time::arm::arm;
 
 impl<M: Send + 'static> Address<M> {
     /// Sends the message after `delay`, counted from now. If it is refused then, it becomes a [dead

@@ -40,8 +40,8 @@ impl Scheduler {
     /// 5. Returns when all processes and these writes have ended, or when `deadline` has passed.
     ///
     /// You may await this anywhere, for example in a process of another scheduler, or in another
-    /// runtime. A write that never ends does not hold it up beyond `deadline`, because a separate
-    /// thread keeps the time once the scheduler has ended. On the test clock it waits until the
+    /// runtime. Neither a write that never ends nor a worker that is stuck holds it up beyond
+    /// `deadline`, because a separate thread keeps the time. On the test clock it waits until the
     /// writes have ended, because that clock stands still until then.
     ///
     /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits

@@ -16,8 +16,9 @@ use super::job_handle::AnyPool;
 use crate::scheduler::inherit::Within;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
+use crate::time::arm::arm;
 use crate::time::armed::Armed;
-use crate::time::{arm, sleep_on};
+use crate::time::sleep_on;
 use crate::{OnCancel, SpawnOptions};
 
 /// The nanoseconds after which the pool tries again to start a worker, if the scheduler had no

@@ -152,7 +152,7 @@ fn block_in_section(
             }
             break;
         }
-        let _entered = Entered::enter(Current::outside(Arc::clone(shared)));
+        let _entered = Entered::enter(Current::firing(Arc::clone(shared)));
         let is_over = shared.parts.enter(false, || {
             if root.poll_if_ready(&mut poll) {
                 return true;

@@ -218,6 +218,10 @@ impl Builder {
     /// replaces workers that block or compute for a long time in a step, unless they are in a
     /// [blocking section](crate::blocking()). Workers pay a few plain stores for each step. The
     /// watchdog sleeps while nothing runs.
+    ///
+    /// A scheduler without a watchdog starts another thread if code outside of it waits for one of
+    /// its timers, for example for the deadline of its [`shutdown`](Scheduler::shutdown). This
+    /// thread fires such timers up to 10 ms late if all workers are stuck.
     pub fn watchdog(mut self, is_on: bool) -> Self {
         self.watchdog = is_on;
         self

@@ -46,12 +46,19 @@ pub(crate) enum Current {
         shared: Arc<Shared>,
         /// The process for which the thread works.
         on_behalf_of: Option<Pid>,
+        /// `true` if the thread fires the timers of threads that are not workers.
+        fires: bool,
     },
 }
 
 impl Current {
     pub(crate) fn outside(shared: Arc<Shared>) -> Self {
-        Self::Outside { shared, on_behalf_of: None }
+        Self::Outside { shared, on_behalf_of: None, fires: false }
+    }
+
+    /// A thread in `block_on` that fires the timers of threads that are not workers.
+    pub(crate) fn firing(shared: Arc<Shared>) -> Self {
+        Self::Outside { shared, on_behalf_of: None, fires: true }
     }
 
     fn local(&self) -> Option<&Rc<LocalWorker>> {
@@ -187,6 +194,17 @@ pub(crate) fn on_behalf_of() -> Option<Pid> {
     CURRENT.with(|here| match &**here.borrow() {
         Some(Current::Outside { on_behalf_of, .. }) => *on_behalf_of,
         _ => None,
+    })
+}
+
+/// Returns `true` if this thread itself fires the timers of `shared` that threads which are not
+/// workers have set.
+pub(crate) fn fires_timers_of(shared: &Shared) -> bool {
+    CURRENT.with(|here| match &**here.borrow() {
+        Some(Current::Outside { shared: here, fires, .. }) => {
+            *fires && std::ptr::eq(&**here, shared)
+        }
+        _ => false,
     })
 }
 

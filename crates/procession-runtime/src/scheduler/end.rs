@@ -101,6 +101,7 @@ impl Shared {
         {
             timers.clear(&mut |action: Action| action.give_up());
         }
+        self.parts.scheduler_ended();
         self.give_up_descriptors();
         if let Some(companion) = &self.parts.companion {
             companion.note_ended();

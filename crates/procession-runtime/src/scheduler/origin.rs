@@ -43,7 +43,8 @@ impl JobOrigin {
             return None;
         }
         let section = Section::enter();
-        let here = Current::Outside { shared: Arc::clone(shared), on_behalf_of: *process };
+        let here =
+            Current::Outside { shared: Arc::clone(shared), on_behalf_of: *process, fires: false };
         Some(EnteredOrigin { entered: Entered::enter(here), section })
     }
 }

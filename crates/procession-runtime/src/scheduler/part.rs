@@ -27,7 +27,7 @@
 //! | the `Drop` of a part | any thread, even a worker of another scheduler | none |
 //! | `enter` | the thread that enters | none |
 //! | `settled`, `drive`, `is_quiet`, `advance` | one worker that finds nothing to run | none |
-//! | `note_ended`, `note_unowned` | any thread | none |
+//! | `scheduler_ended`, `note_ended`, `note_unowned` | any thread | none |
 //! | `note_activity`, `note_foreign_wake`, `look_every` | any thread | perhaps some |
 //!
 //! Panics of `prepare` and `begin` go to the caller of `build`. But a part must not panic for a
@@ -106,6 +106,9 @@ pub(crate) trait Part: Any + Send + Sync {
 
     /// Notes that the last handle of the scheduler is dropped. Its processes end after that.
     fn last_handle_dropped(&self) {}
+
+    /// Notes that the scheduler has ended.
+    fn scheduler_ended(&self) {}
 }
 
 /// Selects descriptors.
@@ -232,6 +235,11 @@ impl Parts {
     /// `Part::last_handle_dropped`
     pub(crate) fn last_handle_dropped(&self) {
         self.list.iter().for_each(|part| part.last_handle_dropped());
+    }
+
+    /// `Part::scheduler_ended`
+    pub(crate) fn scheduler_ended(&self) {
+        self.list.iter().for_each(|part| part.scheduler_ended());
     }
 
     /// Returns the companion of the scheduler, if its clock is paused.

@@ -1,7 +1,6 @@
 //! The waits for what other threads write: the data of files, and reports.
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,7 +11,6 @@ use crate::scheduler::section::Section;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::writes::{PATIENCE, SettledWrites};
 use crate::scheduler::{block_on, current};
-use crate::sys::alarm::Alarm;
 use crate::sys::{World, nanoseconds, stderr};
 use crate::time::sleep_on;
 
@@ -25,19 +23,9 @@ impl Shared {
         deadline: u64,
     ) {
         let mut sleep = pin!(sleep_on(Arc::clone(self), deadline));
-        let mut timekeeper = None;
         poll_fn(|task| {
             if Pin::new(&mut *settled).poll(task).is_ready() || self.world.now() >= deadline {
                 return Poll::Ready(());
-            }
-            // A scheduler that has ended has no thread for its timers. Only a caller in its
-            // `block_on` fires them, but the future may be awaited anywhere. If the system has no
-            // thread for a timekeeper, either, a wait elsewhere lasts until the writes have ended.
-            if self.lifetime.has_ended() {
-                let start = || Timekeeper::start(self, settled, deadline);
-                if timekeeper.get_or_insert_with(start).is_ok() {
-                    return Poll::Pending;
-                }
             }
             sleep.as_mut().poll(task)
         })
@@ -59,32 +47,6 @@ pub(crate) fn settle_reports(world: &World, deadline: u64) {
     };
     let _section = Section::enter();
     stderr::flush(world, left);
-}
-
-/// A thread that wakes a wait for writes at its deadline.
-struct Timekeeper(Arc<Alarm>);
-
-impl Timekeeper {
-    /// # Errors
-    /// Returns the system's error if it refuses the thread.
-    fn start(shared: &Arc<Shared>, settled: &SettledWrites, deadline: u64) -> io::Result<Self> {
-        let alarm = Arc::new(Alarm::new(false));
-        alarm.set(deadline);
-        let kept = Self(Arc::clone(&alarm));
-        let (on, wake) = (Arc::clone(shared), settled.wake());
-        shared.world.start_thread(format!("{}-writes", shared.name()), move || {
-            alarm.wait(&on.world);
-            wake();
-        })?;
-        Ok(kept)
-    }
-}
-
-impl Drop for Timekeeper {
-    fn drop(&mut self) {
-        // The thread ends.
-        self.0.set(0);
-    }
 }
 
 /// The time of a `block_on`. When it is dropped, it waits for writes that the scheduler accepted

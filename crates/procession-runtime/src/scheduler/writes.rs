@@ -161,15 +161,6 @@ impl SettledWrites {
         WRITES.lock().is_settled(self.number)
     }
 
-    /// Returns a function that wakes the waiter, while the wait exists.
-    pub(crate) fn wake(&self) -> impl FnOnce() + Send + use<> {
-        let number = self.number;
-        move || {
-            let waker = WRITES.lock().interrupt(number);
-            wake_all(waker);
-        }
-    }
-
     /// Notes that what is left was waited for as long as the end of the program would.
     pub(crate) fn note_overdue(self) {
         WRITES.lock().note_overdue(self.number);

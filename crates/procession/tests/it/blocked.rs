@@ -4,6 +4,7 @@
 //! channel that the test holds. Anything that should go on beside it then has no worker, unless
 //! another thread takes the place. A failure is a hang, which `soon` reports.
 
+mod elsewhere;
 mod refused;
 mod threads;
 

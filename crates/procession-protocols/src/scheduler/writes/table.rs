@@ -231,11 +231,6 @@ impl Writes {
         if wait.left == 0 { (true, Some(waker)) } else { (false, wait.waker.replace(waker)) }
     }
 
-    /// Takes the waker of a wait after its deadline, if the wait exists.
-    pub fn interrupt(&mut self, wait: u64) -> Option<Waker> {
-        self.waits.get_mut(&wait)?.waker.take()
-    }
-
     /// `Expire`.
     pub fn note_overdue(&mut self, wait: u64) {
         let left = self.left_of(&self.waits[&wait]);
