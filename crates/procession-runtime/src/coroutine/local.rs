@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::{fmt, ptr};
 
-use crate::scheduler::frame::{LocalKey, LocalValues, drive_depth, frame};
+use crate::scheduler::current::drive_depth;
+use crate::scheduler::frame::{LocalKey, LocalValues, frame};
 use crate::variance::Typed;
 
 thread_local! {

@@ -20,7 +20,7 @@ use super::source::{JobSource, Owning, opaque};
 use super::submit::AsyncCalls;
 use crate::process::async_body::{AsyncBody, Beside, Guarded, OwnOr};
 use crate::process::priority::Priority;
-use crate::scheduler::inherit::Inheriting;
+use crate::scheduler::inherit::within::Inheriting;
 use crate::spawn::reservation::Reservation;
 
 /// A job of a pool of async processes. If it is dropped before its end, it is cancelled.

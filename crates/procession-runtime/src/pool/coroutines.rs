@@ -20,7 +20,7 @@ use super::source::ClosureJob;
 use super::submit::AsyncCalls;
 use crate::SpawnOptions;
 use crate::coroutine;
-use crate::scheduler::inherit::Within;
+use crate::scheduler::inherit::within::Within;
 use crate::scheduler::shared::Shared;
 use crate::time::{Instant, Sleep, sleep_on};
 

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use procession_protocols::pool::state::busy::Busy;
 
 use crate::coroutine::local::Local;
-use crate::scheduler::frame::{drive_depth, frame};
+use crate::scheduler::current::drive_depth;
+use crate::scheduler::frame::frame;
 
 /// The worker that runs a job on this thread or in this coroutine, and the id of its pool.
 #[derive(Clone, Copy)]

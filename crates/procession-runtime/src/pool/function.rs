@@ -14,7 +14,7 @@ use super::operations::Pool;
 use super::source::{Call, JobSource, Owning, catch};
 use super::submit::{AsyncCalls, BlockingCalls};
 use crate::process::async_body::{AsyncBody, Guarded};
-use crate::scheduler::inherit::Inheriting;
+use crate::scheduler::inherit::within::Inheriting;
 use crate::spawn::reservation::Reservation;
 
 impl<A, T> JobSource<Call<A, T>, A> for Owning

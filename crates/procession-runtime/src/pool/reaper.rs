@@ -13,7 +13,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use super::engine::Inner;
 use super::job_handle::AnyPool;
-use crate::scheduler::inherit::Within;
+use crate::scheduler::inherit::within::Within;
 use crate::scheduler::shared::Shared;
 use crate::time::action::Action;
 use crate::time::arm::arm;

@@ -34,7 +34,7 @@ use super::submit::{AsyncCalls, BlockingCalls, Calls, JobBuilder};
 use crate::process::async_body::{Guarded, Settle};
 use crate::scheduler::block_on::try_block_on;
 use crate::scheduler::current;
-use crate::scheduler::inherit::Inheriting;
+use crate::scheduler::inherit::within::Inheriting;
 use crate::scheduler::shared::Shared;
 
 /// The number of jobs of a scope that have not ended, and the waker of the thread that waits for

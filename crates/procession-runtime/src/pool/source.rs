@@ -9,7 +9,7 @@ use super::hooks::Hooks;
 use super::job::{Caught, JobEnds, caught};
 use crate::coroutine;
 use crate::process::async_body::Settle;
-use crate::scheduler::inherit::Within;
+use crate::scheduler::inherit::within::Within;
 
 /// Runs user code like [`caught`], but lets the unwinding of a coroutine itself continue. If the
 /// code ends itself by [`exit`](crate::exit()), only the job ends.

@@ -54,7 +54,7 @@ use procession_protocols::util::prefetch::prefetch;
 use procession_queue::{Entry, EventQueue};
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use procession_sync::atomic::{AtomicPtr, AtomicU32};
+use procession_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use procession_sync::cell::UnsafeCell;
 
 use crate::machine::value::Value;
@@ -165,6 +165,8 @@ pub(crate) struct Extra {
     pub(crate) headed: bool,
     /// Nothing of the process is lost if a shutdown terminates it. Fixed while occupied.
     pub(crate) is_expendable: bool,
+    /// Set once others may have inherited values from the process.
+    pub(crate) bequeaths: AtomicBool,
     /// The request that the process works for. Boxed on first use.
     pub(crate) handling: Mutex<Option<Box<Handling>>>,
     /// Links, monitors, a name. Boxed on first use.
@@ -186,6 +188,27 @@ impl Extra {
     /// Returns `true` if a signal to the process is urgent.
     pub(crate) fn has_urgent(&self, signal: &Signal) -> bool {
         self.urgent.is_some_and(|urgent| urgent.has(signal))
+    }
+
+    /// Returns `true` if the process has ever had values that others inherit. Only the process
+    /// itself asks.
+    #[inline]
+    pub(crate) fn may_bequeath(&self) -> bool {
+        // Relaxed: the thread that runs the process has written it, or has read what was published.
+        self.bequeaths.load(Relaxed)
+    }
+
+    /// Gives these values to a process that does not run yet.
+    pub(crate) fn inherit(&mut self, values: Inherited) {
+        self.bequeaths = AtomicBool::new(true);
+        self.handling.get_mut().get_or_insert_default().inherited = Some(values);
+    }
+
+    /// Replaces the values that are inherited from the process. Only the process itself does so.
+    pub(crate) fn replace_inherited(&self, values: Option<Inherited>) -> Option<Inherited> {
+        // Relaxed: only the process itself asks.
+        self.bequeaths.fetch_or(values.is_some(), Relaxed);
+        self.handling(|handling| mem::replace(&mut handling.inherited, values))
     }
 
     /// Returns the values that are inherited from the process.

@@ -20,7 +20,6 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
 use crate::process::inherited::Inherited;
-use crate::process::slot;
 use crate::process::slot::{Extra, Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::wait_edge::{WaitProof, mutation};
@@ -78,6 +77,22 @@ thread_local! {
     /// The seat in `CURRENT`, for code that only looks: a message passes here seven times
     /// (`pingpong` 138 and 121 ns).
     static LOCAL: Cell<Option<NonNull<LocalWorker>>> = const { Cell::new(None) };
+    /// The number of schedulers that the thread drives, one inside the other.
+    static DRIVE_DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Returns how many schedulers the thread drives, one inside the other. State that is kept for a
+/// thread during a poll belongs to one of these schedulers. Not inlined, because a coroutine that
+/// migrates must read the word of its present thread.
+#[inline(never)]
+pub(crate) fn drive_depth() -> u32 {
+    DRIVE_DEPTH.get()
+}
+
+/// Notes how many schedulers the thread drives. Not inlined, like `drive_depth`.
+#[inline(never)]
+pub(crate) fn set_drive_depth(depth: u32) {
+    DRIVE_DEPTH.set(depth);
 }
 
 /// Calls `with` with the worker that this thread is, if it is one. `with` must neither take nor
@@ -392,13 +407,10 @@ pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
 /// Returns the process that this thread runs as the parent of a new process, if it belongs to
 /// `shared`.
 #[inline]
-pub(crate) fn parent_in(shared: &Hold) -> Option<slot::Parent> {
-    match shared.local() {
-        Some(local) => local.step.as_parent(),
-        None => with_local(|local| {
-            local.filter(|local| Arc::ptr_eq(&local.shared, shared))?.step.as_parent()
-        }),
-    }
+pub(crate) fn parent_in(shared: &Shared) -> Option<Parent> {
+    with_local(|local| {
+        local.filter(|local| std::ptr::eq(&*local.shared, shared))?.step.as_spawner().0
+    })
 }
 
 /// Records that the running process calls another one.
@@ -680,11 +692,15 @@ fn enqueue_plain(ready: Ready, origin: Origin) {
 }
 
 impl CurrentStep {
-    /// Returns the running process, as the parent of a new one.
+    /// Returns the running process, as the parent of a new one, and `false` if the new process
+    /// certainly inherits no values.
     #[inline]
-    pub(crate) fn as_parent(&self) -> Option<Parent> {
+    pub(crate) fn as_spawner(&self) -> (Option<Parent>, bool) {
         // SAFETY: [running] a process in its step has its life pin.
-        unsafe { self.process.get()?.as_ref() }.as_parent()
+        match self.process.get().map(|slot| unsafe { slot.as_ref() }) {
+            Some(slot) => (slot.as_parent(), slot.extra().is_some_and(Extra::may_bequeath)),
+            None => (None, true),
+        }
     }
 
     /// Returns `true` if the running process is asked to end, or is terminated after this step.
@@ -697,7 +713,6 @@ impl CurrentStep {
     }
 
     /// Returns the values that are inherited from the running process, or `None` if none runs.
-    #[inline]
     pub(crate) fn inherited(&self) -> Option<Option<Inherited>> {
         // SAFETY: [running] a process in its step has its life pin.
         let slot = unsafe { self.process.get()?.as_ref() };

@@ -18,6 +18,7 @@ use procession_sync::{Mutex, thread};
 use crate::Exit;
 use crate::process::exit::Exiting;
 use crate::process::slot::Slot;
+use crate::scheduler::current::{drive_depth, set_drive_depth};
 
 /// The address of a local, and the depth of the schedulers that a thread drives. The depth is 0 if
 /// the value belongs to the thread or to a coroutine, whatever runs there.
@@ -92,15 +93,6 @@ pub(crate) const NOTHING: StepFrame = StepFrame { frame: ptr::null(), task: ptr:
 
 thread_local! {
     static CURRENT: Cell<StepFrame> = const { Cell::new(NOTHING) };
-    /// The number of schedulers that the thread drives, one inside the other.
-    static DRIVE_DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Returns how many schedulers the thread drives, one inside the other. State that is kept for a
-/// thread during a poll belongs to one of these schedulers. Not inlined, like [`current_step`].
-#[inline(never)]
-pub(crate) fn drive_depth() -> u32 {
-    DRIVE_DEPTH.get()
 }
 
 /// Returns what the thread runs. Not inlined, because a coroutine that migrates must read the word
@@ -174,7 +166,7 @@ impl SetAside {
     pub(crate) fn for_running(running: SavedStep) -> Self {
         let before = SavedStep::now();
         set_current(running.step);
-        DRIVE_DEPTH.set(running.depth);
+        set_drive_depth(running.depth);
         Self(before)
     }
 }
@@ -182,7 +174,7 @@ impl SetAside {
 impl Drop for SetAside {
     fn drop(&mut self) {
         set_current(self.0.step);
-        DRIVE_DEPTH.set(self.0.depth);
+        set_drive_depth(self.0.depth);
     }
 }
 

@@ -28,8 +28,6 @@ use crate::mailbox::bounds::WhenFull;
 use crate::mailbox::deliver::take_over;
 use crate::mailbox::request;
 use crate::process::body::Body;
-use crate::process::handling::Handling;
-use crate::process::inherited::Inherited;
 use crate::process::life::{HandleShare, Newborn};
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Extra, Kind, Slot};
@@ -95,7 +93,7 @@ impl SpawnOptions {
         mut location: &'static Location<'static>,
         pins: u32,
     ) -> Result<Newborn, SpawnErrorKind> {
-        let shared = reservation.shared();
+        let shared = reservation.hold();
         if reservation.is_closing() {
             return Err(SpawnErrorKind::Closing);
         }
@@ -108,11 +106,8 @@ impl SpawnOptions {
             kind = rest.on_cancel.map_or(kind, |on_cancel| kind.with_on_cancel(on_cancel));
             location = rest.location.unwrap_or(location);
         }
-        if shared.processes.has_request_ids {
-            extra = Some(inherit_request(extra));
-        }
-        if let Some(inherited) = inherit::present_in(shared) {
-            bequeath(extra.get_or_insert_default(), inherited);
+        if reservation.may_have_origin() {
+            extra = inherit(extra, shared);
         }
         #[cfg(feature = "sim")]
         if shared.world.numbering().is_some() {
@@ -227,22 +222,25 @@ impl Rest {
     }
 }
 
-/// Lets a new process receive messages with headers, and work for the request of its spawner.
+/// Gives a new process the values that it inherits. If requests have ids, lets it receive messages
+/// with headers, and work for the request of its spawner.
 #[cold]
-fn inherit_request(extra: Option<Box<Extra>>) -> Box<Extra> {
-    let mut extra = extra.unwrap_or_default();
-    extra.headed = true;
-    if let Some(request) = request::context() {
-        let handling = Handling { request: Some(request), ..Handling::default() };
-        extra.handling = procession_sync::Mutex::new(Some(Box::new(handling)));
+fn inherit(extra: Option<Box<Extra>>, shared: &Shared) -> Option<Box<Extra>> {
+    let values = inherit::present();
+    if values.is_none() && !shared.processes.has_request_ids {
+        return extra;
     }
-    extra
-}
-
-/// Lets a new process inherit the values of its spawner.
-#[cold]
-fn bequeath(extra: &mut Extra, inherited: Inherited) {
-    extra.handling.get_mut().get_or_insert_default().inherited = Some(inherited);
+    let mut extra = extra.unwrap_or_default();
+    if shared.processes.has_request_ids {
+        extra.headed = true;
+        if let Some(request) = request::context() {
+            extra.handling.get_mut().get_or_insert_default().request = Some(request);
+        }
+    }
+    if let Some(values) = values {
+        extra.inherit(values);
+    }
+    Some(extra)
 }
 
 /// Ends a process that will not run after all. Other processes may already have found it by its

@@ -15,7 +15,8 @@ use crate::coroutine::local::Local;
 use crate::process::inherited::{Inherited, MAX_INHERITED, SharedValue};
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::handle_error::MisplacedCall;
-use crate::scheduler::inherit::{self, Within};
+use crate::scheduler::inherit;
+use crate::scheduler::inherit::within::Within;
 
 /// A value that all code of a future can see, without being passed on. For example, the user of a
 /// request, or the name of a trace.

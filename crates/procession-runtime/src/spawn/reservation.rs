@@ -12,14 +12,16 @@ use crate::process::slot::{Extra, Kind, Parent, Ready, Slot};
 use crate::process::typed::{Nothing, TypedKind};
 use crate::scheduler::current::{self, Counter, Hold};
 use crate::scheduler::end::Newcomer;
+use crate::scheduler::shared::Shared;
 use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 
 /// Queues a new process, or ends it if no worker will run it.
 #[inline]
-pub(super) fn queue(shared: &Hold, ready: Ready) {
-    match shared.lifetime.after_publishing(ready.slot()) {
-        Newcomer::Runs => current::enqueue_newborn(shared, ready),
-        Newcomer::Ends => crate::scheduler::run::end_unqueued(shared, ready),
+pub(super) fn queue(hold: &Hold, ready: Ready) {
+    // Of the slot, because this takes one instruction, and of the hold five.
+    match ready.slot().shared().lifetime.after_publishing(ready.slot()) {
+        Newcomer::Runs => current::enqueue_newborn(hold, ready),
+        Newcomer::Ends => crate::scheduler::run::end_unqueued(hold, ready),
     }
 }
 
@@ -42,9 +44,13 @@ impl From<Unavailable> for SpawnErrorKind {
 /// A process that is counted, and that has a slot if there is room. Dropping it refuses the
 /// process. This must not happen under a lock, since it can end the scheduler.
 pub(crate) struct Reservation<'a> {
-    shared: &'a Hold,
+    hold: &'a Hold,
+    /// The scheduler of `hold`.
+    shared: &'a Shared,
     /// The process of the same scheduler that starts it.
     parent: Option<Parent>,
+    /// `false` if the process certainly inherits no values.
+    may_inherit: bool,
     slot: Result<NonNull<Slot>, Unavailable>,
 }
 
@@ -54,25 +60,34 @@ impl<'a> Reservation<'a> {
     // Inlined like `SpawnOptions::fill`: as a call it takes 27 instructions more of some 800 for a
     // spawn.
     #[cfg_attr(not(debug_assertions), inline(always))]
-    pub(crate) fn take(shared: &'a Hold) -> Self {
-        let parent = current::parent_in(shared);
-        let local = shared.local();
-        local.map_or_else(crate::scheduler::budget::spend, |local| local.step.spend());
+    pub(crate) fn take(hold: &'a Hold) -> Self {
+        let shared: &Shared = hold;
         // Counted before the phase is read. A shutdown that begins afterwards then waits for this
         // process.
-        local.map_or_else(|| current::counter(shared), Counter::of).add(|stats| &stats.spawned, 1);
+        let (parent, may_inherit) = match hold.local() {
+            Some(local) => {
+                local.step.spend();
+                Counter::of(local).add(|stats| &stats.spawned, 1);
+                local.step.as_spawner()
+            }
+            None => {
+                crate::scheduler::budget::spend();
+                current::count(shared, |stats| &stats.spawned, 1);
+                (current::parent_in(shared), true)
+            }
+        };
         let slot = if shared.lifetime.takes_processes(parent.is_some()) {
-            current::free_slot(shared).ok_or(Unavailable::Limit)
+            current::free_slot(hold).ok_or(Unavailable::Limit)
         } else {
             Err(Unavailable::Closing)
         };
-        Self { shared, parent, slot }
+        Self { hold, shared, parent, may_inherit, slot }
     }
 
     /// Returns the scheduler of the process.
     #[inline]
-    pub(super) fn shared(&self) -> &'a Hold {
-        self.shared
+    pub(super) fn hold(&self) -> &'a Hold {
+        self.hold
     }
 
     /// Returns the error, if there is no room.
@@ -83,6 +98,12 @@ impl<'a> Reservation<'a> {
     #[inline]
     pub(super) fn is_closing(&self) -> bool {
         self.slot == Err(Unavailable::Closing)
+    }
+
+    /// Returns `false` if the process has neither a request nor values of its spawner.
+    #[inline]
+    pub(super) fn may_have_origin(&self) -> bool {
+        self.may_inherit | self.shared.processes.has_request_ids
     }
 
     /// Puts a process into the slot. `pins` is the number of pins that it needs besides its own.
@@ -106,13 +127,13 @@ impl<'a> Reservation<'a> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let shared = self.shared;
+        let (hold, shared) = (self.hold, self.shared);
         let kind = TypedKind::<Nothing>::with_context().erased();
         let Ok(newborn) = self.occupy(kind, Location::caller(), None, 0) else { return };
         shared.set_priority(&newborn, priority);
         newborn.set_body_bytes(size_of_val(&*body));
         let (_share, ready) = newborn.install(body);
-        queue(shared, ready);
+        queue(hold, ready);
     }
 }
 
