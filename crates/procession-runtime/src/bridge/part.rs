@@ -9,7 +9,7 @@ use super::runtime::{self, Bridge, RuntimeChoice};
 use super::threads::RuntimeThreads;
 use crate::scheduler::builder::{Builder, WIDTH_MAX};
 use crate::scheduler::error::BuildError;
-use crate::scheduler::part::{Companion, Part, Plan, SeenScheduler};
+use crate::scheduler::part::{Companion, Part, PartError, Plan, SeenScheduler};
 use crate::scheduler::shared::Shared;
 use crate::util::out_of_range::OutOfRange;
 
@@ -21,9 +21,9 @@ pub(crate) struct TokioPart {
 }
 
 impl Part for TokioPart {
-    fn prepare(&mut self, plan: &mut Plan<'_>) -> Result<(), BuildError> {
+    fn prepare(&mut self, plan: &mut Plan<'_>) -> Result<(), PartError> {
         if let RuntimeChoice::Threads(threads) = self.choice {
-            OutOfRange::check("tokio_threads", threads, 0, WIDTH_MAX)?;
+            OutOfRange::check("tokio_threads", threads, 0, WIDTH_MAX).map_err(BuildError::from)?;
         }
         let choice = std::mem::take(&mut self.choice);
         let bridge = runtime::open(choice, plan, self.threads.begin())?;
@@ -31,7 +31,7 @@ impl Part for TokioPart {
         Ok(())
     }
 
-    fn begin(&self, shared: &Arc<Shared>) -> Result<(), BuildError> {
+    fn begin(&self, shared: &Arc<Shared>) -> Result<(), PartError> {
         self.threads.connect(shared);
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::opened::Opened;
 use super::settings::DoorChoice;
 use crate::scheduler::builder::Builder;
 use crate::scheduler::error::BuildError;
-use crate::scheduler::part::Part;
+use crate::scheduler::part::{Part, PartError};
 use crate::scheduler::shared::Shared;
 
 /// The choice of a program about its door, and the door while it is open.
@@ -28,7 +28,7 @@ impl DoorPart {
 }
 
 impl Part for DoorPart {
-    fn begin(&self, shared: &Arc<Shared>) -> Result<(), BuildError> {
+    fn begin(&self, shared: &Arc<Shared>) -> Result<(), PartError> {
         let opened = open::open(shared, &self.choice).map_err(BuildError::Door)?;
         *self.opened.lock() = opened;
         Ok(())

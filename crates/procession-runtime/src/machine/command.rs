@@ -336,7 +336,7 @@ async fn command_of(id: CommandId, input: Value) -> CommandResult {
     let shared = Arc::clone(&crate::scheduler::owner::here());
     let (reply, caller) = call::pair();
     let completion = Completion::new(Target::Caller { shared: Arc::clone(&shared), reply });
-    shared.extensions.handlers.serve(id, input, completion);
+    HandlerTable::of(&shared).serve(id, input, completion);
     caller.replied(Waiting::COMPLETION, None).await.unwrap_or(Err(CommandError::Dropped))
 }
 

@@ -16,6 +16,7 @@ use crate::machine::command::{AsyncWork, Command};
 use crate::machine::completion::Completion;
 use crate::machine::events::Events;
 use crate::machine::init_error::InitError;
+use crate::machine::registry::HandlerTable;
 use crate::machine::value::{CommandId, CommandResult, Value};
 use crate::mailbox::deliver::leave;
 use crate::mailbox::event::Event;
@@ -577,9 +578,7 @@ impl<P: Process> MachineBody<P> {
                 continue;
             }
             self.sleeps.extend(
-                slot.shared()
-                    .extensions
-                    .handlers
+                HandlerTable::of(slot.shared())
                     .dispatch(slot, command, tag, input)
                     .map(|timer| (tag, timer)),
             );

@@ -1,12 +1,14 @@
 //! The handlers of a scheduler.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, mem};
 
 use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::machine::completion::Completion;
 use crate::machine::value::{CommandId, Value};
+use crate::process::unwind::drop_each;
+use crate::scheduler::shared::Shared;
 
 /// Serves a kind of command. Closures with two arguments are handlers.
 pub trait Handler: Send + Sync + 'static {
@@ -28,8 +30,15 @@ impl fmt::Debug for dyn Handler {
 pub(crate) struct HandlerTable(pub(crate) SortedMap<CommandId, Arc<dyn Handler>>);
 
 impl HandlerTable {
-    /// Takes all handlers out, to be dropped.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<dyn Handler>> + use<> {
-        std::mem::take(&mut self.0).into_values()
+    /// Returns the handlers of a scheduler.
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        let handlers = shared.extensions.handlers.downcast_ref();
+        handlers.expect("the builder makes the table")
+    }
+}
+
+impl Drop for HandlerTable {
+    fn drop(&mut self) {
+        drop_each(mem::take(&mut self.0).into_values());
     }
 }

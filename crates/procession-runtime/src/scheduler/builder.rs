@@ -506,15 +506,17 @@ impl Builder {
         let world = self.world();
         let stacks = self.coroutines.then(|| Stacks::builder().limit(self.stacks).build());
         let stacks = stacks.transpose().map_err(|error| BuildError::Stacks(error.into()))?;
-        let handlers = HandlerTable::new(self.handlers)?;
-        self.parts.prepare(Plan {
-            name: &self.name,
-            width,
-            max_threads,
-            test_clock: self.test_clock,
-            callers_drive: self.callers_drive,
-            companion: None,
-        })?;
+        let handlers = Box::new(HandlerTable::new(self.handlers)?);
+        self.parts
+            .prepare(Plan {
+                name: &self.name,
+                width,
+                max_threads,
+                test_clock: self.test_clock,
+                callers_drive: self.callers_drive,
+                companion: None,
+            })
+            .map_err(BuildError::of_part)?;
         let look_every = self.parts.paused().and_then(Companion::look_every);
         let world = Arc::new(world.looking_every(look_every));
         let id = next_id(&world)?;
@@ -570,7 +572,7 @@ impl Builder {
         crate::scheduler::reach::make_reachable(&shared);
         let scheduler = Scheduler(Arc::new(Owner(shared)));
         Handles::note(&scheduler);
-        scheduler.shared().parts.begin(scheduler.shared())?;
+        scheduler.shared().parts.begin(scheduler.shared()).map_err(BuildError::of_part)?;
         Ok(scheduler)
     }
 

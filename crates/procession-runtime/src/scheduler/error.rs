@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::machine::value::CommandId;
+use crate::scheduler::part::PartError;
 use crate::util::out_of_range::OutOfRange;
 
 /// The error of [`Builder::build`](crate::Builder::build).
@@ -40,6 +41,13 @@ pub enum BuildError {
     Door(DoorError),
     /// All 2^32 scheduler ids are used up.
     Exhausted,
+}
+
+impl BuildError {
+    /// Takes the error of a part.
+    pub(crate) fn of_part(error: PartError) -> Self {
+        *error.downcast().expect("a part that cannot work returns an error of the builder")
+    }
 }
 
 impl fmt::Display for BuildError {

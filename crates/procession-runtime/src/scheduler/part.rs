@@ -43,12 +43,12 @@
 //! block for long, because the thread may be a worker.
 
 use std::any::Any;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::process::slot::Slot;
 use crate::process::unwind::{drop_each, drop_guarded};
-use crate::scheduler::error::BuildError;
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 use crate::{Exit, Pid};
@@ -56,6 +56,9 @@ use crate::{Exit, Pid};
 /// The span of a process that has failed, if it is open and the program has the feature `tracing`.
 #[derive(Clone, Default)]
 pub(crate) struct FailureSpan(#[cfg(feature = "tracing")] pub(crate) Option<tracing::span::Id>);
+
+/// The error of a part that cannot work. `build` knows its type, the kernel need not.
+pub(crate) type PartError = Box<dyn Error + Send + Sync>;
 
 /// The scheduler that is being built.
 #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only the part of tokio asks"))]
@@ -73,14 +76,14 @@ pub(crate) struct Plan<'a> {
 pub(crate) trait Part: Any + Send + Sync {
     /// Prepares the part, before there is a scheduler. If it returns an error, `build` returns that
     /// error, and drops the parts.
-    fn prepare(&mut self, plan: &mut Plan<'_>) -> Result<(), BuildError> {
+    fn prepare(&mut self, plan: &mut Plan<'_>) -> Result<(), PartError> {
         let _ = plan;
         Ok(())
     }
 
     /// Begins to work for a scheduler that stands. If it returns an error, `build` returns that
     /// error, and ends the scheduler.
-    fn begin(&self, shared: &Arc<Shared>) -> Result<(), BuildError> {
+    fn begin(&self, shared: &Arc<Shared>) -> Result<(), PartError> {
         let _ = shared;
         Ok(())
     }
@@ -197,7 +200,7 @@ impl Parts {
     }
 
     /// `Part::prepare`
-    pub(crate) fn prepare(&mut self, mut plan: Plan<'_>) -> Result<(), BuildError> {
+    pub(crate) fn prepare(&mut self, mut plan: Plan<'_>) -> Result<(), PartError> {
         for part in &mut self.list {
             part.prepare(&mut plan)?;
         }
@@ -206,7 +209,7 @@ impl Parts {
     }
 
     /// `Part::begin`
-    pub(crate) fn begin(&self, shared: &Arc<Shared>) -> Result<(), BuildError> {
+    pub(crate) fn begin(&self, shared: &Arc<Shared>) -> Result<(), PartError> {
         self.list.iter().try_for_each(|part| part.begin(shared))
     }
 

@@ -1,5 +1,6 @@
 //! The state that the workers of a scheduler share with all threads that know one of its processes.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::{fmt, mem};
@@ -7,7 +8,6 @@ use std::{fmt, mem};
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
-use crate::machine::registry::HandlerTable;
 use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
 use crate::process::inspectors::Inspectors;
@@ -126,7 +126,8 @@ impl ProcessIndex {
 
 /// The objects that the program passed to the builder of the scheduler.
 pub(crate) struct Extensions {
-    pub(crate) handlers: HandlerTable,
+    /// The handlers of commands, a `HandlerTable`, which only machines need to know.
+    pub(crate) handlers: Box<dyn Any + Send + Sync>,
     pub(crate) dead_letters: Option<dead_letter::Observer>,
     pub(crate) relay: Option<Arc<dyn Relay>>,
 }
@@ -184,7 +185,6 @@ impl Drop for Shared {
         drop_each(self.processes.requests.take_all());
         drop_each(self.processes.inspectors.take_all());
         let extensions = &mut self.extensions;
-        drop_each(extensions.handlers.take());
         drop_guarded(extensions.dead_letters.take());
         drop_guarded(extensions.relay.take());
         let options = &mut self.workforce.threads.options;

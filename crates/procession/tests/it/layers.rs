@@ -18,16 +18,10 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-runtime
 /// The sources of the crates around the runtime. The public face has their items, too.
 const CRATES_AROUND: &[&str] = &[concat!(env!("CARGO_MANIFEST_DIR"), "/../procession-http/src")];
 
-/// The state that refers to itself in a circle: the scheduler has parts and handlers of commands,
-/// and knows the threads that wait for it, and all of these name the scheduler.
-const KERNEL: &[&str] = &[
-    "machine::completion",
-    "machine::registry",
-    "scheduler::callers::state",
-    "scheduler::part",
-    "scheduler::root",
-    "scheduler::shared",
-];
+/// The state that refers to itself in a circle: the scheduler has parts, and knows the threads that
+/// wait for it, and all of these name the scheduler.
+const KERNEL: &[&str] =
+    &["scheduler::callers::state", "scheduler::part", "scheduler::root", "scheduler::shared"];
 
 /// Small cycles between neighbours in one room. All other modules are free of import cycles.
 const NEIGHBOURS: &[&[&str]] =
