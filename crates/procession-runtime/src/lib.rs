@@ -110,7 +110,8 @@ pub mod look {
     #[cfg(feature = "door")]
     pub use crate::observe::symbols::StackFrame;
     pub use crate::process::inspection::Inspection;
-    pub use crate::process::wait_reason::{WaitReason, Waiting};
+    pub use crate::process::shown_waits::WaitReason;
+    pub use crate::process::wait_reason::Waiting;
     pub use crate::relations::pid_list::PidList;
 }
 
@@ -133,9 +134,10 @@ pub use procession_macros::main;
 #[cfg(feature = "sim")]
 #[doc(hidden)]
 pub mod sim {
+    pub use crate::sys::datagram::DatagramAddress;
     pub use crate::sys::os::{
-        CallFault, DatagramAddress, Demand, EnteredSystem, MessageNumber, Network, Os, RunState,
-        SharedLocal, Subject, ThreadBody, WaitSource, enter,
+        CallFault, Demand, EnteredSystem, MessageNumber, Network, Os, RunState, SharedLocal,
+        Subject, ThreadBody, WaitSource, enter,
     };
 
     /// Binds the calling thread to the processor that it runs on. Threads that it starts from now

@@ -27,6 +27,7 @@ pub(crate) mod residence;
 #[expect(unsafe_code, reason = "a pin and another pointer share the room of a pin")]
 pub(crate) mod route;
 pub(crate) mod served;
+pub(crate) mod shown_waits;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod slot;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]

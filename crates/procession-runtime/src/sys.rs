@@ -18,6 +18,12 @@ mod at_exit;
     expect(unsafe_code, reason = "an instruction that no safe interface offers")
 )]
 mod cycles;
+#[cfg(any(feature = "io", feature = "sim"))]
+#[cfg_attr(
+    not(feature = "sim"),
+    expect(unreachable_pub, reason = "only a simulated system has one")
+)]
+pub(crate) mod datagram;
 pub(crate) mod events;
 #[cfg(all(target_os = "linux", not(procession_portable)))]
 pub(crate) mod linux;

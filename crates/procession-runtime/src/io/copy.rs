@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
 
-use crate::process::exit::Idle;
+use crate::process::exit::causes::Idle;
 use crate::scheduler::placed::placed;
 use crate::scheduler::{budget, current};
 use crate::time::{self, Instant, Sleep};

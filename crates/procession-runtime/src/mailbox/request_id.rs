@@ -2,9 +2,6 @@
 
 use std::fmt;
 use std::num::NonZeroU128;
-use std::str::FromStr;
-
-use crate::util::parse_error::ParseError;
 
 /// The id of a request: a number of 128 bits that is not 0, as the trace ids of W3C Trace Context
 /// and OpenTelemetry, or a UUID.
@@ -59,23 +56,5 @@ impl fmt::Display for RequestId {
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RequestId({self})")
-    }
-}
-
-impl FromStr for RequestId {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let refused = || ParseError::new(text, "1 to 32 hexadecimal digits, not all 0");
-        let (mut number, mut digits) = (0, 0);
-        for c in text.chars().filter(|&c| c != '-') {
-            let digit = c.to_digit(16).ok_or_else(refused)?;
-            number = number << 4 | u128::from(digit);
-            digits += 1;
-        }
-        if digits > 32 {
-            return Err(refused());
-        }
-        Self::new(number).ok_or_else(refused)
     }
 }

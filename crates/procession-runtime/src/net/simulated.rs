@@ -15,7 +15,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, recv, recvmsg, sendmsg};
 
-use crate::sys::os::{self, CallFault, DatagramAddress, Network, Os};
+use crate::sys::datagram::DatagramAddress;
+use crate::sys::os::{self, CallFault, Network, Os};
 use crate::sys::system::sockets::NO_SIGNAL;
 
 /// Asks the network of the calling thread, if it has one.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::Pid;
 use crate::observe::wait_cycle::what_of;
-use crate::process::wait_reason::{WaitReason, Waiting};
+use crate::process::shown_waits::WaitReason;
+use crate::process::wait_reason::Waiting;
 
 /// Processes that can never continue, and groups of processes of which this is only suspected.
 ///

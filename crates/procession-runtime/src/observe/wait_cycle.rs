@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::Pid;
-use crate::process::wait_reason::WaitReason;
+use crate::process::shown_waits::WaitReason;
 
 /// Processes that wait for one another, so that none of them continues unless another process or
 /// thread ends one of them.

@@ -1,11 +1,11 @@
 //! Exits of processes.
 
-use std::error::Error;
+pub(crate) mod causes;
+mod shown;
+
 use std::fmt;
-use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::util::bounded_text::bounded_text;
 
@@ -61,10 +61,13 @@ pub enum Exit {
     ///   well, so turn that error into another exit, for example with [`Exit::failed`].
     /// - The error of an [idle timeout](crate::io::CopyBidirectional::idle_timeout).
     /// - A boxed error that has an `io::Error` of one of the first three kinds among its
-    ///   [sources](Error::source), as the errors of axum, hyper and tungstenite have. The error of
+    ///   [sources][source], as the errors of axum, hyper and tungstenite have. The error of
     ///   a database client may also have such a source. A supervisor that restarts the process says
     ///   so at the level `WARN`. Without a supervisor, turn the error into a failure with
     ///   `Exit::failed`.
+    ///
+    /// [`io::Error`]: std::io::Error
+    /// [source]: std::error::Error::source
     Disconnected(Arc<str>),
     /// It was a supervisor, and needed more restarts than it tolerates. The text names the child,
     /// and states how the child's last process ended.
@@ -97,42 +100,6 @@ impl Exit {
         Self::Disconnected(reason.into())
     }
 
-    /// Creates the exit of a process that returns `error`: a failure, or
-    /// [`Disconnected`](Self::Disconnected) if `error` or one of its [sources](Error::source) says
-    /// that the other side of a connection has gone. The reason is the text of `error`, followed by
-    /// the texts of its sources, each after `": "`. A source is left out if the text before it ends
-    /// with the source's text, because many errors print their cause. An error that is an `Exit`
-    /// stays as it is.
-    ///
-    /// The reason has at most 4096 bytes.
-    ///
-    /// ```
-    /// use procession::Exit;
-    ///
-    /// let full = std::io::Error::other("no space left");
-    /// assert_eq!(Exit::from_error(&full), Exit::failed("no space left"));
-    /// assert_eq!(Exit::from_error(&Exit::Shutdown), Exit::Shutdown);
-    ///
-    /// let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-    /// assert_eq!(Exit::from_error(&reset), Exit::disconnected("connection reset"));
-    /// ```
-    pub fn from_error(error: &(dyn Error + 'static)) -> Self {
-        if let Some(exit) = error.downcast_ref::<Self>() {
-            return exit.clone();
-        }
-        let (mut reason, mut is_whole) = bounded_text(error, REASON_MAX);
-        let mut source = error.source();
-        while let Some(error) = source.filter(|_| is_whole) {
-            let (text, fits) = bounded_text(error, REASON_MAX);
-            if !fits || !reason.ends_with(&text) {
-                (reason, is_whole) = bounded_text(format_args!("{reason}: {text}"), REASON_MAX);
-                is_whole &= fits;
-            }
-            source = error.source();
-        }
-        if is_disconnect(error) { Self::disconnected(reason) } else { Self::failed(reason) }
-    }
-
     /// Creates a failure with a reason of at most 4096 bytes.
     pub(crate) fn failed_with(text: fmt::Arguments<'_>) -> Self {
         Self::failed(bounded_text(text, REASON_MAX).0)
@@ -163,75 +130,6 @@ impl Exit {
         !matches!(self, Self::Normal | Self::Shutdown | Self::Killed | Self::Disconnected(_))
     }
 }
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Normal => f.write_str("the process ended normally"),
-            Self::Shutdown => f.write_str("the process was shut down"),
-            Self::Panicked(text) => write!(f, "the process panicked: {text}"),
-            Self::Killed => f.write_str("the process was terminated"),
-            Self::Failed(text) => write!(f, "the process failed: {text}"),
-            Self::Disconnected(text) => write!(f, "the process lost its connection: {text}"),
-            Self::GaveUp(text) => write!(f, "the supervisor gave up: {text}"),
-            Self::WaitsForNothing => {
-                f.write_str("the process waits for completions, but none is outstanding")
-            }
-            Self::MailboxFull => f.write_str("the process's mailbox was full"),
-            Self::NoProcess => f.write_str("there is no such process"),
-            Self::NoConnection => f.write_str("there is no connection to the node of the process"),
-            Self::ThreadEnded => f.write_str("the thread that the process stays on has ended"),
-            Self::Refused => f.write_str("the scheduler takes no more processes"),
-        }
-    }
-}
-
-impl Error for Exit {}
-
-/// The kind of the error is [`Other`](io::ErrorKind::Other).
-impl From<Exit> for io::Error {
-    fn from(exit: Exit) -> Self {
-        Self::other(exit)
-    }
-}
-
-/// Returns `true` if the error says that the other side of a connection has gone, or that both
-/// sides were silent for longer than allowed.
-fn is_disconnect(error: &(dyn Error + 'static)) -> bool {
-    // Only of the error itself, because the reader of a format wraps this error when a file is
-    // shorter than it should be.
-    let ends_early = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
-    error.downcast_ref().is_some_and(ends_early) || successors(error).any(is_lost_connection)
-}
-
-/// Returns an error and its sources. The source that an [`io::Error`] wraps is included, which
-/// [`Error::source`] skips.
-fn successors<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| {
-        let wrapped = error.downcast_ref().and_then(io::Error::get_ref);
-        wrapped.map(|error| -> &(dyn Error + 'static) { error }).or_else(|| error.source())
-    })
-}
-
-fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    let kind = error.downcast_ref().map(io::Error::kind);
-    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset)) || error.is::<Idle>()
-}
-
-/// The error of a connection in which no data has moved for this time.
-#[derive(Debug)]
-pub(crate) struct Idle(pub(crate) Duration);
-
-impl fmt::Display for Idle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no data has moved in either direction for {:?}", self.0)
-    }
-}
-
-impl Error for Idle {}
 
 /// The maximum length in bytes of a reason that an error writes. A process keeps the reason as
 /// long as others have not received it, and a log shows it in a line.

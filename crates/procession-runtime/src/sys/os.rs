@@ -16,8 +16,6 @@ use std::sync::{Arc, Weak};
 use procession_protocols::process::priority::Priority;
 
 use crate::Pid;
-#[cfg(any(feature = "io", feature = "sim"))]
-pub use crate::sys::network::DatagramAddress;
 pub use crate::sys::network::Network;
 
 /// A value that lives as long as a simulated program.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::Pid;
 use crate::observe::look::view::{Baseline, View};
 use crate::observe::process_state::ProcessState;
-use crate::process::wait_reason::WaitReason;
+use crate::process::shown_waits::WaitReason;
 use crate::time::Instant;
 use crate::util::parse_error::ParseError;
 
