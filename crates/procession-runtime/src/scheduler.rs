@@ -6,6 +6,7 @@ pub(crate) mod block_on;
 pub(crate) mod budget;
 pub(crate) mod builder;
 mod callers;
+pub(crate) mod chance;
 pub(crate) mod checkpoint;
 pub(crate) mod clock;
 #[expect(unsafe_code, reason = "a core moves between threads with the right to its seat")]

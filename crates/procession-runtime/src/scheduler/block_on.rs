@@ -152,7 +152,8 @@ fn block_in_section(
             }
             break;
         }
-        let _entered = Entered::enter(Current::firing(Arc::clone(shared)));
+        let here = Current::Outside { shared: Arc::clone(shared), on_behalf_of: None, fires: true };
+        let _entered = Entered::enter(here);
         let is_over = shared.parts.enter(false, || {
             if root.poll_if_ready(&mut poll) {
                 return true;

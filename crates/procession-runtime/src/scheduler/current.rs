@@ -30,8 +30,6 @@ use crate::scheduler::local::{CurrentStep, LocalWorker};
 use crate::scheduler::log::word::WordKind;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
-use crate::sys::os;
-use crate::util::generator::Generator;
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -53,11 +51,6 @@ pub(crate) enum Current {
 impl Current {
     pub(crate) fn outside(shared: Arc<Shared>) -> Self {
         Self::Outside { shared, on_behalf_of: None, fires: false }
-    }
-
-    /// A thread in `block_on` that fires the timers of threads that are not workers.
-    pub(crate) fn firing(shared: Arc<Shared>) -> Self {
-        Self::Outside { shared, on_behalf_of: None, fires: true }
     }
 
     fn local(&self) -> Option<&Rc<LocalWorker>> {
@@ -216,9 +209,7 @@ pub(crate) fn on_behalf_of() -> Option<Pid> {
 /// workers have set.
 pub(crate) fn fires_timers_of(shared: &Shared) -> bool {
     CURRENT.with(|here| match &**here.borrow() {
-        Some(Current::Outside { shared: here, fires, .. }) => {
-            *fires && std::ptr::eq(&**here, shared)
-        }
+        Some(Current::Outside { shared: here, fires: true, .. }) => std::ptr::eq(&**here, shared),
         _ => false,
     })
 }
@@ -404,15 +395,6 @@ pub(crate) fn free_slot(shared: &Hold) -> Option<NonNull<Slot>> {
     })
 }
 
-/// Returns the process that this thread runs as the parent of a new process, if it belongs to
-/// `shared`.
-#[inline]
-pub(crate) fn parent_in(shared: &Shared) -> Option<Parent> {
-    with_local(|local| {
-        local.filter(|local| std::ptr::eq(&*local.shared, shared))?.step.as_spawner().0
-    })
-}
-
 /// Records that the running process calls another one.
 pub(crate) fn record_call(callee: Pid) {
     with_local(|local| {
@@ -555,28 +537,6 @@ pub(crate) fn thread_number() -> u64 {
         }
         number.get()
     })
-}
-
-/// Returns a number below `count`, drawn from the generator of the worker that this thread is.
-/// Other threads draw in turn, since their order is not the scheduler's choice.
-pub(crate) fn chance(count: usize) -> usize {
-    if count < 2 {
-        return 0;
-    }
-    with_local(|local| match local {
-        Some(local) => local.queues.draw(count),
-        None => Generator::with_seed(next_turn()).below(count),
-    })
-}
-
-/// Returns how many numbers threads without a worker have drawn before, in this program or in a
-/// simulated one.
-fn next_turn() -> u64 {
-    static TURN: AtomicU64 = AtomicU64::new(0);
-    let turn = |turn: &AtomicU64| turn.fetch_add(1, Relaxed);
-    let Some(os) = os::here() else { return turn(&TURN) };
-    let own = os.local("chance", &|| Arc::new(AtomicU64::new(0)));
-    own.downcast_ref().map_or(0, turn)
 }
 
 /// The origin of an entry, which decides into which queue it goes.

@@ -12,6 +12,7 @@ use crate::process::slot::{Extra, Kind, Parent, Ready, Slot};
 use crate::process::typed::{Nothing, TypedKind};
 use crate::scheduler::current::{self, Counter, Hold};
 use crate::scheduler::end::Newcomer;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
 
@@ -73,7 +74,9 @@ impl<'a> Reservation<'a> {
             None => {
                 crate::scheduler::budget::spend();
                 current::count(shared, |stats| &stats.spawned, 1);
-                (current::parent_in(shared), true)
+                let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+                let parent = |local: &LocalWorker| local.step.as_spawner().0;
+                (current::with_local(|local| local.filter(is_of).and_then(parent)), true)
             }
         };
         let slot = if shared.lifetime.takes_processes(parent.is_some()) {

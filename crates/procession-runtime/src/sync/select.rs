@@ -13,6 +13,7 @@ use procession_protocols::sync::wait_list::{Another, Choice, Place};
 
 use crate::process::served::wake;
 use crate::process::wait_reason::Waiting;
+use crate::scheduler::chance::chance;
 use crate::scheduler::{budget, current};
 use crate::sync::channel::{Receiver, Sender, cancel_receiver};
 use crate::sync::error::SendError;
@@ -272,7 +273,7 @@ impl<'a, R> Select<'a, R> {
     fn act(&mut self, task: &mut TaskContext<'_>) -> Option<u32> {
         let count = self.arms.len();
         for arm in 0..count {
-            self.arms.swap(arm, arm + current::chance(count - arm));
+            self.arms.swap(arm, arm + chance(count - arm));
             if self.arms[arm].act(task) {
                 return Some(arm as u32);
             }
