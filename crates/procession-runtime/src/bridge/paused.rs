@@ -111,6 +111,8 @@ pub(crate) struct PausedClock {
     has_advanced: AtomicBool,
     /// Number of times that a task or a block-on future has run.
     activity: AtomicU64,
+    /// Number of `Drive`s.
+    drives: AtomicU64,
     /// Set once a task of tokio's has existed, or another thread has woken a process. From then on,
     /// libraries may have threads and sockets that work for the processes.
     is_used: AtomicBool,
@@ -167,6 +169,7 @@ pub(super) fn start(
         tick: AtomicU64::new(0),
         has_advanced: AtomicBool::new(false),
         activity: AtomicU64::new(0),
+        drives: AtomicU64::new(0),
         is_used: AtomicBool::new(false),
         builder: World::thread_number(),
         quiet: Mutex::default(),
@@ -196,7 +199,11 @@ impl PausedClock {
 
     /// `Quiet`
     pub(super) fn is_quiet(&self, seen: &SeenScheduler<'_>) -> bool {
-        let tokio = TokioUse { activity: self.activity.load(Relaxed), is_used: self.is_used() };
+        let tokio = TokioUse {
+            activity: self.activity.load(Relaxed),
+            drives: self.drives.load(Relaxed),
+            is_used: self.is_used(),
+        };
         quiet::is_quiet(&mut self.quiet.lock(), tokio, seen)
     }
 
@@ -214,6 +221,12 @@ impl PausedClock {
         // it after all others.
         self.activity.fetch_add(1, Relaxed);
         self.has_advanced.store(false, Relaxed);
+    }
+
+    /// Notes that a `Drive` begins.
+    pub(super) fn note_drive(&self) {
+        // Relaxed: read by the same worker, or after the lock of the seats.
+        self.drives.fetch_add(1, Relaxed);
     }
 
     /// `Drive`, with the scheduler's clock at `now`.

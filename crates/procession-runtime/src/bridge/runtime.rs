@@ -98,8 +98,9 @@ impl Bridge {
     /// Runs the tasks of a paused runtime, with the scheduler's clock at `now`. Returns `None` if
     /// there is no such runtime, or if another thread has it.
     pub(crate) fn drive_tasks(&self, now: u64) -> Option<Driven> {
-        let lent = self.lend()?;
-        Some(lent.bridge.paused()?.drive(lent.runtime.as_ref()?, now))
+        let clock = self.paused()?;
+        clock.note_drive();
+        Some(clock.drive(self.lend()?.runtime.as_ref()?, now))
     }
 
     /// Moves the clock of a paused runtime towards the scheduler's next deadline. Returns what the

@@ -17,6 +17,9 @@ pub(in crate::sys) mod poll;
 pub(crate) mod program;
 #[cfg(any(feature = "io", feature = "signal"))]
 pub(crate) mod sockets;
+#[expect(unsafe_code, reason = "descriptors need not be open, so they are passed by number")]
+#[cfg(feature = "tokio")]
+pub(crate) mod tcp;
 #[expect(unsafe_code, reason = "a system call that no safe interface offers")]
 mod thread_clock;
 pub(in crate::sys) mod threads;

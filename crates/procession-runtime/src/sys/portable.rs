@@ -23,6 +23,8 @@ pub(crate) mod program;
 mod queue;
 #[cfg(any(feature = "io", feature = "signal"))]
 pub(crate) mod sockets;
+#[cfg(feature = "tokio")]
+pub(crate) mod tcp;
 pub(in crate::sys) mod threads;
 pub(in crate::sys) mod timer;
 
