@@ -46,6 +46,23 @@ impl<M: Send + 'static> Address<M> {
         links::kill(self.pid())
     }
 
+    /// Cancels the process, which is the polite way to end it: a process with a context may clean
+    /// up. Returns `true` if it existed. See [`cancel`](crate::relations::cancel()).
+    ///
+    /// ```
+    /// procession::run(async {
+    ///     let server = procession::start(|mut cx: procession::Context<()>| async move {
+    ///         while cx.recv().await.is_some() {}
+    ///         "cleaned up"
+    ///     });
+    ///     assert!(server.address().cancel());
+    ///     assert_eq!(server.await, Ok("cleaned up"));
+    /// });
+    /// ```
+    pub fn cancel(&self) -> bool {
+        links::cancel(self.pid())
+    }
+
     /// Changes the priority of the process. Returns `true` if it exists. See
     /// [`process::set_priority`](crate::process::set_priority()).
     pub fn set_priority(&self, priority: Priority) -> bool {

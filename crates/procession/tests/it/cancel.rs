@@ -29,6 +29,17 @@ impl Drop for Reports {
     }
 }
 
+#[test]
+fn an_address_asks_its_process_to_end() {
+    procession::run(async {
+        let child = procession::start(asked);
+        let address = child.address().clone();
+        assert!(address.cancel(), "it is there");
+        assert_eq!(child.await, Ok("asked"));
+        assert!(!address.cancel(), "it has ended");
+    });
+}
+
 /// A process with a context that ends when it is asked to.
 async fn asked(cx: Context<()>) -> &'static str {
     cx.cancelled().await;
