@@ -161,6 +161,29 @@ impl Child {
         self.started.kill()
     }
 
+    /// Sends `SIGTERM`, which asks a program to end, to the process, or to its whole group if
+    /// [`Command::kill_group`](super::Command::kill_group) says so. If the end of the process was
+    /// seen, does nothing. Use [`timeout`](crate::timeout()) around [`wait`](Self::wait), and then
+    /// [`kill`](Self::kill), for a program that may not obey.
+    ///
+    /// ```
+    /// use procession::os_process::Command;
+    ///
+    /// procession::run(async {
+    ///     let mut child = Command::new("sleep").arg("1000").spawn()?;
+    ///     child.terminate()?;
+    ///     assert!(!child.wait().await?.success());
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn terminate(&mut self) -> io::Result<()> {
+        self.started.terminate()
+    }
+
     /// Sends `SIGKILL` as [`start_kill`](Self::start_kill) does, and waits for the end of the
     /// process.
     ///
@@ -202,6 +225,10 @@ struct ChildGuard {
 impl ChildGuard {
     fn kill(&mut self) -> io::Result<()> {
         self.ends.kill(self.child.as_mut().expect("there until the drop"))
+    }
+
+    fn terminate(&self) -> io::Result<()> {
+        self.ends.terminate(self.child.as_ref().expect("there until the drop"))
     }
 
     fn id(&self) -> Option<u32> {

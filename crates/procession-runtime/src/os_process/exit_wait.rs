@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::process::{Child as StdChild, ExitStatus};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 
 use crate::net::io::{Io, IoResult, Side};
 use crate::pool::program::ProgramPool;
@@ -59,6 +61,14 @@ impl ExitWait {
             kill_group(child);
         }
         child.kill()
+    }
+
+    /// Sends `SIGTERM` to the child, or to the whole group that it leads, unless its end was seen.
+    pub(super) fn terminate(&self, child: &StdChild) -> io::Result<()> {
+        // Until its end is seen, the child keeps its PID, and that of its group.
+        let Some(pid) = pid(child).filter(|_| !self.seen) else { return Ok(()) };
+        let send = if self.with_group { kill_process_group } else { kill_process };
+        Ok(send(pid, Signal::TERM)?)
     }
 
     pub(super) async fn wait(&mut self, child: &mut StdChild) -> io::Result<ExitStatus> {

@@ -154,6 +154,28 @@ fn a_child_is_killed_when_asked_and_on_drop() {
 }
 
 #[test]
+fn a_child_that_is_asked_to_end_ends_as_it_likes() {
+    let script = "trap 'kill $!; exit 9' TERM; sleep 1000 & echo started; wait";
+    procession::run(async {
+        let mut child = shell(script).stdout(Stdio::piped()).spawn().expect("it runs");
+        let output = child.stdout.take().expect("it is piped");
+        assert_eq!(output.read(&mut [0; 8]).await.expect("it is open"), 8);
+        child.terminate().expect("it is our child");
+        assert_eq!(child.wait().await.expect("it is our child").code(), Some(9));
+        child.terminate().expect("the end was seen, so nothing is sent");
+        // The shell waits for a process of its group, which gets the signal, too.
+        let script = "sleep 1000 & trap \"wait $!; exit \\$?\" TERM; echo started; wait";
+        let mut command = shell(script);
+        command.stdout(Stdio::piped()).kill_group(true).kill_on_drop(true);
+        let mut child = command.spawn().expect("it runs");
+        let output = child.stdout.take().expect("it is piped");
+        assert_eq!(output.read(&mut [0; 8]).await.expect("it is open"), 8);
+        child.terminate().expect("it is our child");
+        assert_eq!(child.wait().await.expect("it is our child").code(), Some(128 + 15));
+    });
+}
+
+#[test]
 fn a_group_is_killed_with_its_child() {
     // The process in the background has the pipe. Its end is the end of the pipe.
     let script = "sleep 1000 & echo started; wait";
