@@ -504,7 +504,11 @@ impl<M: Send + 'static> Address<M> {
     /// Returns [`CallError`] if the message was refused, the process ended or dropped the reply, or
     /// the timeout is over. A refused message is in the error. With
     /// [`refuse_call_cycles`](crate::Builder::refuse_call_cycles), also if the callee waits for a
-    /// reply of the caller.
+    /// reply of the caller, or is the caller.
+    ///
+    /// Without that option, a process that calls itself waits for its own reply until the timeout.
+    /// Such a call is not refused, because another part of the process may receive it, for example
+    /// by `join!`, and nothing shows in advance whether one does.
     ///
     /// # Cancellation
     /// If the future is dropped, the message may or may not have been sent. A later reply is

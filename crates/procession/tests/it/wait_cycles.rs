@@ -463,6 +463,32 @@ fn the_watchdog_reports() {
     assert_eq!(ends, (Err(Exit::Killed), Ok(())));
 }
 
+/// Goal: a process that calls itself and receives the call in another part gets its reply. So the
+/// call is refused only if the program says that no process answers its own calls.
+#[test]
+fn a_process_may_answer_its_own_call() {
+    for is_refused in [false, true] {
+        let scheduler = builder().refuse_call_cycles(is_refused).build().expect("it is valid");
+        let process = scheduler.start(move |mut cx: Context<Reply<u32>>| async move {
+            let own = cx.address();
+            let begun = procession::time::Instant::now();
+            let answers = async {
+                let received = timeout(LONG, cx.recv()).await.ok().flatten();
+                received.map(|reply| reply.send(7)).is_some()
+            };
+            let calls = own.call(|reply| reply, 2 * LONG);
+            let (called, is_answered) = futures_lite::future::zip(calls, answers).await;
+            assert_eq!(is_answered, !is_refused);
+            let alone = own.call(|reply| reply, LONG).await.expect_err("nothing receives");
+            assert_eq!(alone.is_cycle(), is_refused);
+            assert!(alone.is_cycle() || begun.elapsed() == LONG, "{alone}");
+            called.map_err(|error| error.cause())
+        });
+        let expected = if is_refused { Err(CallCause::Cycle) } else { Ok(7) };
+        assert_eq!(scheduler.block_on(process), Ok(expected));
+    }
+}
+
 /// A process that calls the address that it is called with.
 type Back = (Reply<CallCause>, Vec<Address<Call>>);
 
