@@ -271,7 +271,8 @@ as_structs! {
         dispatches, steals, stolen, parks, searches, deque, fifo, bound, lifo_slot, step_age,
     }
     ProcessInfo {
-        pid, parent, label, location = LocationText(location), kind, priority = priority.name(), state, suspended, waiting,
+        pid, parent, label, location = LocationText(location), kind, priority = priority.name(), state,
+        cancelled, suspended, waiting,
         mailbox, mailbox_high_water, received, bounded, steps, wait, growth, received_in_window,
         steps_in_window, samples, memory, relations = relations.as_deref(),
     }

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::future::pending;
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,10 +16,11 @@ use procession::mailbox::Event;
 use procession::mailbox::request::{self, RequestId};
 use procession::observe::Reporting;
 use procession::supervisor::{ChildSpec, Restart, Supervisor};
-use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, sleep, spawn, yield_now};
+use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
+use rustix::process::{Signal, getpid, kill_process};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber, info, info_span};
@@ -726,6 +728,33 @@ fn what_a_supervisor_does_is_an_event_in_its_span() {
         assert_eq!(fields["child"], "the child of the tree");
         assert!(fields.contains_key("pid") && !fields.contains_key("supervisor"), "{fields:?}");
     }
+}
+
+/// Goal: the end that a signal begins is in the log, with what is left of the program.
+#[test]
+fn an_orderly_end_is_two_events() {
+    let recorder = Recorder::shared();
+    let deadline = Duration::from_secs(30);
+    let scheduler =
+        Scheduler::builder().worker_threads(1).test_clock().build().expect("it is valid");
+    let stopped = scheduler.run_until_signal(deadline, async {
+        start(|_: Context<()>| pending::<()>()).detach();
+        kill_process(getpid(), Signal::TERM).expect("it is this program");
+        pending::<()>().await;
+    });
+    assert_eq!(stopped.expect("the system has descriptors").unfinished().terminated.len(), 1);
+    let events = recorder.log(|log| {
+        let of =
+            |fields: &Fields| fields.get("message").is_some_and(|it| it.starts_with("SIGTERM: "));
+        let events = log.events.iter().filter(|(fields, _)| of(fields));
+        events.map(|(fields, _)| fields.clone()).collect::<Vec<_>>()
+    });
+    let [begun, over] = <[Fields; 2]>::try_from(events).expect("they are two");
+    assert_eq!(begun["message"], "SIGTERM: the program ends within 30s");
+    assert_eq!((&*begun["level"], &*begun["processes"]), ("INFO", "1"));
+    assert_eq!(over["message"], "SIGTERM: the program has ended after 29.9s");
+    assert_eq!((&*over["level"], &*over["terminated"]), ("INFO", "1"));
+    assert!(!over.contains_key("dropped"), "{over:?}");
 }
 
 /// Goal: a stall is an event, even without `on_stall`. Method: the blocking step waits for the

@@ -63,6 +63,8 @@ pub struct ProcessInfo {
     /// that has not returned, `Complete` is the `Drop` of its result, if other code had a reference
     /// to the process, and `Ready` may be the `Drop` of a process that never had a step.
     pub state: ProcessState,
+    /// `true` if it was cancelled, and so asked to end or about to be dropped.
+    pub cancelled: bool,
     /// `true` if it is [suspended](crate::Scheduler::suspend).
     #[cfg(feature = "look")]
     pub suspended: bool,
@@ -128,6 +130,7 @@ impl ProcessInfo {
             kind: slot.kind().name,
             priority: slot.shared().priority(slot),
             state,
+            cancelled: slot.state.is_cancelled(),
             #[cfg(feature = "look")]
             suspended: false,
             waiting: if waits { slot.waiting.get() } else { Waiting::default() },

@@ -16,10 +16,15 @@
 //! A subscriber is user code. If it panics in a step, the process panics. Any other panic of a
 //! subscriber is dropped.
 
+#[cfg(feature = "signal")]
+use std::time::Duration;
+
 use tracing::dispatcher::get_default;
 use tracing::subscriber::NoSubscriber;
 use tracing::{Level, Span, event, event_enabled, span};
 
+#[cfg(feature = "signal")]
+use crate::observe::unfinished::Unfinished;
 use crate::observe::wait_cycle::WaitCycle;
 use crate::process::span::wants_details;
 use crate::process::unwind::guarded;
@@ -27,6 +32,8 @@ use crate::report::exit_report::ExitReport;
 use crate::report::supervisor_report::{DEFAULT_LABEL, SupervisorReport};
 use crate::report::text::EndedText;
 use crate::scheduler::stalls::{Stall, StallKind};
+#[cfg(feature = "signal")]
+use crate::signal::SignalKind;
 
 /// Returns `true` if this thread has a subscriber.
 fn has_subscriber() -> bool {
@@ -120,6 +127,45 @@ pub(crate) fn wait_cycle(cycle: &WaitCycle) {
         "{}",
         cycle
     );
+}
+
+/// Emits the event of a signal that begins the end of the program, which `processes` have not
+/// reached yet. It belongs to no span.
+#[cfg(feature = "signal")]
+pub(crate) fn end_begun(signal: SignalKind, deadline: Duration, delay: Duration, processes: u64) {
+    let emit = || {
+        event!(
+            target: "procession",
+            parent: None,
+            Level::INFO,
+            processes,
+            delay = (!delay.is_zero()).then(|| debug(delay)),
+            "{signal}: the program ends within {deadline:?}"
+        );
+    };
+    drop(guarded(emit));
+}
+
+/// Emits the event of the end of the program, with the counts of what is lost.
+#[cfg(feature = "signal")]
+pub(crate) fn end_over(signal: SignalKind, took: Duration, unfinished: &Unfinished) {
+    let count = |number: u64| (number > 0).then_some(number);
+    let emit = || {
+        event!(
+            target: "procession",
+            parent: None,
+            Level::INFO,
+            unended = count(unfinished.processes.len() as u64),
+            terminated = count(unfinished.terminated.len() as u64),
+            dropped = count(unfinished.dropped.iter().map(|dropped| dropped.count).sum()),
+            requests = count(unfinished.requests),
+            writes = count(unfinished.writes as u64),
+            messages = count(unfinished.messages),
+            stopped = count(unfinished.stopped),
+            "{signal}: the program has ended after {took:?}"
+        );
+    };
+    drop(guarded(emit));
 }
 
 /// Returns `true` if a subscriber wants events of stalls or of cycles of waits.

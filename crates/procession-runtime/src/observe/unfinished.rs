@@ -47,7 +47,8 @@ impl fmt::Display for DroppedProcesses {
 /// let unfinished = scheduler.block_on(scheduler.shutdown(Duration::from_secs(30)));
 /// assert_eq!(unfinished.terminated.len(), 1);
 /// assert!(!unfinished.is_empty());
-/// assert!(unfinished.to_string().ends_with("was terminated before it had ended"));
+/// let text = unfinished.to_string();
+/// assert!(text.ends_with("terminated before it had ended, although it had been asked to end"));
 /// # Ok::<(), procession::scheduler::BuildError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -120,7 +121,12 @@ impl fmt::Display for Unfinished {
         let more = self.processes.len().saturating_sub(NAMED_MAX) as u64;
         lines.count(more, "more process had not ended", "more processes had not ended")?;
         for process in self.terminated.iter().take(NAMED_MAX) {
-            lines.line(format_args!("{process} was terminated before it had ended"))?;
+            let asked = if process.cancelled {
+                "although it had been asked to end"
+            } else {
+                "and had not been asked to end yet"
+            };
+            lines.line(format_args!("{process} was terminated before it had ended, {asked}"))?;
         }
         let more = self.terminated.len().saturating_sub(NAMED_MAX) as u64;
         lines.count(

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use super::listener::SignalKind;
 use super::request::end_request;
+#[cfg(feature = "tracing")]
+use crate::observe::trace;
 use crate::observe::unfinished::Unfinished;
 use crate::scheduler::health::state::HealthState;
 use crate::scheduler::owner::Scheduler;
@@ -43,6 +45,9 @@ impl Scheduler {
     ///    up, and what was written reaches its files.
     ///
     /// `shutdown` is a deadline, or [`ShutdownOptions`]. It counts from the signal.
+    ///
+    /// With the crate feature `tracing`, an event of the level `INFO` says that the end begins, and
+    /// another what was left when it was over.
     ///
     /// The second SIGINT or SIGTERM ends the program immediately, with the exit code 128 plus the
     /// number of the signal. No destructor runs then, and output in buffers is lost.
@@ -107,6 +112,8 @@ impl Scheduler {
         let request = end_request()?;
         Ok(self.block_on(async {
             let mut ends = None;
+            #[cfg(feature = "tracing")]
+            let mut begun = None;
             let output = {
                 let (mut future, mut asked) = (pin!(future), pin!(request.asked()));
                 let mut output = poll_fn(|task| match future.as_mut().poll(task) {
@@ -115,6 +122,13 @@ impl Scheduler {
                 })
                 .await;
                 HealthState::of(self.shared()).end();
+                #[cfg(feature = "tracing")]
+                if output.is_none()
+                    && let Some(signal) = request.signal()
+                {
+                    begun = Some((signal, self.now()));
+                    trace::end_begun(signal, deadline, delay, self.shared().alive());
+                }
                 if output.is_none() && !delay.is_zero() {
                     let now = self.now();
                     ends = Some(now + deadline);
@@ -133,6 +147,10 @@ impl Scheduler {
             };
             let left = ends.map_or(deadline, |ends| ends.saturating_duration_since(self.now()));
             let unfinished = self.shutdown(left).await;
+            #[cfg(feature = "tracing")]
+            if let Some((signal, begun)) = begun {
+                trace::end_over(signal, self.now() - begun, &unfinished);
+            }
             Stopped { output, signal: request.signal(), unfinished }
         }))
     }

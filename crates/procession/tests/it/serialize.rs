@@ -65,6 +65,7 @@ fn a_snapshot_is_an_object_with_its_fields() {
             "kind": "async",
             "priority": "normal",
             "state": "idle",
+            "cancelled": false,
             "suspended": false,
             "waiting": ["message", "timer"],
             "mailbox": 0,
