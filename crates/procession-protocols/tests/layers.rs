@@ -18,11 +18,11 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 const ROOMS: &[(&str, &str)] = &[
     ("io", "util"),
     ("mailbox", "util"),
-    ("pool", "scheduler sync util"),
+    ("pool", "process scheduler sync util"),
     ("process", "util"),
     ("recorder", ""),
     ("relations", "process util"),
-    ("scheduler", "util"),
+    ("scheduler", "process util"),
     ("signal", ""),
     ("sync", "util"),
     ("sys", ""),

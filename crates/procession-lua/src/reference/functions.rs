@@ -36,7 +36,7 @@ pub(crate) const SECTIONS: &[&[Function]] = &[
 const PROCESS: &[Function] = &[
     function(
         "process.spawn(name: entry, ...: any): pid",
-        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; to restrict the process, pass `{ name, allow = ..., limits = ... }`: `allow` reduces its [permissions](#permissions), and `limits` bounds [what it may use](#limits)",
+        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; to restrict the process, pass `{ name, allow = ..., limits = ..., priority = ... }`: `allow` reduces its [permissions](#permissions), and `limits` bounds [what it may use](#limits); `priority = \"batch\"` lets it run behind others, and no process starts one above its own priority",
     ),
     function(
         "process.spawn_link(name: entry, ...: any): pid",

@@ -96,6 +96,7 @@ use procession_sync::atomic::{AtomicU64, AtomicUsize, fence};
 use procession_sync::{Mutex, lock_with_backoff};
 
 use self::loans::Loans;
+pub use self::loans::{CHAIN_MAX, ProcessKey};
 use crate::process::priority::Priority;
 use crate::scheduler::pace::Beacon;
 use crate::scheduler::seat_id::SeatId;
@@ -155,12 +156,6 @@ impl Level {
 /// The place, the level and the ticket of an entry. Any worker may take entries of the place 0;
 /// otherwise only the worker in the seat with this number, counted from 1.
 type Key = (u32, Level, u64);
-
-/// The number of processes that lend to one another in a row.
-pub const CHAIN_MAX: usize = 8;
-
-/// A process: its slot and generation.
-pub type ProcessKey = (u32, u32);
 
 /// The bits of a level word: `own:2 | priority:2 | lends:1 | place:12 | ticket:47`. At a million
 /// entries in a second, tickets last for four years.

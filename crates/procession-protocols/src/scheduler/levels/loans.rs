@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{CHAIN_MAX, ProcessKey};
 use crate::process::priority::Priority;
+
+/// The number of processes that lend to one another in a row.
+pub const CHAIN_MAX: usize = 8;
+
+/// A process: its slot and generation.
+pub type ProcessKey = (u32, u32);
 
 /// A priority that a process has lent.
 #[derive(Clone, Copy, Debug)]
