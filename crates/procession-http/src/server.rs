@@ -452,7 +452,8 @@ impl Server {
     /// the step that calls the service, and of what follows until the response is sent. Default:
     /// [`Priority::Normal`].
     ///
-    /// The head itself is read at [`Priority::Normal`]. Processes that the service starts or calls
+    /// The head itself is read at [`Priority::Normal`], which the process of the connection has
+    /// again after each request, whatever it had before. Processes that the service starts or calls
     /// have their own priorities. `of` is called on the process of the connection.
     ///
     /// ```

@@ -26,12 +26,18 @@ pub(crate) struct Entry {
     pub(crate) priority: Priority,
 }
 
+/// Returns the priority of what the running guest starts without naming one: its own, and at most
+/// `Normal`.
+pub(crate) fn inherited() -> Priority {
+    current_pid().and_then(priority).unwrap_or_default().min(Priority::Normal)
+}
+
 impl Entry {
     /// Reads the entry of a child of the running process, which has the bounds `parent`.
     pub(crate) fn new(value: &Value, parent: &Bounds) -> Result<Self, String> {
         let (mut bounds, mut limits) = (parent.clone(), None);
         let most = current_pid().and_then(priority).unwrap_or_default();
-        let mut level = most.min(Priority::Normal);
+        let mut level = inherited();
         let name = match value {
             Value::Table(entries) => {
                 let mut name = None;

@@ -18,7 +18,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::account::{Account, Held};
 use crate::arguments::{Arguments, milliseconds};
 use crate::ends;
-use crate::entry::Entry;
+use crate::entry::{Entry, inherited};
 use crate::failure::label;
 use crate::host::Host;
 use crate::limits::Resource;
@@ -309,7 +309,7 @@ pub(crate) fn ask(
 /// once it has started, because its failure to start is a result.
 fn start(described: &Value, parent: &Parent) -> Result<Asked, String> {
     let supervisor = parent.supervisor(described)?;
-    let mut options = SpawnOptions::new().scoped().label("supervisor");
+    let mut options = SpawnOptions::new().scoped().label("supervisor").priority(inherited());
     if let Some(name) = described.get("name") {
         options = options.name(parent.own_name(name)?);
     }

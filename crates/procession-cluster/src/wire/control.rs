@@ -263,7 +263,8 @@ impl Control {
             LINK => Self::Link { from: e.pid()?, to: e.pid()? },
             SEND | SEND_TT => {
                 e.next()?;
-                Self::Send { from: None, to: Target::Pid(e.pid()?), request: e.request() }
+                // A token names its sender, which such an operation has not.
+                Self::Send { from: None, to: Target::Pid(e.pid()?), request: None }
             }
             SEND_SENDER | SEND_SENDER_TT => {
                 let (from, to) = (Some(e.pid()?), Target::Pid(e.pid()?));

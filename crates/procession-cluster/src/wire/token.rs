@@ -10,6 +10,10 @@ use procession::mailbox::request::RequestContext;
 
 use crate::term::{NodePid, Term};
 
+/// The longest part of a label that is read, in bytes. A `tracestate` has at most 32 members, of at
+/// most 514 bytes each.
+const LABEL_MAX: usize = 1 << 15;
+
 /// Returns the token of a message from `from`.
 pub(crate) fn of(request: &RequestContext, from: &NodePid) -> Term {
     let parent = Term::from(request.traceparent());
@@ -29,12 +33,16 @@ pub(crate) fn request_of(token: &Term) -> Option<RequestContext> {
         Some(_) => return None,
         None => (label, None),
     };
-    let text = |term: &'_ Term| term.as_bytes().map(<[u8]>::to_vec).map(String::from_utf8);
-    let context: RequestContext = text(parent)?.ok()?.parse().ok()?;
-    Some(match state.and_then(text) {
-        Some(Ok(state)) => context.with_state(&state),
-        _ => context,
+    let context: RequestContext = text_of(parent)?.parse().ok()?;
+    Some(match state.and_then(text_of) {
+        Some(state) => context.with_state(state),
+        None => context,
     })
+}
+
+fn text_of(term: &Term) -> Option<&str> {
+    let bytes = term.as_bytes().filter(|bytes| bytes.len() <= LABEL_MAX)?;
+    std::str::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ fn text_of(path: &str) -> io::Result<String> {
 }
 
 /// The two ends of a socket.
-type Ends = (SocketAddr, Option<SocketAddr>);
+type SocketEnds = (SocketAddr, Option<SocketAddr>);
 
 /// The TCP sockets of this program.
 #[derive(Debug, Default)]
@@ -221,7 +221,7 @@ impl Sockets {
     ) -> Self {
         let addresses = own.values().map(|socket| socket.local).collect::<BTreeSet<_>>();
         let pairs = own.values().map(|socket| (socket.local, socket.remote));
-        let pairs = pairs.collect::<BTreeSet<Ends>>();
+        let pairs = pairs.collect::<BTreeSet<SocketEnds>>();
         let is_among = |address: Option<SocketAddr>| is_among(&addresses, address);
         // Its other end is in the queue of a listener, or about to be.
         let is_half = |socket: &TcpSocket| {

@@ -92,13 +92,15 @@ pub(super) fn is_quiet(quiet: &mut QuietSince, tokio: TokioUse, seen: &SeenSched
     if !quiet.is_silent(print, tokio.drives, World::real_now()) {
         return false;
     }
+    // Before the sockets, so that what a thread has sent before it slept is seen there.
+    let threads = program::threads();
     let sockets = Sockets::look();
     if seen.waits_for_descriptors
         && (seen.any_waited_for)(&|descriptor| !sockets.are_inside(descriptor))
     {
         return false;
     }
-    let is_over = quiet.look(program::threads(), sockets.are_busy());
+    let is_over = quiet.look(threads, sockets.are_busy());
     if is_over {
         quiet.thread_count = thread_count;
     }

@@ -200,7 +200,13 @@ pub(super) fn leaks(json: &mut Json, shared: &Shared) {
     let Leaks { leaked, leaked_total, suspected } = search::leaks(shared);
     json.name("leaked_total").literal(leaked_total);
     json.name("leaked").array(|json| {
-        leaked.iter().for_each(|leak| json.object(|json| write_leak(json, leak)));
+        for leak in leaked.iter() {
+            // `leaked_total` shows that rows are missing.
+            if json.is_over(RESPONSE_BYTES_MAX) {
+                break;
+            }
+            json.object(|json| write_leak(json, leak));
+        }
     });
     json.name("suspected").array(|json| {
         suspected.iter().for_each(|group| json.object(|json| suspicion(json, group)));

@@ -17,6 +17,8 @@
 //! subscriber is dropped.
 
 #[cfg(feature = "signal")]
+use std::fmt::Display;
+#[cfg(feature = "signal")]
 use std::time::Duration;
 
 use tracing::dispatcher::get_default;
@@ -32,8 +34,6 @@ use crate::report::exit_report::ExitReport;
 use crate::report::supervisor_report::{DEFAULT_LABEL, SupervisorReport};
 use crate::report::text::EndedText;
 use crate::scheduler::stalls::{Stall, StallKind};
-#[cfg(feature = "signal")]
-use crate::signal::SignalKind;
 
 /// Returns `true` if this thread has a subscriber.
 fn has_subscriber() -> bool {
@@ -132,7 +132,7 @@ pub(crate) fn wait_cycle(cycle: &WaitCycle) {
 /// Emits the event of a signal that begins the end of the program, which `processes` have not
 /// reached yet. It belongs to no span.
 #[cfg(feature = "signal")]
-pub(crate) fn end_begun(signal: SignalKind, deadline: Duration, delay: Duration, processes: u64) {
+pub(crate) fn end_begun(signal: impl Display, deadline: Duration, delay: Duration, processes: u64) {
     let emit = || {
         event!(
             target: "procession",
@@ -148,7 +148,7 @@ pub(crate) fn end_begun(signal: SignalKind, deadline: Duration, delay: Duration,
 
 /// Emits the event of the end of the program, with the counts of what is lost.
 #[cfg(feature = "signal")]
-pub(crate) fn end_over(signal: SignalKind, took: Duration, unfinished: &Unfinished) {
+pub(crate) fn end_over(signal: impl Display, took: Duration, unfinished: &Unfinished) {
     let count = |number: u64| (number > 0).then_some(number);
     let emit = || {
         event!(

@@ -161,7 +161,10 @@ impl Scheduler {
     pub fn set_worker_threads(&self, workers: usize) -> Result<(), OutOfRange> {
         let max = self.shared().workforce.seats.len();
         OutOfRange::check("worker_threads", workers, 1, max)?;
-        self.shared().workforce.set_worker_threads(workers as u32);
+        let shared = self.shared();
+        shared.workforce.set_worker_threads(workers as u32);
+        // There may be a permit more for batch processes.
+        shared.announce_batch_permit();
         self.shared().announce_batch_permit();
         Ok(())
     }

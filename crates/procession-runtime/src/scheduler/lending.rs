@@ -23,6 +23,12 @@
 //! - A process that waits for several others at once lends to the first.
 //! - A future that chooses what it polls, such as a `join!`, may be woken for another of its parts.
 //!   Then nothing is lent for the parts that it does not poll.
+//! - A process that lends nothing to the holder of a lock is not told of the next holder. So it
+//!   lends nothing to that one either, even if its priority is lower. The same holds for a process
+//!   that waits already when its priority, or that of the holder, is set.
+//! - The depth of a chain is the greatest since its borrower last had no lender, so processes that
+//!   always have lenders may lend to fewer than eight.
+//! - A waker of a lender that gives up stays with the lock until it is released.
 //! - Processes that wait for one another in a cycle keep what was lent to one of them until one is
 //!   woken.
 //!

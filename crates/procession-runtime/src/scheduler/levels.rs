@@ -174,7 +174,11 @@ impl LocalWorker {
             || self.shared.workforce.idle.has_batch_permit();
         let found = match state.turns.next(high, batch, may_batch) {
             LevelTurn::High => self.take_high(),
-            LevelTurn::Batch => self.take_batch(),
+            // Without a permit, the turn goes to the others.
+            LevelTurn::Batch => self.take_batch().or_else(|| {
+                let next = state.turns.next(high, batch, false);
+                if next == LevelTurn::High { self.take_high() } else { None }
+            }),
             LevelTurn::Normal => None,
         };
         if found.is_some() {
@@ -238,9 +242,12 @@ impl LocalWorker {
     fn take_at(&self, level: Level) -> Option<Ready> {
         let levels = &self.shared.workforce.levels;
         let (own, any) = (Some(self.seat), None);
-        let any_first = self.levels.any_first.replace(!self.levels.any_first.get());
-        let (first, second) = if any_first { (any, own) } else { (own, any) };
-        levels.pop(first, level).or_else(|| levels.pop(second, level))
+        let was_bound = &self.levels.was_bound[level as usize];
+        let (first, second) = if was_bound.get() { (any, own) } else { (own, any) };
+        let pop = |seat: Option<SeatId>| levels.pop(seat, level).map(|found| (found, seat));
+        let (found, seat) = pop(first).or_else(|| pop(second))?;
+        was_bound.set(seat.is_some());
+        Some(found)
     }
 
     /// Prepares a step of a process that comes from a level.

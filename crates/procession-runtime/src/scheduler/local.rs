@@ -163,9 +163,9 @@ impl CurrentStep {
 #[derive(Default)]
 pub(crate) struct LevelState {
     pub(crate) turns: LevelTurns,
-    /// Set if the next turn belongs to a process that any worker may run, should there be a bound
-    /// one as well.
-    pub(crate) any_first: Cell<bool>,
+    /// For each level, whether the last process from it was bound. Then the next turn belongs to
+    /// one that any worker may run, should there be both.
+    pub(crate) was_bound: [Cell<bool>; 2],
     /// The time since which the worker has a permit for batch processes.
     pub(crate) since: Cell<u64>,
     /// Set if its seat waits for such a permit.

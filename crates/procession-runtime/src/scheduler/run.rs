@@ -169,6 +169,7 @@ fn report(slot: &Slot, exit: &Exit) -> bool {
 fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     let slot = ready.slot();
     slot.drop_foreign_wakers();
+    take_back(shared, slot);
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());
     if !is_held && slot.is_alone() {
@@ -218,10 +219,18 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     // User code has run since the first look, and may have polled a context. Its wakers are never
     // woken.
     slot.drop_foreign_wakers();
+    take_back(shared, slot);
     // SAFETY: completed above, by the caller that ran it.
     unsafe { crate::process::life::let_go(ready, detached) };
     if !counted {
         counter.add(|stats| &stats.ended, 1);
+    }
+}
+
+/// Ends what a process has lent, which ends: it is not queued again.
+fn take_back(shared: &Shared, slot: &Slot) {
+    if slot.bound.is_leveled() {
+        shared.take_back(slot);
     }
 }
 

@@ -313,7 +313,8 @@ impl LocalWorker {
     fn find_work(&self) -> Option<Ready> {
         let beacon = self.shared.clock.beacon.get();
         let turn = if self.queues.rings.pace.tick(beacon) { self.look(beacon) } else { None };
-        let found = turn.or_else(|| self.queues.find_local()).or_else(|| self.find_shared());
+        let local = || self.queues.find_local().inspect(|_| self.end_batch());
+        let found = turn.or_else(local).or_else(|| self.find_shared());
         if found.is_some() {
             self.parking.useful.set(true);
             self.leave_search();

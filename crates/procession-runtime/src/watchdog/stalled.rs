@@ -107,6 +107,14 @@ impl Watch {
     /// `FreeBatch`. A step that computes keeps its permit, because it ends without another one.
     pub(super) fn free_batch_permits(&mut self, all: &[FoundStall], replaced: &mut [bool]) {
         let shared = Arc::clone(&self.shared);
+        if shared.workforce.idle.is_batch_wanted() && !all.is_empty() {
+            // A worker that is stuck in another step takes no permit, and must not keep others from
+            // it. It waits again, behind them, when it next looks for work.
+            for found in all {
+                shared.workforce.idle.stop_waiting_for_batch(found.seat);
+            }
+            shared.announce_batch_permit();
+        }
         for (at, found) in all.iter().enumerate() {
             let look = &mut self.looks[found.seat.0 as usize];
             if found.kind == StallKind::Blocked

@@ -319,6 +319,7 @@ const ISLANDS: &[&str] = &[
     "sys::cycles",
     "sys::linux::peer",
     "sys::linux::poll",
+    "sys::linux::tcp",
     "sys::linux::thread_clock",
     "sys::portable::peer",
     "sys::portable::poll",

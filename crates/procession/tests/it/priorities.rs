@@ -283,6 +283,96 @@ fn a_batch_process_that_blocks_undeclared_lets_another_run() {
 }
 
 #[test]
+fn batch_processes_that_are_bound_and_others_alternate() {
+    let scheduler = driven();
+    let order: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let takes = |is_bound: bool| {
+        let order = Arc::clone(&order);
+        let options = SpawnOptions::new().on(&scheduler).priority(Priority::Batch);
+        let options = if is_bound { options.affinity(0) } else { options };
+        options.spawn(async move {
+            for _ in 0..100 {
+                order.lock().push(is_bound);
+                yield_now().await;
+            }
+        })
+    };
+    drop([false, true].map(takes));
+    scheduler.run_until_idle();
+    let order = order.lock();
+    for pair in order[..200].chunks(2) {
+        assert_ne!(pair[0], pair[1], "each has every second turn");
+    }
+}
+
+/// Worker 1 has the only permit. Worker 0 has a batch process of its own, and so gives up a turn.
+#[test]
+fn a_turn_of_batch_without_a_permit_goes_to_others() {
+    let scheduler = alone().worker_threads(2).max_batch(1).watchdog(false).build();
+    let scheduler = scheduler.expect("the system has threads");
+    let own = |worker| SpawnOptions::new().on(&scheduler).affinity(worker);
+    let (begun, has_begun) = channel();
+    let (sender, receiver) = channel();
+    let holder = own(1).priority(Priority::Batch).spawn(async move {
+        begun.send(()).expect("the test waits");
+        receiver.recv().expect("the test sends");
+    });
+    has_begun.recv().expect("it begins");
+    let batch = own(0).priority(Priority::Batch).spawn(async {});
+    let normal = own(0).spawn(async {
+        let high = || {
+            let options = SpawnOptions::new().affinity(0).priority(Priority::High);
+            options.spawn(async {})
+        };
+        let (mut runs, mut waited) = (None, 0);
+        for turn in 0..10_000 {
+            if turn == 1000 {
+                runs = Some(high());
+            }
+            waited += u32::from(runs.as_ref().is_some_and(|runs| !runs.is_finished()));
+            yield_now().await;
+        }
+        waited
+    });
+    let waited = normal.join().expect("it ends");
+    assert!(waited <= 2, "{waited} turns of a normal process before a high one");
+    sender.send(()).expect("it waits");
+    holder.join().and(batch.join()).expect("they end");
+}
+
+/// Worker 0 waits for the only permit, for a process of its own, when a step of another priority
+/// blocks it. The step waits for a batch process that worker 1 can run.
+#[test]
+fn a_worker_that_is_blocked_keeps_no_place_for_a_permit() {
+    let scheduler = alone().worker_threads(2).max_batch(1).build();
+    let scheduler = scheduler.expect("the system has threads");
+    let options = || SpawnOptions::new().on(&scheduler);
+    let (begun, has_begun) = channel();
+    let (sender, receiver) = channel();
+    let is_over = Arc::new(AtomicU32::new(0));
+    let may_end = Arc::clone(&is_over);
+    let holder = options().affinity(1).priority(Priority::Batch).spawn(async move {
+        begun.send(()).expect("the test waits");
+        while may_end.load(SeqCst) == 0 {
+            std::hint::spin_loop();
+        }
+    });
+    has_begun.recv().expect("it begins");
+    let own = options().affinity(0).priority(Priority::Batch).spawn(async {});
+    let other = options().priority(Priority::Batch).spawn(async move { sender.send(7) });
+    let normal = options().affinity(0).spawn(async move {
+        // Worker 0 has tried to get the permit meanwhile.
+        for _ in 0..200 {
+            yield_now().await;
+        }
+        is_over.store(1, SeqCst);
+        receiver.recv()
+    });
+    assert_eq!((normal.join(), other.join()), (Ok(Ok(7)), Ok(Ok(()))));
+    holder.join().and(own.join()).expect("they end");
+}
+
+#[test]
 fn batch_processes_that_wait_for_one_another_in_blocking_sections_come_back() {
     let scheduler = with_coroutines(2, 1);
     for _ in 0..20 {

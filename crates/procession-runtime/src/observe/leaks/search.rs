@@ -90,7 +90,8 @@ impl LeakCounts {
             let earlier = kept.iter().map(known).chain([count]);
             let later = earlier.clone().skip(1);
             let is_grown = kept.len() >= GROWTH_MIN && earlier.zip(later).all(|(a, b)| a < b);
-            is_grown.then(|| (known(&kept[0]), Duration::from_nanos(now - kept[0].at)))
+            is_grown
+                .then(|| (known(&kept[0]), Duration::from_nanos(now.saturating_sub(kept[0].at))))
         };
         let found = counts.iter().filter_map(|(key, &count)| {
             let (before, since) = grows(key, count)?;
@@ -99,7 +100,8 @@ impl LeakCounts {
             Some(Suspicion { label, spawned_at, count, sign, waiting: None, since, before })
         });
         let found = found.collect();
-        let is_due = kept.back().is_none_or(|last| now >= last.at + self.suspect_after);
+        let is_due =
+            kept.back().is_none_or(|last| now.saturating_sub(last.at) >= self.suspect_after);
         if is_due {
             kept.push_back(GroupCounts { at: now, counts: counts.clone() });
             if kept.len() > COUNTS_MAX {
@@ -119,6 +121,8 @@ impl LeakCounts {
 struct Gathered {
     /// In the order of their slots.
     waits: Vec<LastWait>,
+    /// The parents of processes that exist. Their children may ask for the PID at any time.
+    parents: Vec<SlotKey>,
     groups: Vec<(SpawnGroup, u64)>,
     places: BTreeMap<SpawnGroup, usize>,
     /// By group, the waits that are suspected: their number and the longest.
@@ -178,6 +182,9 @@ fn gather(shared: &Shared, suspect_after: u64, now: u64) -> Gathered {
         if slot.state.see().is_complete() {
             continue;
         }
+        let parent = slot.parent_in_table().map(|(slot, generation)| (slot, generation.get()));
+        // Most neighbours have the same parent.
+        found.parents.extend(parent.filter(|parent| found.parents.last() != Some(parent)));
         let group = found.count(&slot);
         let Some(age) = shared.processes.stamp(&slot, now) else { continue };
         if let Some(wait) = shared.last_wait(&slot) {
@@ -188,6 +195,12 @@ fn gather(shared: &Shared, suspect_after: u64, now: u64) -> Gathered {
             found.suspect(group, waiting, age);
         }
     }
+    found.parents.sort_unstable();
+    let Gathered { waits, parents, .. } = &mut found;
+    waits.retain(|wait| {
+        !matches!(wait.hope, LastHope::Nothing | LastHope::Owner(_))
+            || parents.binary_search(&wait.waiter).is_err()
+    });
     found
 }
 
@@ -306,12 +319,12 @@ pub(crate) fn leaks(shared: &Shared) -> Leaks {
 impl Scheduler {
     /// Looks for processes that can never continue.
     ///
-    /// [`Leaks::leaked`] follows from what the runtime has recorded, so it is never a guess. A
-    /// process is in this list if it waits only for one of these, and nothing else can end the wait
-    /// but a [`kill`](crate::relations::kill()), a cancel or a shutdown:
+    /// [`Leaks::leaked`] follows from what the runtime has recorded. A process is in this list if
+    /// it waits only for one of these, and nothing else can end the wait but a
+    /// [`kill`](crate::relations::kill()), a cancel or a shutdown:
     ///
     /// - messages, or a waker, while nothing refers to the process: no address, no clone of its
-    ///   waker, no handle, and its PID has not left the runtime
+    ///   waker, no handle, no child that exists, and its PID has not left the runtime
     /// - a lock whose holder has ended without a release, for example because it has forgotten the
     ///   guard
     /// - a lock, the end, room in the mailbox, or the reply to a call without a timeout, if only

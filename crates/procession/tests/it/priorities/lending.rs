@@ -2,8 +2,9 @@
 //!
 //! Method: the test clock, so that each process has come to its wait when the test looks.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use procession::process::{OnCancel, Priority, priority};
@@ -166,6 +167,25 @@ fn the_end_of_a_holder_ends_the_loan() {
         assert_runs_at(Priority::High, holder.pid());
         assert_eq!(high.await, Ok(()));
         assert!(holder.await.is_err());
+    });
+}
+
+#[test]
+fn a_loan_ends_with_its_process_even_if_the_wait_is_forgotten() {
+    run(async {
+        let lock = Arc::new(Mutex::new(()));
+        let holder = hold(&lock);
+        sleep(SECOND).await;
+        let held_by = holder.pid();
+        let forgets = spawn(Priority::High, async move {
+            let mut wait = Box::pin(async move { drop(lock.lock().await) });
+            let polled = poll_fn(|task| Poll::Ready(wait.as_mut().poll(task))).await;
+            std::mem::forget(wait);
+            polled.is_pending() && priority(held_by) == Some(Priority::High)
+        });
+        assert_eq!(forgets.await, Ok(true), "it has lent its priority");
+        assert_runs_at(Priority::Batch, held_by);
+        drop(holder);
     });
 }
 
