@@ -24,6 +24,11 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+#[expect(clippy::disallowed_methods, reason = "the load comes by the real clock")]
+fn pause(duration: Duration) {
+    thread::sleep(duration);
+}
+
 pub(crate) fn compute(duration: Duration) {
     let until = now() + duration;
     while now() < until {
@@ -57,12 +62,12 @@ impl Parts {
 /// batch work was done. `request` starts a request that was due at a time.
 #[expect(clippy::print_stdout, reason = "the figures are the result")]
 pub(crate) fn measure(name: &str, parts: &Parts, request: impl Fn(Instant, Sender<Duration>)) {
-    thread::sleep(Duration::from_millis(200));
+    pause(Duration::from_millis(200));
     let (sender, receiver) = channel();
     let (begin, before) = (now(), parts.count());
     for number in 0..REQUESTS {
         let due = begin + number * EVERY;
-        thread::sleep(due.saturating_duration_since(now()));
+        pause(due.saturating_duration_since(now()));
         request(due, sender.clone());
     }
     drop(sender);
