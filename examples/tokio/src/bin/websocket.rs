@@ -19,7 +19,7 @@ async fn talk(mut socket: WebSocket) -> Result<(), Box<dyn std::error::Error + S
         match until_cancelled(socket.recv()).await {
             Some(Some(heard)) => socket.send(heard?).await?,
             Some(None) => return Ok(()), // The client is gone.
-            None => break, // A shutdown.
+            None => break,               // A shutdown.
         }
     }
     socket.send(Message::Close(None)).await?;
