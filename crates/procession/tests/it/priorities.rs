@@ -17,8 +17,8 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::home::Barrier;
 use crate::home::mpsc::channel;
+use crate::home::{Barrier, others_may_run};
 use crate::scene::{alone, assert_conserved, driven, threaded};
 
 /// The turns of processes, in their order.
@@ -354,7 +354,7 @@ fn a_worker_that_is_blocked_keeps_no_place_for_a_permit() {
     let holder = options().affinity(1).priority(Priority::Batch).spawn(async move {
         begun.send(()).expect("the test waits");
         while may_end.load(SeqCst) == 0 {
-            std::hint::spin_loop();
+            others_may_run();
         }
     });
     has_begun.recv().expect("it begins");
