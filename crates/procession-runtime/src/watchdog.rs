@@ -36,8 +36,8 @@
 //!   descriptors. While all threads block, this is all there is to do: it sleeps until the next
 //!   deadline, or for 10 ms at most if there are descriptors.
 //! - `FreeBatch`, if batch processes wait for permits (`scheduler/idle/permits.rs`): take the
-//!   permits of workers that block in steps of batch processes. The processes that wait may be what
-//!   these steps wait for.
+//!   permits of workers that block in steps of batch processes, and let stalled workers wait for no
+//!   permit. The processes that wait may be what these steps wait for.
 //! - `Sample`, at each look: give the processes that run the time since the look before
 //!   (`scheduler/stalls/samples.rs`), stamp some of the processes that wait
 //!   (`watchdog/wait_stamps.rs`), report those that have waited in a cycle for long

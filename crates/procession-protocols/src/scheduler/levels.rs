@@ -38,8 +38,8 @@
 //! - Process that must wait for the reply or the lock of another one, `Lend`: lock · note the loan,
 //!   unless it has lent already · unlock. Then `Change` of the borrower. If the borrower itself
 //!   waits and has lent nothing, it is woken, and lends (`scheduler/lending.rs`).
-//! - Thread that queues the lender, or ends its wait, `TakeBack`: lock · forget the loan · unlock.
-//!   Then `Change` of the borrower.
+//! - Thread that queues the lender, ends it, or ends its wait, `TakeBack`: lock · forget the loan ·
+//!   unlock. Then `Change` of the borrower.
 //!
 //! ## Why it works
 //! *One entry.* `Push`, `Pop` and `Change` are critical sections of one lock. The entry is in the
@@ -48,16 +48,17 @@
 //! find it, because a worker took it, it is not queued here, or it is not queued yet. In the last
 //! case the `Push` comes later and reads the new priority.
 //!
-//! *No loan outlives its cause.* A process has lent only while it waits, because whoever queues it
-//! takes the loan back first. `Change` computes the priority from what is noted, so it does not
-//! matter in which order the changes of several lenders come.
+//! *No loan outlives its cause.* A process has lent only while it waits, because the thread that
+//! queues it takes the loan back first. A process that ends is queued no more, so the worker that
+//! ends it takes back what its last step has lent. `Change` computes the priority from what is
+//! noted, so it does not matter in which order the changes of several lenders come.
 //!
 //! *No level is forgotten.* A worker that runs others must notice what arrives here, without a look
-//! at each dispatch. It compares the beacon before each dispatch anyway (`scheduler/pace.rs`). Who
-//! makes a queue non-empty changes the beacon after the insertion, with Release. The worker sees
-//! the change, executes an Acquire fence, and reads the numbers. It then stops at each dispatch
-//! until it reads that nothing is here. The watchdog may write the time between the two. It does so
-//! by a read-modify-write, which continues the release sequence of the change.
+//! at each dispatch. It compares the beacon before each dispatch anyway (`scheduler/pace.rs`). The
+//! thread that makes a queue non-empty changes the beacon after the insertion, with Release. The
+//! worker sees the change, executes an Acquire fence, and reads the numbers. It then stops at each
+//! dispatch until it reads that nothing is here. The watchdog may write the time between the two.
+//! It does so by a read-modify-write, which continues the release sequence of the change.
 //!
 //! ## Allowed
 //! - A process that is queued in a ring stays there when its priority changes. It runs at the level

@@ -104,8 +104,8 @@ impl Beacon {
     /// themselves.
     #[inline]
     pub fn set(&self, now: u64) {
-        // A read-modify-write, so that who reads this time also sees what was queued before a
-        // `nudge` that it overwrites.
+        // A read-modify-write, so that a worker that reads this time also sees what was queued
+        // before a `nudge` that it overwrites.
         self.0.swap(now, Relaxed);
     }
 

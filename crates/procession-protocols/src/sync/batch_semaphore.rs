@@ -68,7 +68,7 @@ pub mod mutation {
     /// `Hold` of a grant happens in a separate critical section.
     #[cfg(all(test, procession_loom))]
     pub const HOLD_AFTER_GRANT: u8 = 3;
-    /// A release does not wake those who have lent to the holder.
+    /// A release does not wake the processes that have lent to the holder.
     #[cfg(all(test, procession_loom))]
     pub const RELEASE_KEEPS_LENDERS: u8 = 4;
 }
@@ -199,7 +199,7 @@ impl SemaphoreState {
         self.hold(Holder::UNKNOWN);
     }
 
-    /// Adds those who have lent to the holder, because it has released its permits.
+    /// Adds the processes that have lent to the holder, because it has released its permits.
     fn call_lenders(&self, granted: &mut ServedWaiters) {
         if let Some(name) = &self.name {
             name.lenders.lock().drain(..).for_each(|waker| granted.push(Waiter::Alone(waker)));

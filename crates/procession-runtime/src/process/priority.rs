@@ -18,7 +18,9 @@ impl crate::Outcome for Priority {}
 ///
 /// While a process waits for the reply to a call, or for a lock, the process that it calls or that
 /// holds the lock runs at least at its priority, and so on for up to eight processes that wait for
-/// one another. The priority of a process of another node cannot be changed.
+/// one another. This is decided when the wait begins, and again when the process is woken: a change
+/// of a priority meanwhile, or a next holder of the lock that is lower than the one before, may
+/// lend nothing. The priority of a process of another node cannot be changed.
 ///
 /// ```
 /// use procession::process::{Priority, priority, set_priority};

@@ -5,15 +5,15 @@
 //! While a process waits for the reply to a call, or for a lock, the process that it calls or that
 //! holds the lock runs at least at the priority of the waiting process. If that process waits as
 //! well, it lends what it has borrowed, and so on, for at most eight processes. Other waits lend
-//! nothing, because the runtime does not know who ends them, or because nobody need hurry: for the
-//! end of a process, room in a mailbox, a channel, a permit of a semaphore, or the readers of a
+//! nothing, because the runtime does not know what ends them, or because no hurry is needed: for
+//! the end of a process, room in a mailbox, a channel, a permit of a semaphore, or the readers of a
 //! lock.
 //!
 //! The loan ends when the waiting process is queued, whatever the reason: a reply, the lock, a
 //! timeout, a cancel, the end of the other process. It also ends when the future that waits is
 //! dropped, at the latest with its process. A process that is woken and must wait again lends
 //! again. So nobody lends for another process: a borrower that waits itself is woken once, and so
-//! are those who have lent through a lock that is released.
+//! are the processes that have lent through a lock that is released.
 //!
 //! The words and the counts are those of `scheduler/levels.rs` of the protocols. A program in which
 //! all processes are `Normal` does not come here.
@@ -92,7 +92,14 @@ impl Shared {
     }
 
     /// `TakeBack`: the wait of a process is over.
+    #[inline]
     pub(crate) fn take_back(&self, slot: &Slot) {
+        if slot.bound.is_leveled() {
+            self.take_back_leveled(slot);
+        }
+    }
+
+    fn take_back_leveled(&self, slot: &Slot) {
         let word = self.level_word(slot);
         // Relaxed: the process itself has set it, before whatever ends its wait.
         if !lends_in(word.load(Relaxed)) {

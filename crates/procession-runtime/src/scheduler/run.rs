@@ -169,7 +169,8 @@ fn report(slot: &Slot, exit: &Exit) -> bool {
 fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     let slot = ready.slot();
     slot.drop_foreign_wakers();
-    take_back(shared, slot);
+    // It is not queued again.
+    shared.take_back(slot);
     let counter = current::counter(shared);
     counter.add(|stats| &stats.received, slot.received().into());
     if !is_held && slot.is_alone() {
@@ -219,18 +220,11 @@ fn complete(shared: &Shared, ready: Ready, exit: &Exit, is_held: bool) {
     // User code has run since the first look, and may have polled a context. Its wakers are never
     // woken.
     slot.drop_foreign_wakers();
-    take_back(shared, slot);
+    shared.take_back(slot);
     // SAFETY: completed above, by the caller that ran it.
     unsafe { crate::process::life::let_go(ready, detached) };
     if !counted {
         counter.add(|stats| &stats.ended, 1);
-    }
-}
-
-/// Ends what a process has lent, which ends: it is not queued again.
-fn take_back(shared: &Shared, slot: &Slot) {
-    if slot.bound.is_leveled() {
-        shared.take_back(slot);
     }
 }
 

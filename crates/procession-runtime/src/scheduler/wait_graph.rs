@@ -28,7 +28,7 @@ pub(crate) enum LastHope {
     /// The end of this process. The waiter has its handle and, if that is a `Child`, an address of
     /// it.
     End(SlotKey, Access),
-    /// The owner of the process's handle, who also has its only address, or there is none.
+    /// The owner of the process's handle, which also has its only address, or there is none.
     Owner(Access),
     /// Nothing, because nothing refers to the process, and its PID is not known.
     Nothing,

@@ -145,7 +145,7 @@ fn a_process_with_a_known_pid_is_not_leaked() {
     scene.check(&[]);
 }
 
-/// What only looks at a process makes its PID known to nobody who sends.
+/// A look at a process makes its PID known to no sender.
 #[test]
 fn a_look_makes_no_pid_known() {
     let scene = Scene::new();

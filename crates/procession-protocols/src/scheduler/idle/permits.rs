@@ -36,7 +36,8 @@
 //!   step of a batch process is a `Begin` as well.
 //! - Watchdog: `Revoke` the permit of a worker that is stalled, which is a `GiveBack` by another
 //!   thread; or of a seat that has been late for as long as a stall takes, if something waits and
-//!   no permit is left.
+//!   no permit is left. It takes a stalled worker out of the queue for batch permits, which the
+//!   worker enters again, at the end, when it next looks for work.
 //! - Thread that wakes a worker (`Claim`): give it a permit, under the lock. Without a free permit,
 //!   no worker is claimed, except for what only this worker can do. Then the permit of another
 //!   worker is revoked, which parks after its step.
@@ -64,7 +65,7 @@
 //! ## Allowed
 //! - A batch process that computes after its permit was revoked runs beside as many others as
 //!   `max_batch`, as any such process runs beside as many as the width. If it counted, a process
-//!   that blocks without saying so could wait for ever for another batch process.
+//!   that blocks without saying so could wait without end for another batch process.
 //! - A late seat keeps its permit until it is revoked, after the duration of a stall. Until then it
 //!   counts as a seat that runs.
 //! - More workers than the width run from a blocking section's return without a permit to the end

@@ -39,7 +39,7 @@
 //! - The thread of an ended scheduler stays until the time of a timer that was deleted.
 //!
 //! ## Rejected
-//! - A watchdog for each scheduler with one thread: whoever chooses one thread would get two.
+//! - A watchdog for each scheduler with one thread: a user that chooses one thread would get two.
 //! - A timer of the waiter's scheduler: the waiter may belong to none, and a test clock is the
 //!   clock of one scheduler.
 //! - Looks at the deadlines themselves, beside workers: the thread would wake at each of them,
