@@ -11,8 +11,8 @@ const PIECE: usize = 4096;
 /// A piece, made when one of its entries is first set.
 type Piece = OnceLock<Box<[AtomicU64]>>;
 
-/// A number for each slot of a table, 0 at first. It takes memory only near the slots with numbers
-/// were ever set. Numbers stand for themselves: nothing is published with them.
+/// A number for each slot of a table, 0 at first. It takes memory only near slots that were
+/// ever set. Numbers stand for themselves: nothing is published with them.
 #[derive(Debug, Default)]
 pub(crate) struct Column {
     pieces: OnceLock<Box<[Piece]>>,
