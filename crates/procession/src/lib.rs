@@ -236,15 +236,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-/// The program in the README of the repository is a test.
+/// The program in the README is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
-
-/// The program in the README of this crate is a test.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct CrateReadme;
 
 /// The programs of two pages are tests here, because they need more crates. `.ci/run docs` runs the
 /// other pages.

@@ -1,6 +1,5 @@
 //! The documents of the repository: their links lead somewhere, the lineage names tests that exist,
-//! the page of the registry is the README, tables of features list what the manifest has, and all
-//! pages together stay short.
+//! tables of features list what the manifest has, and all pages together stay short.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -118,7 +117,7 @@ fn written_words(path: &str, text: &str) -> usize {
         || folder.starts_with("docs")
         || folder.starts_with("crates/") && folder.matches('/').count() == 1
         || path == "bench/README.md";
-    if !is_read || ["docs/HANGS.md", "crates/procession/README.md"].contains(&path) {
+    if !is_read || path == "docs/HANGS.md" {
         return 0;
     }
     let is_derived = |row: &&str| {
@@ -144,26 +143,6 @@ fn the_documents_stay_short() {
     assert!((20_000..=50_000).contains(&words), "the documents have {words} words");
 }
 
-/// The registry shows `crates/procession/README.md`. Its links begin two folders deeper. With the
-/// variable `UPDATE_DOCUMENTS`, the test writes the page.
-#[test]
-fn the_page_of_the_registry_is_the_readme() {
-    let readme = read(&root().join("README.md"));
-    let mut parts = readme.split("](");
-    let mut expected = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_outside = part.starts_with("http") || part.starts_with('#');
-        expected += if is_outside { "](" } else { "](../../" };
-        expected += part;
-    }
-    let path = root().join("crates/procession/README.md");
-    if std::env::var_os("UPDATE_DOCUMENTS").is_some() {
-        fs::write(&path, &expected).expect("it can be written");
-    }
-    let same = read(&path) == expected;
-    assert!(same, "run `UPDATE_DOCUMENTS=1 cargo test -p procession --test documents`");
-}
-
 #[test]
 fn tables_of_features_list_what_the_manifest_has() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -177,7 +156,7 @@ fn tables_of_features_list_what_the_manifest_has() {
     assert!(expected.len() > 10, "the features were found: {expected:?}");
     let source = read(&folder.join("src/lib.rs"));
     let mut pages = vec![("src/lib.rs", source.replace("//! ", ""))];
-    pages.push(("README.md", read(&folder.join("README.md"))));
+    pages.push(("README.md", read(&root().join("README.md"))));
     let mut tables = 0;
     for (page, text) in &pages {
         for table in text.split("| feature | what it adds |\n").skip(1) {
