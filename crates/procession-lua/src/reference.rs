@@ -35,7 +35,7 @@ const OBJECTS: &[&str] = &["connection", "listener", "reader", "udp"];
 const CLASSES: &str = r#"---@class pid: userdata The address of a process.
 ---@class call: table A request that was received, for process.reply.
 ---@alias target pid|string A PID, or the registered name of a process.
----@alias entry string|{ [1]: string, allow?: table<string, boolean|string|string[]>, limits?: table<string, integer> } The name of a global function of the program.
+---@alias entry string|{ [1]: string, allow?: table<string, boolean|string|string[]>, limits?: table<string, integer>, priority?: "high"|"normal"|"batch" } The name of a global function of the program.
 ---@class connection: userdata A TCP connection.
 local connection = {}
 ---@class listener: userdata A TCP listener.

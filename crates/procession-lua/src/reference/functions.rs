@@ -36,7 +36,7 @@ pub(crate) const SECTIONS: &[&[Function]] = &[
 const PROCESS: &[Function] = &[
     function(
         "process.spawn(name: entry, ...: any): pid",
-        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; to restrict the process, pass `{ name, allow = ..., limits = ..., priority = ... }`: `allow` reduces its [permissions](#permissions), and `limits` bounds [what it may use](#limits); `priority = \"batch\"` lets it run behind others, and no process starts one above its own priority",
+        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; for `{ name, allow = ..., limits = ..., priority = ... }` see [below](#limits-of-a-process-that-you-start)",
     ),
     function(
         "process.spawn_link(name: entry, ...: any): pid",
@@ -45,7 +45,7 @@ const PROCESS: &[Function] = &[
     function("process.self(): pid", "returns the PID of this process"),
     function(
         "process.send(to: target, message: any): boolean, string|nil",
-        "sends to a PID or a name; returns `true` if the process accepted the message, and `false` and the cause if its mailbox is full",
+        "sends to a PID or a name; returns `true` if the process accepted the message, `false` if it has ended, and `false` and the cause if its mailbox is full; raises an error if no process has the name",
     ),
     function(
         "process.receive(ms?: number): any, call|string|nil, \"down\"|\"exit\"|nil",
@@ -53,25 +53,25 @@ const PROCESS: &[Function] = &[
     ),
     function(
         "process.call(to: target, request: any, ms?: number): any, string?",
-        "sends a request and waits for the reply; returns `nil` and the cause if the process ends or the time is over",
+        "sends a request and returns the reply; returns `nil` and the cause if the process ends or the time is over",
     ),
     function("process.reply(call: call, value: any): boolean", "replies to a call, once"),
     function(
         "process.link(to: target): boolean",
-        "links two processes; if one of the linked processes fails, the other process fails as well",
+        "links two processes, so that if one fails, the other fails as well",
     ),
     function("process.unlink(to: target): boolean", "removes a link"),
     function(
         "process.trap_exits(traps?: boolean): boolean",
-        "if `true` (the default), exits of linked processes arrive as messages `{ exit = pid, reason = text }`; returns the previous setting",
+        "if `true` (the default), exits of linked processes arrive as messages; returns the previous setting",
     ),
     function(
         "process.monitor(to: target): boolean",
-        "sends this process a message `{ down = pid, reason = text }` when the other process ends",
+        "sends this process a message when the other process ends",
     ),
     function(
         "process.exit(to: target, reason?: string): boolean",
-        "sends an exit with the reason `\"shutdown\"` (the default), `\"normal\"`, `\"kill\"`, or any other text for a failure; see [Ends of processes](#ends-of-processes)",
+        "[ends](#ends-of-processes) a process for the reason `\"shutdown\"` (the default), `\"normal\"`, `\"kill\"`, or any other text for a failure",
     ),
     function(
         "process.cancel(to: target): boolean",
@@ -84,7 +84,7 @@ const PROCESS: &[Function] = &[
     ),
     function(
         "process.send_after(ms: number, to: target, message: any): integer|false",
-        "sends a message later; returns the number of the timer, or `false` if the process has ended or takes no messages",
+        "sends later; returns the number of the timer, or `false` if the process has ended or takes no messages",
     ),
     function(
         "process.cancel_timer(timer: integer|false): boolean",
@@ -92,7 +92,7 @@ const PROCESS: &[Function] = &[
     ),
     function(
         "process.info(of?: target): table?",
-        "returns figures of a process, by default of this one; see below",
+        "describes a process, by default this one; see below",
     ),
     function("process.yield()", "lets all processes run that are ready"),
     function("process.cancelled(): boolean", "returns `true` if this process was cancelled"),
@@ -166,15 +166,9 @@ const VALUES: &[Function] = &[
     function("log.info(...: any)", "like `log.debug`"),
     function("log.warn(...: any)", "like `log.debug`"),
     function("log.error(...: any)", "like `log.debug`"),
-    function(
-        "os.getenv(name: string): string?",
-        "returns a variable of the environment, or `nil` if it is not set",
-    ),
+    function("os.getenv(name: string): string?", "returns a variable of the environment, or `nil`"),
     function("print(...: any)", "writes a line to standard output, in one piece"),
-    function(
-        "io.write(...: string|number)",
-        "writes text to standard output, in one piece and without an end of line",
-    ),
+    function("io.write(...: string|number)", "like `print`, without an end of line"),
     function(
         "io.read(format?: string|integer): string?, string?",
         "reads standard input: `\"l\"` (the default) a line, `\"L\"` a line with its end, `\"a\"` everything, a number that many bytes; returns `nil` at the end, or `nil` and the cause",
@@ -183,17 +177,14 @@ const VALUES: &[Function] = &[
 ];
 
 const CLOCK: &[Function] = &[
-    function(
-        "time.since_epoch(): number",
-        "returns the milliseconds since 1970 in UTC, by the clock of the system, as a float",
-    ),
+    function("time.since_epoch(): number", "returns the milliseconds since 1970, as a float"),
     function(
         "os.time(date?: table): integer",
-        "returns the seconds since 1970, now or at a date `{ year, month, day [, hour] [, min] [, sec] }` in UTC, and completes the fields of the date",
+        "returns the seconds since 1970, now or at a date `{ year, month, day [, hour] [, min] [, sec] }`, whose fields it completes",
     ),
     function(
         "os.date(format?: string, seconds?: integer): string|table",
-        "formats a time in UTC as Lua does, or returns the fields of a date for `\"*t\"`",
+        "formats a time as Lua does, or returns the fields of a date for `\"*t\"`",
     ),
 ];
 
@@ -205,7 +196,7 @@ const DATAGRAMS: &[Function] = &[
     ),
     function(
         "udp:receive_from(ms?: number): string?, string?",
-        "waits for a datagram; returns its bytes and its sender, or `nil` and the cause",
+        "waits for a datagram; returns its bytes and its sender",
     ),
     function("udp:address(): string", "returns the address of the socket"),
     function("udp:close()", "like `connection:forget`"),
@@ -214,43 +205,31 @@ const DATAGRAMS: &[Function] = &[
 const FILES: &[Function] = &[
     function(
         "fs.read(path: string, from?: integer, count?: integer): string?, string?",
-        "returns bytes, starting at the offset `from`, as many as the memory limit leaves; or `nil` and the cause",
+        "returns bytes, starting at the offset `from`, as many as the memory limit leaves",
     ),
     function(
         "fs.write(path: string, bytes: string): boolean?, string?",
-        "writes a file, and replaces an existing file; returns `true`, or `nil` and the cause",
+        "writes a file, and replaces an existing file",
     ),
     function(
         "fs.append(path: string, bytes: string): boolean?, string?",
         "writes at the end of a file, and creates it if there is none",
     ),
-    function(
-        "fs.list(path: string): string[]?, string?",
-        "returns the sorted names in a folder, or `nil` and the cause",
-    ),
+    function("fs.list(path: string): string[]?, string?", "returns the sorted names in a folder"),
     function(
         "fs.kind(path: string): string?, string?",
-        "returns `\"file\"`, `\"directory\"` or `\"other\"`, or `nil` and the cause",
+        "returns `\"file\"`, `\"directory\"` or `\"other\"`",
     ),
-    function(
-        "fs.make_directory(path: string): boolean?, string?",
-        "makes a folder; returns `true`, or `nil` and the cause",
-    ),
-    function(
-        "fs.remove(path: string): boolean?, string?",
-        "removes a file or an empty folder; returns `true`, or `nil` and the cause",
-    ),
+    function("fs.make_directory(path: string): boolean?, string?", "makes a folder"),
+    function("fs.remove(path: string): boolean?, string?", "removes a file or an empty folder"),
     function(
         "fs.rename(from: string, to: string): boolean?, string?",
-        "renames a file or a folder, and replaces an existing file; returns `true`, or `nil` and the cause",
+        "renames a file or a folder, and replaces an existing file",
     ),
-    function(
-        "fs.size(path: string): integer?, string?",
-        "returns the size in bytes, or `nil` and the cause",
-    ),
+    function("fs.size(path: string): integer?, string?", "returns the size in bytes"),
     function(
         "fs.lines(path: string): fun(): string?",
-        "returns an iterator over the lines, without their ends; it raises an error if the file cannot be read",
+        "returns an iterator over the lines, without their ends; raises an error if the file cannot be read",
     ),
 ];
 
@@ -272,17 +251,11 @@ const SOCKETS: &[Function] = &[
     ),
     function(
         "connection:read(most?: integer, ms?: number): string?, string?",
-        "returns bytes that have arrived, at most 65 536; `nil` at the end; `nil` and the cause for an error or `\"timeout\"`",
+        "returns bytes that have arrived, at most 65 536; `nil` at the end",
     ),
     function("connection:write(bytes: string, ms?: number): boolean?, string?", "writes all bytes"),
-    function(
-        "connection:close()",
-        "closes a connection in both directions, and removes the socket from this process",
-    ),
-    function(
-        "connection:forget()",
-        "removes the socket from this process; other processes to which it was sent keep it",
-    ),
+    function("connection:close()", "closes a connection, for all processes"),
+    function("connection:forget()", "closes the socket for this process alone"),
     function(
         "net.serve(listener: listener, name: entry, ...: any)",
         "serves connections; see below",
@@ -297,30 +270,24 @@ const READERS: &[Function] = &[
     ),
     function(
         "reader.lines(most?: integer, ms?: number): fun(): string?",
-        "returns an iterator over the lines for a `for` loop, which ends when `reader.line` fails",
+        "returns an iterator over lines, which ends when `reader.line` fails",
     ),
     function(
         "reader.exactly(count: integer, ms?: number): string?, string?",
         "returns `count` bytes",
     ),
-    function(
-        "reader.wait(ms?: number): boolean?, string?",
-        "waits until bytes are buffered; returns `true`, or `nil` and the cause, such as `\"closed\"`",
-    ),
-    function(
-        "reader.buffered(): integer",
-        "returns the number of bytes that have been read from the connection and not been returned yet",
-    ),
+    function("reader.wait(ms?: number): boolean?, string?", "waits until bytes are buffered"),
+    function("reader.buffered(): integer", "returns the number of bytes that are buffered"),
 ];
 
 const HTTP: &[Function] = &[
     function(
         "http.serve(listener: listener, name: entry, ms?: number)",
-        "serves HTTP/1.1 until a cancel, in the same way as `net.serve`",
+        "serves HTTP/1.1 until a cancel, as `net.serve` does",
     ),
     function(
         "http.request(request: string|table): table?, string?",
-        "sends a request to a server; returns a table `{ status, headers, body }`, or `nil` and the cause",
+        "sends a request to a server; returns a table `{ status, headers, body }`",
     ),
     function(
         "http.get(url: string, ms?: number): table?, string?",
@@ -336,27 +303,27 @@ const NODE: &[Function] = &[
     function("node.name(): string?", "returns the name of the node, or `nil` without one"),
     function(
         "node.connect(name: string, address?: string, ms?: number): boolean?, string?",
-        "connects to a node, at the port that its EPMD returns or at `address`; returns `true`, even if they are already connected, or `nil` and the cause",
+        "connects to a node, at `address` or where its EPMD says; returns `true` also if it is connected already",
     ),
     function(
         "node.peers(): table[]",
-        "returns a table for each connected node: `name`, `age`, `queued_bytes`, `sent`, `received`, `refused`, `not_allowed`, `denied`, and `round_trip` and `unconfirmed` if they are known; times are in milliseconds",
+        "returns a table for each connected node: `name`, `age`, `queued_bytes`, `sent`, `received`, `refused`, `not_allowed`, `denied`, and, if known, `round_trip` and `unconfirmed`; times are in milliseconds",
     ),
     function(
         "node.send(name: string, node: string, message: any): boolean, string?",
-        "sends to the process with a name on a node; returns `true` if the queue of the connection took the message, and otherwise `false` and the cause",
+        "sends to the process with a name on a node; returns `true` if the queue of the connection took the message",
     ),
     function(
         "node.call(name: string, node: string, request: any, ms?: number): any, string?",
-        "calls it as `GenServer.call` does; returns the reply, or `nil` and the cause",
+        "calls it as `GenServer.call` does; returns the reply",
     ),
     function(
         "node.monitor(name: string, node: string): boolean?, string?",
-        "reports to this process when the other process ends, or its node cannot be reached: `{ down = name, node = node, reason = text }`, with the third result `\"down\"`; a process may have 65 536 such monitors at a time",
+        "reports to this process when the other process ends, or its node cannot be reached",
     ),
     function(
         "node.subscribe(): boolean",
-        "reports to this process each node that is connected or will be: `{ node_up = name }`, with the third result `\"node_up\"`; and the end of each connection: `{ node_down = name, reason = text }`, with the third result `\"node_down\"`",
+        "reports to this process each node that is connected or will be, and the end of each connection",
     ),
 ];
 
@@ -373,7 +340,7 @@ const ERLANG: &[Function] = &[
     ),
     function(
         "node.format(value: any): string",
-        "returns the value in the notation of Erlang; raises an error if that has more than 1 MiB",
+        "returns the value in the notation of Erlang, up to 1 MiB",
     ),
 ];
 
