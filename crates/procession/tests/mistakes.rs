@@ -1,9 +1,9 @@
 //! Typical mistakes, with the messages that the compiler prints for them.
 //!
-//! `docs/FIRST_ERRORS.md` has the programs and the messages. Each program must not compile, and the
-//! compiler must print the lines of its message, in their order, perhaps with more around them. The
-//! programs are compiled with the library that was built for this test, so they cost no further
-//! build.
+//! `docs/FIRST_ERRORS.md` and `features.md` have the programs and the messages. Each program must
+//! not compile, and the compiler must print the lines of its message, in their order, perhaps with
+//! more around them. The programs are compiled with the library that was built for this test, so
+//! they cost no further build.
 //!
 //! If the block of a program names a feature, as in `rust,without=serve`, the program is tried only
 //! if the library was built without that feature. `.ci/run features` tries these programs: it sets
@@ -54,10 +54,12 @@ impl Mistake {
 
 /// Reads the headings of the third level, each with its first two blocks.
 fn mistakes() -> Vec<Mistake> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/FIRST_ERRORS.md");
-    let text = fs::read_to_string(path).expect("the document is here");
-    let sections = text.split("\n### ").skip(1);
-    sections
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = ["../../docs/FIRST_ERRORS.md", "tests/features.md"]
+        .map(|page| fs::read_to_string(folder.join(page)).expect("the document is here"));
+    pages
+        .iter()
+        .flat_map(|text| text.split("\n### ").skip(1))
         .map(|section| {
             let mut parts = section.split("```");
             let title = parts.next().unwrap_or_default().lines().next().unwrap_or_default();
