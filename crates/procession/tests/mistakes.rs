@@ -1,6 +1,6 @@
 //! Typical mistakes, with the messages that the compiler prints for them.
 //!
-//! `docs/FIRST_ERRORS.md` and `features.md` have the programs and the messages. Each program must
+//! `docs/FIRST_ERRORS.md` and `mistakes.md` have the programs and the messages. Each program must
 //! not compile, and the compiler must print the lines of its message, in their order, perhaps with
 //! more around them. The programs are compiled with the library that was built for this test, so
 //! they cost no further build.
@@ -55,7 +55,7 @@ impl Mistake {
 /// Reads the headings of the third level, each with its first two blocks.
 fn mistakes() -> Vec<Mistake> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = ["../../docs/FIRST_ERRORS.md", "tests/features.md"]
+    let pages = ["../../docs/FIRST_ERRORS.md", "tests/mistakes.md"]
         .map(|page| fs::read_to_string(folder.join(page)).expect("the document is here"));
     pages
         .iter()
