@@ -36,7 +36,7 @@ pub(crate) const SECTIONS: &[&[Function]] = &[
 const PROCESS: &[Function] = &[
     function(
         "process.spawn(name: entry, ...: any): pid",
-        "starts a process that calls the global function `name` with copies of the other arguments; returns its PID; for `{ name, allow = ..., limits = ..., priority = ... }` see [below](#limits-of-a-process-that-you-start)",
+        "starts a process that calls the global function `name`, or as [below](#limits-of-a-process-that-you-start), with copies of the other arguments; returns its PID",
     ),
     function(
         "process.spawn_link(name: entry, ...: any): pid",
@@ -45,7 +45,7 @@ const PROCESS: &[Function] = &[
     function("process.self(): pid", "returns the PID of this process"),
     function(
         "process.send(to: target, message: any): boolean, string|nil",
-        "sends to a PID or a name; returns `true` if the process accepted the message, `false` if it has ended, and `false` and the cause if its mailbox is full; raises an error if no process has the name",
+        "sends to a PID or a name; returns `true` if the process accepted the message, `false` if it has ended, and `false` and the cause if its mailbox is full; an unknown name is an error",
     ),
     function(
         "process.receive(ms?: number): any, call|string|nil, \"down\"|\"exit\"|nil",
@@ -75,13 +75,10 @@ const PROCESS: &[Function] = &[
     ),
     function(
         "process.cancel(to: target): boolean",
-        "asks a process to end (see [Cancels](#cancels)); returns `true` if it exists",
+        "[asks](#cancels) a process to end; returns `true` if it exists",
     ),
-    function("process.register(name: string): boolean", "registers this process under a name"),
-    function(
-        "process.whereis(name: string): pid?",
-        "returns the PID of the process with this name, or `nil`",
-    ),
+    function("process.register(name: string): boolean", "registers this process"),
+    function("process.whereis(name: string): pid?", "returns the PID with this name, or `nil`"),
     function(
         "process.send_after(ms: number, to: target, message: any): integer|false",
         "sends later; returns the number of the timer, or `false` if the process has ended or takes no messages",
@@ -109,18 +106,18 @@ const GROUPS: &[Function] = &[
     ),
     function(
         "group.members(name: string): pid[]",
-        "returns the members in the order in which they joined",
+        "returns the members in the order of their joins",
     ),
     function(
         "group.send(name: string, message: any): integer",
-        "sends to each member; returns the number of members that accepted the message",
+        "sends to each member; returns how many accepted the message",
     ),
 ];
 
 const SUPERVISORS: &[Function] = &[
     function(
         "supervisor.start(description: supervisor_description): pid?, string?",
-        "starts a supervisor and its children, and links it to this process; returns its PID",
+        "starts a supervisor, linked to this process; returns its PID",
     ),
     function(
         "supervisor.start_child(supervisor: target, child: child): pid?, string?",
@@ -149,7 +146,7 @@ const SUPERVISORS: &[Function] = &[
 ];
 
 const VALUES: &[Function] = &[
-    function("time.now(): number", "returns the milliseconds since this process began, as a float"),
+    function("time.now(): number", "returns the milliseconds since this process began"),
     function(
         "time.sleep(ms: number): boolean",
         "waits; returns `false` if a cancel ended the wait, else `true`",
@@ -162,12 +159,12 @@ const VALUES: &[Function] = &[
         "json.decode(text: string): any, string?",
         "returns a value, or `nil` and the cause; `null` becomes `nil`; at most 64 levels",
     ),
-    function("log.debug(...: any)", "writes a line to standard error, with the level and the PID"),
+    function("log.debug(...: any)", "writes a line to standard error, with level and PID"),
     function("log.info(...: any)", "like `log.debug`"),
     function("log.warn(...: any)", "like `log.debug`"),
     function("log.error(...: any)", "like `log.debug`"),
     function("os.getenv(name: string): string?", "returns a variable of the environment, or `nil`"),
-    function("print(...: any)", "writes a line to standard output, in one piece"),
+    function("print(...: any)", "writes a line to standard output"),
     function("io.write(...: string|number)", "like `print`, without an end of line"),
     function(
         "io.read(format?: string|integer): string?, string?",
@@ -177,7 +174,7 @@ const VALUES: &[Function] = &[
 ];
 
 const CLOCK: &[Function] = &[
-    function("time.since_epoch(): number", "returns the milliseconds since 1970, as a float"),
+    function("time.since_epoch(): number", "returns the milliseconds since 1970"),
     function(
         "os.time(date?: table): integer",
         "returns the seconds since 1970, now or at a date `{ year, month, day [, hour] [, min] [, sec] }`, whose fields it completes",
@@ -236,18 +233,15 @@ const FILES: &[Function] = &[
 const SOCKETS: &[Function] = &[
     function(
         "net.listen(address: string, options?: socket_options): listener?, string?",
-        "returns a listener at `\"host:port\"`; for `{ tls = ... }` see [TLS](#tls)",
+        "returns a listener at `\"host:port\"`; for options see [TLS](#tls)",
     ),
-    function(
-        "listener:accept(): connection?, string?",
-        "waits for the next connection and returns it",
-    ),
+    function("listener:accept(): connection?, string?", "waits for the next connection"),
     function("listener:address(): string", "returns the address of the listener"),
     function("listener:close()", "closes the listener for this process"),
     function("listener:forget()", "like `connection:forget`"),
     function(
         "net.connect(address: string, ms?: number, options?: socket_options): connection?, string?",
-        "returns a connection; for `{ tls = ... }` see [TLS](#tls)",
+        "returns a connection; for options see [TLS](#tls)",
     ),
     function(
         "connection:read(most?: integer, ms?: number): string?, string?",
@@ -266,18 +260,18 @@ const SOCKETS: &[Function] = &[
 const READERS: &[Function] = &[
     function(
         "reader.line(most?: integer, ms?: number): string?, string?",
-        "returns a line without its end; if the line has more than `most` bytes, returns `nil` and `\"too long\"`",
+        "returns a line without its end, or `nil` and `\"too long\"` beyond `most` bytes, by default 65 536",
     ),
     function(
         "reader.lines(most?: integer, ms?: number): fun(): string?",
-        "returns an iterator over lines, which ends when `reader.line` fails",
+        "returns an iterator, which ends when `reader.line` fails",
     ),
     function(
         "reader.exactly(count: integer, ms?: number): string?, string?",
         "returns `count` bytes",
     ),
     function("reader.wait(ms?: number): boolean?, string?", "waits until bytes are buffered"),
-    function("reader.buffered(): integer", "returns the number of bytes that are buffered"),
+    function("reader.buffered(): integer", "returns the number of buffered bytes"),
 ];
 
 const HTTP: &[Function] = &[
@@ -287,7 +281,7 @@ const HTTP: &[Function] = &[
     ),
     function(
         "http.request(request: string|table): table?, string?",
-        "sends a request to a server; returns a table `{ status, headers, body }`",
+        "sends a request; returns a table `{ status, headers, body }`",
     ),
     function(
         "http.get(url: string, ms?: number): table?, string?",
@@ -311,7 +305,7 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.send(name: string, node: string, message: any): boolean, string?",
-        "sends to the process with a name on a node; returns `true` if the queue of the connection took the message",
+        "sends to a name on a node; returns `true` if the queue of the connection took the message",
     ),
     function(
         "node.call(name: string, node: string, request: any, ms?: number): any, string?",
@@ -319,11 +313,11 @@ const NODE: &[Function] = &[
     ),
     function(
         "node.monitor(name: string, node: string): boolean?, string?",
-        "reports to this process when the other process ends, or its node cannot be reached",
+        "reports when the process ends, or its node cannot be reached",
     ),
     function(
         "node.subscribe(): boolean",
-        "reports to this process each node that is connected or will be, and the end of each connection",
+        "reports each node that is connected or will be, and the end of each connection",
     ),
 ];
 
