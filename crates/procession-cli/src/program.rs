@@ -187,6 +187,8 @@ fn is_input(path: &Path) -> bool {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    #[cfg(target_os = "linux")]
+    use_small_pages();
     let (out, err) = Output::standard();
     let permissions = args.allowed.permissions().map_err(RunError::from)?;
     let tls = args.certificates.tls().map_err(RunError::Certificates)?;
@@ -214,6 +216,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             }
         }
     }
+}
+
+/// Lets the kernel give the command small pages only, so that a program takes the memory that it
+/// uses. The allocator asks for huge pages of 2 MiB, and lets each thread begin in other ones. A
+/// small server had 13 of them when idle, and 20 to 30 under load. Most of their bytes were never
+/// written.
+#[cfg(target_os = "linux")]
+fn use_small_pages() {
+    // Ignored: a kernel that refuses this has no huge pages.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 fn load(args: &RunArgs, host: &Host) -> Result<Program, RunError> {

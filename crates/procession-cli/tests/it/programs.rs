@@ -312,7 +312,7 @@ fn a_client_that_never_reads_costs_bounded_memory() {
         }
         assert_eq!(full, 20, "{name} took {sent} bytes");
         let resident = server.resident();
-        assert!(resident < 100 << 20, "{name}: {resident} bytes");
+        assert!(resident < 64 << 20, "{name}: {resident} bytes");
     }
 }
 
