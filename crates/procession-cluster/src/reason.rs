@@ -26,6 +26,7 @@ pub(crate) fn to_term(exit: &Exit) -> Term {
             return Term::tuple([Term::atom("disconnected"), Term::from(&**text)]);
         }
         Exit::GaveUp(text) => return Term::tuple([Term::atom("gave_up"), Term::from(&**text)]),
+        Exit::NameLost(name) => return Term::tuple([Term::atom("name_lost"), Term::from(&**name)]),
         other => return Term::tuple([Term::atom("failed"), Term::from(other.to_string())]),
     };
     Term::atom(word)
@@ -58,6 +59,7 @@ pub(crate) fn to_exit(reason: &Term) -> Exit {
                     ("failed", Some(text)) => return Exit::failed(text),
                     ("disconnected", Some(text)) => return Exit::disconnected(text),
                     ("gave_up", Some(text)) => return Exit::GaveUp(text.into()),
+                    ("name_lost", Some(text)) => return Exit::NameLost(text.into()),
                     _ => {}
                 }
             }
@@ -110,6 +112,7 @@ mod tests {
             Exit::Panicked("index 7".into()),
             Exit::disconnected("connection reset"),
             Exit::GaveUp("too often".into()),
+            Exit::NameLost("counter".into()),
         ] {
             assert_eq!(to_exit(&to_term(&exit)), exit);
         }

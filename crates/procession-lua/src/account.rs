@@ -271,7 +271,8 @@ pub(crate) fn end_bytes(exit: &Exit) -> usize {
         Exit::Failed(reason)
         | Exit::Panicked(reason)
         | Exit::Disconnected(reason)
-        | Exit::GaveUp(reason) => reason.len(),
+        | Exit::GaveUp(reason)
+        | Exit::NameLost(reason) => reason.len(),
         _ => 0,
     }
 }

@@ -78,6 +78,7 @@ const EXITS: &[&str] = &[
     "refused",
     "disconnected",
     "gave_up",
+    "name_lost",
 ];
 
 /// Returns the number of an exit, and its text if it has one.
@@ -96,10 +97,11 @@ fn exit_parts(exit: &Exit) -> (u32, Option<&Arc<str>>) {
         Exit::Refused => (10, None),
         Exit::Disconnected(text) => (11, Some(text)),
         Exit::GaveUp(text) => (12, Some(text)),
+        Exit::NameLost(text) => (13, Some(text)),
     }
 }
 
-/// As an enum: its name, such as `"no_process"`. Four exits have a text, and are written with the
+/// As an enum: its name, such as `"no_process"`. Five exits have a text, and are written with the
 /// name and the text, for example as `{"failed": "no disk"}`.
 ///
 /// Available with the crate feature `serde`.
@@ -145,7 +147,8 @@ impl<'de> Visitor<'de> for ExitVisitor {
             9 => Exit::ThreadEnded,
             10 => Exit::Refused,
             11 => return Ok(Exit::disconnected(content.newtype_variant::<String>()?)),
-            _ => return Ok(Exit::GaveUp(content.newtype_variant::<String>()?.into())),
+            12 => return Ok(Exit::GaveUp(content.newtype_variant::<String>()?.into())),
+            _ => return Ok(Exit::NameLost(content.newtype_variant::<String>()?.into())),
         };
         content.unit_variant()?;
         Ok(exit)
@@ -172,7 +175,7 @@ impl Visitor<'_> for ExitNumber {
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<usize, E> {
         let exit = usize::try_from(number).ok().filter(|&number| number < EXITS.len());
-        exit.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &"an exit below 13"))
+        exit.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &"an exit below 14"))
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<usize, E> {
@@ -348,6 +351,7 @@ mod tests {
             Exit::Refused,
             Exit::disconnected("connection reset"),
             Exit::GaveUp("too often".into()),
+            Exit::NameLost("counter".into()),
         ]
     }
 
@@ -376,8 +380,8 @@ mod tests {
                 Err(error) => assert!(exit_parts(&exit).1.is_some(), "{exit}: {error}"),
             }
         }
-        let format: U32Deserializer<Error> = 13_u32.into_deserializer();
-        let error = Exit::deserialize(format).expect_err("there are 13");
+        let format: U32Deserializer<Error> = 14_u32.into_deserializer();
+        let error = Exit::deserialize(format).expect_err("there are 14");
         assert_eq!(error.to_string(), "invalid value: integer `13`, expected an exit below 13");
     }
 }

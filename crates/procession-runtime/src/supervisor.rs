@@ -138,6 +138,7 @@
 //! | the child ended | permanent | transient | temporary |
 //! |---|---|---|---|
 //! | with [`Normal`], [`Shutdown`] or [`GaveUp`] | restarts | is stopped | is forgotten |
+//! | with [`NameLost`] | is stopped | is stopped | is forgotten |
 //! | with any other exit | restarts | restarts | is forgotten |
 //! | because the strategy ended it with another child | restarts | restarts | is forgotten |
 //! | by [`terminate_child`] | is stopped | is stopped | is forgotten |
@@ -150,6 +151,7 @@
 //! [`Normal`]: Exit::Normal
 //! [`Shutdown`]: Exit::Shutdown
 //! [`GaveUp`]: Exit::GaveUp
+//! [`NameLost`]: Exit::NameLost
 //! [`terminate_child`]: SupervisorRef::terminate_child
 //!
 //! A stopped child stays known to its supervisor and can be started again. A

@@ -250,6 +250,14 @@ impl World {
         SystemTime::now()
     }
 
+    /// Returns the time of the day. A clock that is not the clock of the system began in 1970.
+    pub(crate) fn system_time(&self) -> SystemTime {
+        match self.clock {
+            WorldClock::Real => Self::wall_clock(),
+            _ => SystemTime::UNIX_EPOCH + Duration::from_nanos(self.now()),
+        }
+    }
+
     /// Lets the calling thread rest for this many nanoseconds, whatever happens in this time.
     pub(crate) fn rest(&self, nanoseconds: u64) {
         if let Some(os) = self.simulated() {

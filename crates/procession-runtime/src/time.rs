@@ -16,7 +16,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
@@ -39,6 +39,27 @@ pub(crate) use self::last_try::is_last_try;
 pub(crate) use self::last_try::poll_last;
 pub use self::limit::TimerLimit;
 use self::running::{FunctionEnd, TimerFunction};
+
+/// Returns the time of the day, as the scheduler of this thread knows it.
+///
+/// On the test clock, and in a simulation, it is the reading of that clock, counted from the
+/// beginning of 1970, because a run with the same seed must see the same time. The system may set
+/// its clock back, so use [`Instant`] to measure time.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+///
+/// let scheduler = procession::Scheduler::builder().worker_threads(1).test_clock().build()?;
+/// scheduler.block_on(async {
+///     procession::sleep(Duration::from_secs(3600)).await;
+///     let now = procession::time::system_time();
+///     assert_eq!(now, SystemTime::UNIX_EPOCH + Duration::from_secs(3600));
+/// });
+/// # Ok::<(), procession::scheduler::BuildError>(())
+/// ```
+pub fn system_time() -> SystemTime {
+    crate::scheduler::owner::here().world.system_time()
+}
 
 /// Waits for `duration`, counted from this call.
 ///

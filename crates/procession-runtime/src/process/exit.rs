@@ -72,6 +72,13 @@ pub enum Exit {
     /// It was a supervisor, and needed more restarts than it tolerates. The text names the child,
     /// and states how the child's last process ended.
     GaveUp(Arc<str>),
+    /// It lost its name, which this text is, because an older claim of another node has become
+    /// known. `procession-cluster` sends this exit (`SharedNames`).
+    ///
+    /// A supervisor does not restart the process, whatever its policy, because the process that
+    /// keeps the name does the work. Otherwise the registry and the supervisor would both repair
+    /// the same conflict.
+    NameLost(Arc<str>),
     /// Its `step` waits for completions, but none is outstanding.
     WaitsForNothing,
     /// Its mailbox was full, and the policy of the mailbox is to end the process.
@@ -127,7 +134,14 @@ impl Exit {
 
     /// Returns `true` if a process that ends itself with this exit has failed.
     pub(crate) fn is_failure(&self) -> bool {
-        !matches!(self, Self::Normal | Self::Shutdown | Self::Killed | Self::Disconnected(_))
+        !matches!(
+            self,
+            Self::Normal
+                | Self::Shutdown
+                | Self::Killed
+                | Self::Disconnected(_)
+                | Self::NameLost(_)
+        )
     }
 }
 

@@ -83,6 +83,7 @@ pub(crate) fn cut_exit(exit: &Exit) -> Exit {
             Exit::disconnected(cut(text, TEXT_MAX))
         }
         Exit::GaveUp(text) if text.len() > TEXT_MAX => Exit::GaveUp(cut(text, TEXT_MAX).into()),
+        Exit::NameLost(text) if text.len() > TEXT_MAX => Exit::NameLost(cut(text, TEXT_MAX).into()),
         exit => exit.clone(),
     }
 }

@@ -64,6 +64,7 @@ impl fmt::Display for EndedText<'_> {
                 write!(f, "lost its connection: {}", Escaped(text, REASON_MAX))
             }
             (Exit::GaveUp(text), _) => write!(f, "gave up: {}", Escaped(text, REASON_MAX)),
+            (Exit::NameLost(name), _) => write!(f, "lost its name: {}", Escaped(name, REASON_MAX)),
             (Exit::Normal, _) => f.write_str("ended normally"),
             (Exit::Shutdown, _) => f.write_str("was shut down"),
             (Exit::Killed, _) => f.write_str("was terminated"),

@@ -67,7 +67,7 @@ impl Stats {
     pub(crate) fn count_exit(&self, exit: &Exit) {
         match exit {
             Exit::Normal => {}
-            Exit::Shutdown => self.stopped.add(1),
+            Exit::Shutdown | Exit::NameLost(_) => self.stopped.add(1),
             Exit::Panicked(_) => self.panics.add(1),
             Exit::Killed => self.killed.add(1),
             Exit::Disconnected(_) => self.disconnected.add(1),

@@ -157,6 +157,7 @@ impl Tree {
             }
         };
         let starts_again = match child.spec.restart {
+            _ if matches!(exit, Exit::NameLost(_)) => false,
             Restart::Permanent => true,
             Restart::Transient => !matches!(exit, Exit::Normal | Exit::Shutdown | Exit::GaveUp(_)),
             Restart::Temporary => false,

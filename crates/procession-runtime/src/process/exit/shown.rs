@@ -16,6 +16,7 @@ impl fmt::Display for Exit {
             Self::Failed(text) => write!(f, "the process failed: {text}"),
             Self::Disconnected(text) => write!(f, "the process lost its connection: {text}"),
             Self::GaveUp(text) => write!(f, "the supervisor gave up: {text}"),
+            Self::NameLost(name) => write!(f, "the process lost its name: {name}"),
             Self::WaitsForNothing => {
                 f.write_str("the process waits for completions, but none is outstanding")
             }

@@ -44,6 +44,7 @@ impl Log {
 enum End {
     Normal,
     Shutdown,
+    LosesName,
     Fails,
     Panics,
 }
@@ -62,6 +63,7 @@ fn worker(log: &Log, id: &'static str) -> ChildSpec<Address<End>> {
             match end {
                 End::Normal => {}
                 End::Shutdown => exit(Exit::Shutdown),
+                End::LosesName => exit(Exit::NameLost("counter".into())),
                 End::Fails => exit(Exit::failed("told to")),
                 End::Panics => panic_quietly("told to"),
             }
@@ -129,13 +131,16 @@ fn each_kind_of_child_is_restarted_after_the_ends_that_it_says() {
     for (restart, end, expected) in [
         (Permanent, End::Normal, again),
         (Permanent, End::Shutdown, again),
+        (Permanent, End::LosesName, stays),
         (Permanent, End::Fails, again),
         (Transient, End::Normal, stays),
         (Transient, End::Shutdown, stays),
+        (Transient, End::LosesName, stays),
         (Transient, End::Fails, again),
         (Transient, End::Panics, again),
         (Temporary, End::Normal, gone),
         (Temporary, End::Shutdown, gone),
+        (Temporary, End::LosesName, gone),
         (Temporary, End::Fails, gone),
         (Temporary, End::Panics, gone),
     ] {
