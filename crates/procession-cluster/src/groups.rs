@@ -60,6 +60,10 @@ pub struct SharedGroups {
 }
 
 impl SharedGroups {
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Returns the process of the scope, as other nodes know it.
     pub fn member(&self) -> &Member {
         &self.member
@@ -90,7 +94,7 @@ pub fn group_name(group: &Term) -> Arc<str> {
 
 /// Returns the group that a name means on other nodes. `None` if there is none: an atom has at most
 /// 255 characters.
-fn group_of(name: &str) -> Option<Term> {
+pub(crate) fn group_of(name: &str) -> Option<Term> {
     match name.parse::<Term>() {
         Ok(term) if !matches!(term, Term::Atom(_)) && *group_name(&term) == *name => Some(term),
         _ => Atom::new(name).map(Term::Atom),

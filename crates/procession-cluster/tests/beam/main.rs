@@ -5,6 +5,7 @@
 //! is skipped then.
 
 mod groups;
+mod names;
 mod otp;
 mod script;
 mod typed;

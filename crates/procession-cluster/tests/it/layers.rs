@@ -17,7 +17,7 @@ const FLOORS: &[&str] = &[
     "link",
     "node",
     "connection groups serialize",
-    "fuzzing joining",
+    "fuzzing joining names",
 ];
 
 #[test]

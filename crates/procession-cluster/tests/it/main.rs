@@ -6,6 +6,7 @@ mod functions;
 mod grants;
 mod groups;
 mod layers;
+mod names;
 mod panics;
 mod pids;
 mod relations;

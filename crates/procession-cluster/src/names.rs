@@ -1,0 +1,424 @@
+//! Names of processes that several nodes share, by the protocol of OTP's `pg`.
+//!
+//! ## Problem
+//! Two nodes that cannot reach each other may each give the same name to a process. Once they are
+//! connected, all nodes must choose the same process, without a vote, because a vote needs a
+//! majority that may be out of reach. This is also the usual case without any fault: a node that
+//! starts claims its names before it is connected.
+//!
+//! ## States
+//! A claim is a membership in the scope of groups that the nodes share: the process is in the group
+//! `{Name, Time}`, where `Time` is the time of the day of the claim, in microseconds. The owner of
+//! a name is the process with the smallest claim, by time, then by the name of the node, then by
+//! PID.
+//!
+//! ## Steps
+//! - `Claim`: if a claim of the name is known here, refuses. Otherwise the process joins.
+//! - `Compare`, when a claim arrives: each claim of this node that is not the smallest leaves its
+//!   group, and its process receives [`Exit::NameLost`]. A node never decides about the claims of
+//!   another node.
+//!
+//! ## Why it works
+//! The order of claims is total and never changes, so nodes that know the same claims agree. Groups
+//! say that all connected nodes know the same claims about a round trip after the last change. The
+//! smallest claim has no smaller claim that could end it, so an owner is never notified, and one
+//! claim is left. `Compare` removes a claim before its process is notified, under the lock of the
+//! table, so a process is notified once.
+//!
+//! ## Allowed
+//! - For a round trip after two claims, or as long as their nodes are not connected, two processes
+//!   have the name. Each node names the smallest claim that it knows.
+//! - Clocks that differ can let the later claim be the smaller one. All nodes still agree.
+//! - A claim by a node of the BEAM counts. A node of the BEAM notifies nobody, so its process looks
+//!   for itself, for example by `pg:monitor_scope`.
+//!
+//! ## Rejected
+//! - The group `Name`, with the order of node name and PID, which the messages of `pg` carry
+//!   anyway: a node that starts is in the position of a netsplit. So each restart of the node with
+//!   the smallest name would take all its names from processes that have had them for days.
+//! - A number that grows with each claim of a name instead of the time: a node that starts has seen
+//!   no claim, so its first number equals the number of the oldest claim.
+//! - The time in a message beside those of `pg`: nodes of the BEAM would ignore it, and a claim
+//!   would arrive in two parts.
+//!
+//! ## Checked by
+//! `tests/it/names.rs`, `tests/beam/names.rs`, and the simulated cluster
+//! (`procession-sim/tests/cluster/names.rs`).
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::SystemTime;
+
+use procession::mailbox::{Event, relay};
+use procession::process::{GroupEvent, GroupMonitor, Groups, OnCancel, send_exit};
+use procession::time::system_time;
+use procession::{Context, Exit, Pid, SpawnOptions};
+use procession_sync::Mutex;
+
+use crate::error::RegisterError;
+use crate::groups::{SharedGroups, group_name, group_of};
+use crate::node::member::Member;
+use crate::node::{NoMessage, Node};
+use crate::term::{NodePid, Term};
+
+/// Names that a node shares with other nodes, each for one process of the cluster.
+/// [`Node::share_names`] makes it. Clones are the same names.
+#[derive(Clone)]
+pub struct SharedNames {
+    node: Node,
+    scope: SharedGroups,
+    /// The process that compares claims.
+    pid: Pid,
+    table: Arc<Mutex<Table>>,
+}
+
+/// The place of a claim in the order of claims: its time in microseconds, and its process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank(i64, NodePid);
+
+/// A process in a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    group: Arc<str>,
+    pid: Pid,
+}
+
+/// The claims that are known here. A process that has ended may still be in the table, and is in no
+/// group.
+#[derive(Debug)]
+struct Table {
+    groups: Groups,
+    by_name: BTreeMap<Arc<str>, BTreeMap<Rank, Claim>>,
+    is_closed: bool,
+}
+
+impl Claim {
+    fn stands(&self, groups: &Groups) -> bool {
+        groups.members(&self.group).contains(&self.pid)
+    }
+}
+
+impl Table {
+    fn owner(&self, name: &str) -> Option<Pid> {
+        let mut claims = self.by_name.get(name)?.values();
+        claims.find(|claim| claim.stands(&self.groups)).map(|claim| claim.pid)
+    }
+
+    /// Removes the claims for which `is_gone` returns `true`. Returns their processes, except for
+    /// processes that have ended.
+    fn remove(&mut self, name: &str, is_gone: impl Fn(&Claim) -> bool) -> Vec<Pid> {
+        let Some(claims) = self.by_name.get_mut(name) else { return Vec::new() };
+        let mut gone = Vec::new();
+        claims.retain(|_, claim| {
+            let stays = !is_gone(claim);
+            if !stays && self.groups.leave(&claim.group, claim.pid) {
+                gone.push(claim.pid);
+            }
+            stays
+        });
+        if claims.is_empty() {
+            self.by_name.remove(name);
+        }
+        gone
+    }
+
+    /// `Compare`. Returns the processes of this node that have lost the name.
+    fn compare(&mut self, name: &str) -> Vec<Pid> {
+        let owner = self.owner(name);
+        self.remove(name, |claim| {
+            claim.pid.node() == 0 && owner.is_some_and(|own| own != claim.pid)
+        })
+    }
+}
+
+/// Returns the group of a claim. `None` if other nodes cannot have this name.
+fn group_of_claim(name: &str, time: i64) -> Option<Arc<str>> {
+    Some(group_name(&Term::tuple([group_of(name)?, Term::from(time)])))
+}
+
+/// Returns the name and the time of the claims in a group, if it is one of claims.
+fn claimed(group: &str) -> Option<(Arc<str>, i64)> {
+    let group = group_of(group)?;
+    let [name, time] = group.as_tuple()? else { return None };
+    Some((group_name(name), time.as_integer()?))
+}
+
+/// Returns the time of the day in microseconds.
+fn now() -> i64 {
+    let since = system_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl SharedNames {
+    /// Returns the process of the scope, as other nodes know it.
+    pub fn member(&self) -> &Member {
+        self.scope.member()
+    }
+
+    /// Claims a name for a process of this program. To receive messages of other nodes, the process
+    /// is also [attached](Node::attach).
+    ///
+    /// The claim ends with the process. If an older claim of another node becomes known, for
+    /// example when a netsplit ends, the process receives the exit signal [`Exit::NameLost`], once.
+    /// It ends then, and its supervisor does not restart it. A process that traps exits can hand
+    /// its state over to the [owner](Self::owner) first.
+    ///
+    /// # Errors
+    /// [`ClaimError`]: the name is taken, or too long, or the process has ended, or the node has
+    /// stopped.
+    pub fn claim(&self, name: &str, pid: Pid) -> Result<(), ClaimError> {
+        let too_long = || ClaimError::TooLong(name.to_owned());
+        // So that all nodes know it by the same text.
+        let name = group_name(&group_of(name).ok_or_else(too_long)?);
+        let time = now();
+        let group = group_of_claim(&name, time).ok_or_else(too_long)?;
+        let ended = || ClaimError::Ended(pid);
+        let of_node = (pid.node() == 0).then(|| self.node.node_pid(pid)).flatten();
+        let member = of_node.ok_or_else(ended)?;
+        let mut table = self.table.lock();
+        if table.is_closed {
+            return Err(ClaimError::Stopped);
+        }
+        if let Some(owner) = table.owner(&name) {
+            return Err(ClaimError::Taken(owner));
+        }
+        table.groups.join(Arc::clone(&group), pid).map_err(|_| ended())?;
+        let claims = table.by_name.entry(name).or_default();
+        claims.insert(Rank(time, member), Claim { group, pid });
+        Ok(())
+    }
+
+    /// Takes the name of a process of this program back. Returns `true` if the process had the
+    /// name. It is not notified.
+    pub fn release(&self, name: &str, pid: Pid) -> bool {
+        let mut table = self.table.lock();
+        !table.remove(name, |claim| claim.pid == pid && pid.node() == 0).is_empty()
+    }
+
+    /// Returns the process that has a name, of whichever node, as far as is known here. It asks no
+    /// other node.
+    pub fn owner(&self, name: &str) -> Option<Pid> {
+        self.table.lock().owner(name)
+    }
+
+    /// Returns all names and their owners, in the order of the names.
+    pub fn owners(&self) -> Vec<(Arc<str>, Pid)> {
+        let table = self.table.lock();
+        let names = table.by_name.keys();
+        names.filter_map(|name| Some((Arc::clone(name), table.owner(name)?))).collect()
+    }
+
+    /// Stops to share the names, and takes the names of this node back. It also stops when the node
+    /// does.
+    pub fn stop(&self) {
+        self.scope.stop();
+    }
+}
+
+impl fmt::Debug for SharedNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedNames").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Shares names of processes with the other nodes that share names in this scope. Each name
+    /// belongs to one process of the cluster.
+    ///
+    /// The names are *eventual*: they need no majority and no service beside the nodes, and a read
+    /// asks no other node. In return, two processes have the name for about a round trip if they
+    /// claim it at the same time, and for as long as their nodes are not connected. Then the oldest
+    /// claim wins, by the clocks of the nodes, and all other processes are
+    /// [notified](SharedNames::claim).
+    ///
+    /// Use them for what may be there twice for a while, such as the process that has the state of
+    /// a chat room. They do not protect a file or a database from a second writer.
+    ///
+    /// For nodes of the BEAM, the scope is a scope of `pg`, and a claim of `counter` is a member of
+    /// the group `{counter, Time}`. This is the owner:
+    ///
+    /// ```erlang
+    /// Claims = [{Time, node(Pid), Pid} || {counter, Time} = Group <- pg:which_groups(names),
+    ///                                     Pid <- pg:get_members(names, Group)],
+    /// {_, _, Owner} = lists:min(Claims).
+    /// ```
+    ///
+    /// What is said of the names of groups and of grants in [`share_groups`](Self::share_groups)
+    /// holds here as well.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    ///
+    /// use procession::{Context, Exit, start};
+    /// use procession_cluster::{Cookie, Node};
+    ///
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # fn main() -> Result<(), Error> {
+    /// procession::run(async {
+    ///     let cookie = Cookie::random()?;
+    ///     let shop = Node::builder("shop@127.0.0.1")
+    ///         .cookie(cookie.clone())
+    ///         .listen((Ipv4Addr::LOCALHOST, 0).into())
+    ///         .start()
+    ///         .await?;
+    ///     let till = Node::builder("till@127.0.0.1").cookie(cookie).start().await?;
+    ///     let (here, there) = (shop.share_names("names")?, till.share_names("names")?);
+    ///
+    ///     // The nodes do not know each other yet, so both claims succeed.
+    ///     let waits = |mut cx: Context<()>| async move { cx.recv().await };
+    ///     let (first, second) = (start(waits), start(waits));
+    ///     here.claim("counter", first.pid())?;
+    ///     there.claim("counter", second.pid())?;
+    ///     till.connect_at("shop@127.0.0.1", shop.local_addr().expect("it listens")).await?;
+    ///
+    ///     // The older claim wins.
+    ///     assert_eq!(second.await, Err(Exit::NameLost("counter".into())));
+    ///     assert_eq!(here.owner("counter"), Some(first.pid()));
+    ///     let owner = shop.node_pid(first.pid()).map(|pid| till.pid(&pid));
+    ///     assert_eq!(there.owner("counter"), owner);
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RegisterError`]: the name of the scope is taken or not allowed, or the node has stopped.
+    pub fn share_names(&self, scope: &str) -> Result<SharedNames, RegisterError> {
+        let groups = Groups::new();
+        let (_, changes) = groups.monitor_all();
+        let shared = self.share_groups(scope, &groups)?;
+        let table = Table { groups, by_name: BTreeMap::new(), is_closed: false };
+        let table = Arc::new(Mutex::new(table));
+        let (node, names) = (self.clone(), Arc::clone(&table));
+        let label = format!("names {scope} of {}", self.name());
+        let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Drop);
+        let of_scope = shared.pid();
+        let begin = move || {
+            let compares = Compares { node, table: names };
+            options.try_start(move |cx| run(cx, compares, of_scope, changes)).ok()
+        };
+        let started = self.0.scheduler.get().and_then(|own| relay::within(*own, begin)).flatten();
+        let Some(process) = started else {
+            shared.stop();
+            return Err(RegisterError::NotAttached(scope.to_owned()));
+        };
+        Ok(SharedNames { node: self.clone(), scope: shared, pid: process.pid(), table })
+    }
+}
+
+/// What the process that compares claims keeps. Its drop takes the names of this node back.
+struct Compares {
+    node: Node,
+    table: Arc<Mutex<Table>>,
+}
+
+impl Drop for Compares {
+    fn drop(&mut self) {
+        let mut table = self.table.lock();
+        table.is_closed = true;
+        let names: Vec<_> = table.by_name.keys().cloned().collect();
+        for name in names {
+            table.remove(&name, |_| true);
+        }
+    }
+}
+
+impl Compares {
+    /// Enters a claim, or removes it, as the groups have it now.
+    fn changed(&self, group: Arc<str>, pid: Pid) {
+        let Some((name, time)) = claimed(&group) else { return };
+        // The claims of this node are entered by themselves. A forgotten incarnation has no claims.
+        let member = if pid.node() == 0 { None } else { self.node.node_pid(pid) };
+        let claim = Claim { group, pid };
+        let mut table = self.table.lock();
+        if !claim.stands(&table.groups) {
+            table.remove(&name, |known| *known == claim);
+            return;
+        }
+        if let Some(member) = member {
+            let claims = table.by_name.entry(Arc::clone(&name)).or_default();
+            claims.insert(Rank(time, member), claim);
+        }
+        let losers = table.compare(&name);
+        drop(table);
+        for loser in losers {
+            send_exit(loser, Exit::NameLost(Arc::clone(&name)));
+        }
+    }
+}
+
+async fn run(
+    mut cx: Context<NoMessage>,
+    compares: Compares,
+    scope: Pid,
+    mut changes: GroupMonitor,
+) {
+    // It ends with the scope.
+    cx.monitor(scope);
+    loop {
+        let mut event = pin!(cx.recv_event());
+        let mut changed = pin!(changes.recv());
+        let next = poll_fn(|task| match event.as_mut().poll(task) {
+            Poll::Ready(event) => Poll::Ready(Err(event)),
+            Poll::Pending => changed.as_mut().poll(task).map(Ok),
+        })
+        .await;
+        match next {
+            Ok(GroupEvent::Join { group, pid } | GroupEvent::Leave { group, pid }) => {
+                compares.changed(group, pid);
+            }
+            Err(None | Some(Event::Down(_))) => return,
+            Ok(_) | Err(Some(_)) => {}
+        }
+    }
+}
+
+/// The error of claiming a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// This process has the name.
+    Taken(Pid),
+    /// The name has more than 255 characters.
+    TooLong(String),
+    /// The process has ended, or belongs to another node.
+    Ended(Pid),
+    /// The names are no longer shared, or the node has stopped.
+    Stopped,
+}
+
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken(owner) => write!(f, "the process {owner} has the name"),
+            Self::TooLong(name) => write!(f, "the name {name:?} has more than 255 characters"),
+            Self::Ended(pid) => write!(f, "the process {pid} has ended, or is of another node"),
+            Self::Stopped => f.write_str("the names are no longer shared"),
+        }
+    }
+}
+
+impl Error for ClaimError {}
+
+#[cfg(test)]
+mod tests {
+    use super::{claimed, group_of_claim};
+
+    #[test]
+    fn a_claim_has_its_name_and_its_time() {
+        for name in ["counter", "no room", "{room,7}", "7", "", "Lobby", "{counter,7}"] {
+            let group = group_of_claim(name, 17).expect("it is short");
+            assert_eq!(claimed(&group), Some((name.into(), 17)));
+        }
+        assert_eq!(group_of_claim(&"x".repeat(256), 17), None);
+        for group in ["counter", "{counter}", "{counter,now}", "{counter,7,8}"] {
+            assert_eq!(claimed(group), None);
+        }
+    }
+}
