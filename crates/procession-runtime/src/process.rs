@@ -8,7 +8,6 @@ pub(crate) mod cancel;
 pub(crate) mod exit;
 pub(crate) mod handling;
 pub(crate) mod held;
-pub(crate) mod inherited;
 pub(crate) mod inspection;
 pub(crate) mod inspectors;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]

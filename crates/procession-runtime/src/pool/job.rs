@@ -11,7 +11,7 @@ use super::error::JobError;
 use super::hooks::Settled;
 use crate::process::async_body::Settle;
 use crate::process::exit::Exiting;
-use crate::process::inherited::Inherited;
+use crate::process::handling::Inherited;
 use crate::process::unwind::{drop_guarded, guarded, print_caught, text_of};
 use crate::scheduler::inherit;
 use crate::scheduler::origin::JobOrigin;

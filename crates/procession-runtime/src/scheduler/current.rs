@@ -19,7 +19,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::process::inherited::Inherited;
+use crate::process::handling::Inherited;
 use crate::process::slot::{Extra, Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::wait_edge::{WaitProof, mutation};

@@ -5,7 +5,7 @@ pub(crate) mod within;
 
 use std::cell::RefCell;
 
-use crate::process::inherited::Inherited;
+use crate::process::handling::Inherited;
 use crate::process::slot::Slot;
 use crate::scheduler::current::{drive_depth, with_local};
 use crate::scheduler::local::LocalWorker;

@@ -12,7 +12,7 @@ use std::task::{Context as TaskContext, Poll};
 use pin_project_lite::pin_project;
 
 use crate::coroutine::local::Local;
-use crate::process::inherited::{Inherited, MAX_INHERITED, SharedValue};
+use crate::process::handling::{Inherited, MAX_INHERITED, SharedValue};
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::handle_error::MisplacedCall;
 use crate::scheduler::inherit;

@@ -11,7 +11,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::process::inherited::Inherited;
+use crate::process::handling::Inherited;
 use crate::process::slot::SlotRef;
 use crate::process::unwind::drop_guarded;
 use crate::scheduler::current::{self, drive_depth};
