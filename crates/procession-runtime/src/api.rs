@@ -185,9 +185,9 @@ pub mod snapshot {
     };
     pub use crate::observe::unfinished::{DroppedProcesses, Unfinished};
     pub use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
-    pub use crate::process::stuck::StuckCoroutine;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};
+    pub use crate::scheduler::supply::StuckCoroutine;
 }
 
 /// Runs `future` on this thread until it completes. The processes of the default scheduler run

@@ -35,7 +35,6 @@ pub(crate) mod slot_ref;
 pub(crate) mod span;
 #[cfg(feature = "door")]
 pub(crate) mod stack_notes;
-pub(crate) mod stuck;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod table;
 pub(crate) mod target;

@@ -25,11 +25,11 @@ use crate::observe::snapshot::{
 use crate::observe::unfinished::{DroppedProcesses, Unfinished};
 use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
 use crate::process::shown_waits::WaitReason;
-use crate::process::stuck::StuckCoroutine;
 use crate::process::wait_reason::Waiting;
 use crate::recorder::snapshot::RecorderSnapshot;
 use crate::relations::pid_list::PidList;
 use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};
+use crate::scheduler::supply::StuckCoroutine;
 use crate::time::Instant;
 use crate::{Exit, Pid};
 

@@ -13,13 +13,13 @@ use crate::process::body::{Body, Step};
 use crate::process::outcome::{ByOutcome, Judge, Returns};
 use crate::process::residence::{Begin, Residence, ResidentKind};
 use crate::process::slot::Slot;
-use crate::process::stuck::StuckCoroutine;
 use crate::process::unwind::{drop_guarded, guarded, print_caught};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::current;
 use crate::scheduler::frame::{Frame, LocalValues, NOTHING, Out, Resume, Resuming, set_current};
 use crate::scheduler::local::LocalWorker;
+use crate::scheduler::supply::StuckCoroutine;
 use crate::sys;
 use crate::sys::os::CallFault;
 

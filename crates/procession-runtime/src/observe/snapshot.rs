@@ -15,12 +15,12 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::Pid;
 use crate::observe::process_info::{ProcessInfo, in_steps, state};
 use crate::process::slot::Slot;
-use crate::process::stuck::StuckCoroutine;
 use crate::recorder::snapshot::RecorderSnapshot;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::StallSnapshot;
 use crate::scheduler::starved::Starved;
 use crate::scheduler::stats::Stats;
+use crate::scheduler::supply::StuckCoroutine;
 
 /// The state of a scheduler.
 // More than 15 fields, not grouped, so that a caller reads each number by its name.

@@ -1,6 +1,7 @@
-//! What coroutines need from their scheduler: stacks.
+//! What coroutines need from their scheduler: stacks. And the coroutines that could not be unwound.
 
 use std::mem;
+use std::panic::Location;
 use std::task::Waker;
 
 use procession_coroutine::Stacks;
@@ -8,7 +9,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicBool, AtomicU32};
 
-use crate::process::stuck::StuckCoroutine;
+use crate::Pid;
 use crate::process::unwind::guarded;
 
 /// What the coroutines of a scheduler share.
@@ -84,4 +85,16 @@ impl Supply {
     pub(crate) fn take_stack_waiters(&self) -> Vec<Waker> {
         mem::take(&mut *self.stack_waiters.lock())
     }
+}
+
+/// A coroutine with a leaked stack, which could not be unwound. Its process has ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StuckCoroutine {
+    /// The PID that it had.
+    pub pid: Pid,
+    /// Its label, if it had one.
+    pub label: Option<Box<str>>,
+    /// The place where it was spawned.
+    pub location: &'static Location<'static>,
 }
