@@ -1,8 +1,10 @@
-//! Waits for the result of a process on a plain thread.
+//! What a handle can do besides await its process: it waits on a plain thread, and changes the
+//! priority.
 
 use std::time::Duration;
 
 use crate::Exit;
+use crate::process::priority::{Priority, set_priority};
 use crate::scheduler::block_on;
 use crate::scheduler::settle::SettledOutput;
 use crate::spawn::join_handle::JoinHandle;
@@ -53,5 +55,11 @@ impl<T: Send + 'static> JoinHandle<T> {
             Ok(result) => Ok(result),
             Err(_) => Err(self),
         }
+    }
+
+    /// Changes the priority of the process. Returns `true` if it exists. See
+    /// [`process::set_priority`](crate::process::set_priority()).
+    pub fn set_priority(&self, priority: Priority) -> bool {
+        set_priority(self.pid(), priority)
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use crate::mailbox::address::Address;
 use crate::process::life::HandleShare;
-use crate::process::priority::Priority;
 use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
@@ -137,12 +136,6 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// ```
     pub fn kill(&self) -> bool {
         crate::relations::links::kill(self.state.seen_pid())
-    }
-
-    /// Changes the priority of the process. Returns `true` if it exists. See
-    /// [`process::set_priority`](crate::process::set_priority()).
-    pub fn set_priority(&self, priority: Priority) -> bool {
-        crate::process::priority::set_priority(self.pid(), priority)
     }
 
     /// Makes a handle that cancels the process when it is dropped, like `AbortOnDropHandle` of

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
+use procession_protocols::process::priority::Priority;
+
 use crate::mailbox::address::Address;
 use crate::mailbox::bounds::{Urgent, WhenFull};
 use crate::mailbox::context::Context;
@@ -11,7 +13,6 @@ use crate::mailbox::kept::KeptMailbox;
 use crate::process::async_body::AsyncBody;
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
-use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;
 use crate::process::typed::{Nothing, TypedKind};

@@ -5,9 +5,10 @@ use std::mem;
 use std::panic::Location;
 use std::ptr::NonNull;
 
+use procession_protocols::process::priority::Priority;
+
 use crate::process::async_body::AsyncBody;
 use crate::process::life::Newborn;
-use crate::process::priority::Priority;
 use crate::process::slot::{Extra, Kind, Parent, Ready, Slot};
 use crate::process::typed::{Nothing, TypedKind};
 use crate::scheduler::current::{self, Counter, Hold};
