@@ -65,6 +65,7 @@ mod sys;
 pub mod testing;
 pub mod time;
 mod util;
+#[cfg(doctest)]
 mod variance;
 mod watchdog;
 

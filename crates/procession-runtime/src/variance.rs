@@ -10,15 +10,10 @@
 //! [`Events`](crate::machine::events::Events), the errors that return a message, and the futures
 //! that own a result. No value of the parameter type can be put into them.
 //!
-//! Every typed public handle is listed below. For each handle, three doc tests check that it can be
-//! passed on as it is, and that no coercion compiles in either direction.
+//! A field of the type [`Typed`](crate::process::typed::Typed) makes a handle invariant. Every typed
+//! public handle is listed below. For each handle, three doc tests check that it can be passed on
+//! as it is, and that no coercion compiles in either direction.
 
-use std::marker::PhantomData;
-
-/// Makes a handle invariant in `T`. It owns no `T`, and is `Send` and `Sync` for every `T`.
-pub(crate) type Typed<T> = PhantomData<fn(T) -> T>;
-
-#[cfg(doctest)]
 macro_rules! invariant {
     ($($name:ident: $handle:literal;)*) => {$(
         #[doc = concat!("```\n", invariant!(@ $handle), "fn same(it: Of<Any>) -> Of<Any> { it }\n```")]
@@ -49,7 +44,6 @@ macro_rules! invariant {
     };
 }
 
-#[cfg(doctest)]
 invariant! {
     Address: "Address<T>";
     AsyncWork: "machine::AsyncWork<T>";

@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::{fmt, ptr};
 
+use crate::process::typed::Typed;
 use crate::scheduler::current::drive_depth;
 use crate::scheduler::frame::{LocalKey, LocalValues, frame};
-use crate::variance::Typed;
 
 thread_local! {
     static LOCALS: LocalValues = const { RefCell::new(Vec::new()) };

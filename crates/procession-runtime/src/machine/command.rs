@@ -21,6 +21,7 @@ use crate::mailbox::parcel::{Parcel, Relay, RelayError};
 use crate::mailbox::relay::InProcess;
 use crate::process::body::System;
 use crate::process::slot::{Slot, SlotRef};
+use crate::process::typed::Typed;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::error::BuildError;
@@ -29,7 +30,6 @@ use crate::sys::nanoseconds;
 use crate::time::action::Action;
 use crate::time::arm::arm;
 use crate::time::armed::Armed;
-use crate::variance::Typed;
 
 /// A command with types. The value itself is the input.
 ///

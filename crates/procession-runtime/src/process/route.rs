@@ -18,8 +18,7 @@ use std::sync::Arc;
 use crate::Pid;
 use crate::mailbox::parcel::Relay;
 use crate::process::slot::Slot;
-use crate::process::typed::TypedPin;
-use crate::variance::Typed;
+use crate::process::typed::{Typed, TypedPin};
 
 /// The bit of a route that owns no pin.
 const FAR: NonZeroUsize = NonZeroUsize::MIN;

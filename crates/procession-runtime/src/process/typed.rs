@@ -13,7 +13,10 @@ use std::ptr::NonNull;
 use crate::process::life::Newborn;
 use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Kind, Mailbox, Slot, SlotRef};
-use crate::variance::Typed;
+
+/// Makes a handle invariant in `T` (`variance.rs`). It owns no `T`, and is `Send` and `Sync` for
+/// every `T`.
+pub(crate) type Typed<T> = PhantomData<fn(T) -> T>;
 
 /// The name of the kind of coroutines.
 pub(crate) const COROUTINE: &str = "coroutine";

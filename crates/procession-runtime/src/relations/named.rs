@@ -11,9 +11,9 @@ use crate::mailbox::address::Address;
 use crate::mailbox::call::{CallError, call_by_name, send_by_name};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
+use crate::process::typed::Typed;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
-use crate::variance::Typed;
 
 /// Sends messages to the process that has a certain name at that moment. It stays valid when the
 /// process is restarted, because the new process has the same name.

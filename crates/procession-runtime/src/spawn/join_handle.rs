@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::mailbox::address::Address;
 use crate::process::life::HandleShare;
+use crate::process::typed::Typed;
 use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
-use crate::variance::Typed;
 use crate::{Exit, Pid};
 
 /// Awaits the result of a process. A plain thread can [`join`](Self::join) it.

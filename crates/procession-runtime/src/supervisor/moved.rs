@@ -21,11 +21,11 @@ use crate::mailbox::bounds::WhenFull;
 use crate::process::outcome::Returns;
 use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
+use crate::process::typed::Typed;
 use crate::process::unwind::{drop_guarded, guarded};
 use crate::relations::table_entry::TableEntry;
 use crate::scheduler::owner;
 use crate::scheduler::spawn_error::SpawnError;
-use crate::variance::Typed;
 use crate::{Address, Context, Exit, SpawnOptions};
 
 /// The cell of a value on its way into a child.
