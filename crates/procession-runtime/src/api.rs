@@ -166,9 +166,9 @@ pub mod request {
     //! [pools](crate::pool) and of [`spawn_blocking`](crate::spawn_blocking). A
     //! [`Relay`](crate::relay::Relay) carries them if it does so itself, as `procession-cluster`.
 
+    pub use crate::mailbox::header::RequestContext;
+    pub use crate::mailbox::header::RequestId;
     pub use crate::mailbox::request::{context, current, scope, with};
-    pub use crate::mailbox::request_context::RequestContext;
-    pub use crate::mailbox::request_id::RequestId;
 }
 
 pub mod snapshot {

@@ -20,8 +20,6 @@ pub(crate) mod relay;
 mod remote_address;
 pub(crate) mod reply;
 pub(crate) mod request;
-pub(crate) mod request_context;
-pub(crate) mod request_id;
 pub(crate) mod send_error;
 pub(crate) mod thread;
 

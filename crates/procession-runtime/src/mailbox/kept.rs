@@ -11,7 +11,7 @@ use procession_sync::Mutex;
 
 use crate::Pid;
 use crate::machine::value::Value;
-use crate::mailbox::request_context::RequestContext;
+use crate::mailbox::header::RequestContext;
 
 /// A message that a process has left in its mailbox.
 pub(crate) struct KeptMessage {

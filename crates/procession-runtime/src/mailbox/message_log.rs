@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession_sync::Mutex;
 
 use crate::Pid;
-use crate::mailbox::request_id::RequestId;
+use crate::mailbox::header::RequestId;
 
 /// The direction of a message, as the traced process sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use procession_queue::Entry;
 
-use crate::mailbox::header::Header;
+use crate::mailbox::header::{Header, RequestContext, RequestId};
 use crate::mailbox::message_log::{MessageDirection, TracedMessage};
-use crate::mailbox::request_context::RequestContext;
-use crate::mailbox::request_id::RequestId;
 use crate::process::body::{Queued, System};
 use crate::process::slot::{Mailbox, Slot, SlotRef};
 use crate::scheduler::current;

@@ -5,8 +5,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::mailbox::request_context::{RequestContext, SAMPLED};
-use crate::mailbox::request_id::RequestId;
+use crate::mailbox::header::{RequestContext, RequestId, SAMPLED};
 use crate::util::parse_error::ParseError;
 
 /// The length of a `traceparent` of the version 00. Later versions may append to it.
