@@ -11,7 +11,6 @@ pub(crate) mod event;
 pub(crate) mod fan_out;
 pub(crate) mod far;
 pub(crate) mod header;
-pub(crate) mod kept;
 #[cfg_attr(not(feature = "look"), expect(unreachable_pub, reason = "`look` names its items"))]
 pub(crate) mod message_log;
 pub(crate) mod parcel;

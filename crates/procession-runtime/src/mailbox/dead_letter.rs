@@ -1,11 +1,23 @@
-//! Dead letters: messages that were accepted and that no process received.
+//! Messages that were accepted and that no process received: dead letters, and mailboxes that
+//! outlive their process.
+//!
+//! A supervised child may keep its mailbox until its next process takes over. The messages that a
+//! process leaves then go into the [`KeptMailbox`] of its child instead of the hands of the
+//! dead-letter hook. The next process gets them before anybody can send to it, so the order of the
+//! messages of each sender stays.
+//!
+//! A kept mailbox belongs to one process at a time. A message of an earlier process, for example of
+//! a context that was moved out of its process and is dropped late, is not kept.
 
 use std::any::{Any, type_name};
 use std::fmt;
 use std::sync::Arc;
 
+use procession_sync::Mutex;
+
 use crate::Pid;
-use crate::mailbox::kept::KeptMessage;
+use crate::machine::value::Value;
+use crate::mailbox::header::RequestContext;
 use crate::process::unwind::{drop_guarded, guarded};
 
 /// The reason why a message is a dead letter.
@@ -90,5 +102,48 @@ pub(crate) fn bury_kept(observer: Option<&Observer>, kept: KeptMessage) {
 fn show(observer: Option<&Observer>, letter: DeadLetter<'_>) {
     if let Some(observer) = observer {
         drop(guarded(|| observer.0(letter)));
+    }
+}
+
+/// A message that a process has left in its mailbox.
+pub(crate) struct KeptMessage {
+    pub(crate) to: Pid,
+    pub(crate) request: Option<RequestContext>,
+    pub(crate) type_name: &'static str,
+    pub(crate) message: Value,
+}
+
+/// The messages that the processes of one child leave in their mailboxes.
+#[derive(Default)]
+pub(crate) struct KeptMailbox(Mutex<KeptContent>);
+
+#[derive(Default)]
+struct KeptContent {
+    owner: Option<Pid>,
+    messages: Vec<KeptMessage>,
+}
+
+impl KeptMailbox {
+    /// Keeps a message, or returns it if the mailbox does not belong to its process any more.
+    pub(crate) fn keep(&self, message: KeptMessage) -> Result<(), KeptMessage> {
+        let mut kept = self.0.lock();
+        if kept.owner != Some(message.to) {
+            return Err(message);
+        }
+        kept.messages.push(message);
+        Ok(())
+    }
+
+    /// Assigns the mailbox to a new process, or to none. Returns the messages, the oldest first.
+    pub(crate) fn hand_over(&self, to: Option<Pid>) -> Vec<KeptMessage> {
+        let mut kept = self.0.lock();
+        kept.owner = to;
+        std::mem::take(&mut kept.messages)
+    }
+}
+
+impl fmt::Debug for KeptMailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptMailbox(..)")
     }
 }

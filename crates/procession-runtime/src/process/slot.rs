@@ -59,8 +59,8 @@ use procession_sync::cell::UnsafeCell;
 
 use crate::machine::value::Value;
 use crate::mailbox::bounds::Urgent;
+use crate::mailbox::dead_letter::KeptMailbox;
 use crate::mailbox::header::RequestContext;
-use crate::mailbox::kept::KeptMailbox;
 use crate::process::binding::{Binding, MailboxForm};
 use crate::process::body::{Body, System};
 use crate::process::handling::{Handling, Inherited};

@@ -9,7 +9,7 @@ use procession_protocols::process::priority::Priority;
 use crate::mailbox::address::Address;
 use crate::mailbox::bounds::{Urgent, WhenFull};
 use crate::mailbox::context::Context;
-use crate::mailbox::kept::KeptMailbox;
+use crate::mailbox::dead_letter::KeptMailbox;
 use crate::process::async_body::AsyncBody;
 use crate::process::on_cancel::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};

@@ -10,7 +10,7 @@ use super::policy::{Restart, Stop};
 use crate::behaviour::server::{Server, serve_reporting};
 use crate::behaviour::statem::{Statem, run_reporting};
 use crate::machine::process::Process;
-use crate::mailbox::kept::KeptMailbox;
+use crate::mailbox::dead_letter::KeptMailbox;
 use crate::process::outcome::Returns;
 use crate::process::priority::Priority;
 use crate::process::slot::SlotRef;
