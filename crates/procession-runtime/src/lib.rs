@@ -96,7 +96,6 @@ pub mod look {
     //! stopped.
 
     pub use crate::mailbox::context::inspecting::Inspecting;
-    pub use crate::mailbox::message_log::{MessageDirection, TracedMessage};
     pub use crate::observe::ask::AskError;
     pub use crate::observe::leaks::{Leak, LeakCause, LeakSign, Leaks, Suspicion};
     pub use crate::observe::look::detail::{detail, inspect, mailbox_length, resume, suspend_for};
@@ -111,6 +110,7 @@ pub mod look {
     #[cfg(feature = "door")]
     pub use crate::observe::symbols::StackFrame;
     pub use crate::process::inspection::Inspection;
+    pub use crate::process::request::{MessageDirection, TracedMessage};
     pub use crate::process::shown_waits::WaitReason;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::relations::pid_list::PidList;

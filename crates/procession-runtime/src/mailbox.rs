@@ -11,8 +11,6 @@ pub(crate) mod event;
 pub(crate) mod fan_out;
 pub(crate) mod far;
 pub(crate) mod header;
-#[cfg_attr(not(feature = "look"), expect(unreachable_pub, reason = "`look` names its items"))]
-pub(crate) mod message_log;
 pub(crate) mod parcel;
 pub(crate) mod recipient;
 pub(crate) mod relay;

@@ -9,7 +9,6 @@ pub(crate) mod exit;
 pub(crate) mod handling;
 pub(crate) mod held;
 pub(crate) mod inspection;
-pub(crate) mod inspectors;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod kind;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
@@ -21,6 +20,7 @@ pub(crate) mod outcome;
 pub(crate) mod pid;
 pub(crate) mod priority;
 pub(crate) mod reporting;
+#[cfg_attr(not(feature = "look"), expect(unreachable_pub, reason = "`look` names its items"))]
 pub(crate) mod request;
 pub(crate) mod residence;
 #[expect(unsafe_code, reason = "a pin and another pointer share the room of a pin")]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use procession_queue::Entry;
 
 use crate::mailbox::header::{Header, RequestContext, RequestId};
-use crate::mailbox::message_log::{MessageDirection, TracedMessage};
 use crate::process::body::{Queued, System};
+use crate::process::request::{MessageDirection, TracedMessage};
 use crate::process::slot::{Mailbox, Slot, SlotRef};
 use crate::scheduler::current;
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mailbox::message_log::{MessageLog, TracedMessage};
 use crate::observe::ask::{AskError, find, leave};
-use crate::process::request::{ProcessRequest, TraceRequest};
+use crate::process::request::{MessageLog, ProcessRequest, TraceRequest, TracedMessage};
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::sync::oneshot;

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::mailbox::header::RequestContext;
-use crate::mailbox::message_log::MessageLog;
+use crate::process::request::MessageLog;
 
 /// The state of a process that handles messages with headers, or that inherits values.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use procession_protocols::process::refcount::Unpinned;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::mailbox::message_log::MessageLog;
+use crate::process::request::MessageLog;
 use crate::process::slot::{Extra, Home, Slot, SlotRef};
 use crate::process::wait_edge::{Habit, WaitProof};
 use crate::process::wait_reason::Waiting;

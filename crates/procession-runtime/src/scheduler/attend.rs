@@ -8,13 +8,12 @@ use procession_protocols::process::state::Seen;
 
 #[cfg(feature = "door")]
 use crate::Exit;
-use crate::mailbox::message_log::MessageLog;
 #[cfg(feature = "door")]
 use crate::process::body::Step;
 use crate::process::inspection::Inspection;
 #[cfg(feature = "door")]
 use crate::process::request::StackRequest;
-use crate::process::request::{InspectAnswer, ProcessRequest, TraceRequest};
+use crate::process::request::{InspectAnswer, MessageLog, ProcessRequest, TraceRequest};
 use crate::process::slot::{Ready, Slot};
 use crate::process::unwind::{drop_each, guarded};
 use crate::process::waker;

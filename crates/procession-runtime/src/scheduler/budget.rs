@@ -27,7 +27,7 @@ use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use crate::mailbox::message_log::{MessageDirection, TracedMessage};
+use crate::process::request::{MessageDirection, TracedMessage};
 use crate::process::slot::Slot;
 use crate::process::waker;
 use crate::scheduler::current::{counter_at, current, with_local};

@@ -9,7 +9,7 @@ use procession_protocols::scheduler::levels::turns::LevelTurns;
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};
 
 use crate::machine::value::CommandResult;
-use crate::mailbox::message_log::MessageLog;
+use crate::process::request::MessageLog;
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::{Core, Stores};
 use crate::scheduler::log::record::WorkerLog;

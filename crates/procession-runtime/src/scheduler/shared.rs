@@ -10,7 +10,7 @@ use procession_sync::Mutex;
 
 use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
-use crate::process::inspectors::Inspectors;
+use crate::process::inspection::Inspectors;
 use crate::process::request::ProcessRequests;
 use crate::process::slot::Ready;
 use crate::process::table::Table;
