@@ -15,7 +15,6 @@ pub(crate) mod kind;
 pub(crate) mod life;
 #[expect(unsafe_code, reason = "a future that is not `Send` is in a body that is")]
 pub(crate) mod local_body;
-pub(crate) mod on_cancel;
 pub(crate) mod outcome;
 pub(crate) mod pid;
 pub(crate) mod priority;

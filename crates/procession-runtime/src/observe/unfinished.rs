@@ -6,7 +6,7 @@ use std::panic::Location;
 use crate::Pid;
 use crate::observe::process_info::{ProcessInfo, in_steps, state};
 use crate::observe::snapshot::each;
-use crate::process::on_cancel::OnCancel;
+use crate::process::exit::OnCancel;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::shared::Shared;
 

@@ -8,7 +8,7 @@ use crate::machine::value::Value;
 use crate::mailbox::deliver::{leave, push_message, wake_all};
 use crate::mailbox::request;
 use crate::process::body::Queued;
-use crate::process::on_cancel::OnCancel;
+use crate::process::exit::OnCancel;
 use crate::process::slot::{BoundedMailbox, Kind, Mailbox, Refused, Slot};
 use crate::process::typed::Nothing;
 use crate::process::unwind::{drop_each, drop_guarded};

@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+use crate::process::exit::OnCancel;
 use crate::process::life::Newborn;
-use crate::process::on_cancel::OnCancel;
 use crate::process::slot::{Kind, Mailbox, Slot, SlotRef};
 
 /// Makes a handle invariant in `T` (`variance.rs`). It owns no `T`, and is `Send` and `Sync` for

@@ -2,7 +2,7 @@
 
 use procession_protocols::process::state::{Duty, State};
 
-use crate::process::on_cancel::OnCancel;
+use crate::process::exit::OnCancel;
 use crate::process::request::ProcessRequest;
 use crate::process::slot::{Ready, Slot};
 use crate::process::unwind::{drop_each, drop_guarded};

@@ -17,7 +17,7 @@ use procession_protocols::relations::remote_links::{LinkNews, RemoteLink};
 use procession_queue::Entry;
 
 use crate::process::body::System;
-use crate::process::on_cancel::OnCancel;
+use crate::process::exit::OnCancel;
 use crate::process::slot::Slot;
 use crate::relations::entries::{self, Entries, LinkId, Membership, Relations};
 use crate::relations::pid_list::PidList;

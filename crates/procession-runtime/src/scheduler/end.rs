@@ -9,7 +9,7 @@ use procession_protocols::scheduler::shutdown;
 use procession_sync::atomic::Ordering::SeqCst;
 use procession_sync::atomic::fence;
 
-use crate::process::on_cancel::OnCancel;
+use crate::process::exit::OnCancel;
 use crate::process::slot::{Parent, Slot};
 use crate::process::table::Table;
 use crate::process::wake::{cancel, cancellation, terminate};

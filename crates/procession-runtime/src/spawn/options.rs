@@ -11,7 +11,7 @@ use crate::mailbox::bounds::{Urgent, WhenFull};
 use crate::mailbox::context::Context;
 use crate::mailbox::dead_letter::KeptMailbox;
 use crate::process::async_body::AsyncBody;
-use crate::process::on_cancel::OnCancel;
+use crate::process::exit::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;

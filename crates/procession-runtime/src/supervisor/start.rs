@@ -9,7 +9,7 @@ use super::policy::Stop;
 use super::reference::{Running, SupervisorRef};
 use super::supervise::supervise;
 use crate::mailbox::call::pair;
-use crate::process::on_cancel::OnCancel;
+use crate::process::exit::OnCancel;
 use crate::process::slot::SlotRef;
 use crate::process::wait_reason::Waiting;
 use crate::report::supervisor_report::DEFAULT_LABEL;
