@@ -23,4 +23,4 @@ pub use self::registry::{
     Registry, RegistryEntries, RegistryError, RegistryEvent, RegistryListener,
 };
 pub use self::scope::{Scope, ScopeError, scope};
-pub use crate::relations::table_entry::TableEntry;
+pub use crate::relations::names::TableEntry;

@@ -32,7 +32,6 @@ pub(crate) mod names;
 pub(crate) mod pid_list;
 pub(crate) mod remote;
 pub(crate) mod signal;
-pub(crate) mod table_entry;
 
 pub use self::links::{cancel, kill, link, send_exit, unlink};
 pub use self::named::Named;

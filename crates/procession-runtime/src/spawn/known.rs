@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::process::slot::Slot;
-use crate::relations::names::{self, RegisterError};
-use crate::relations::table_entry::TableEntry;
+use crate::relations::names::{self, RegisterError, TableEntry};
 use crate::scheduler::shared::Shared;
 
 /// Where others find the process from its first moment on.

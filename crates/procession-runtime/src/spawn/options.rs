@@ -16,7 +16,7 @@ use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;
 use crate::process::typed::{Nothing, TypedKind};
-use crate::relations::table_entry::TableEntry;
+use crate::relations::names::TableEntry;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::spawn_error::SpawnError;

@@ -17,8 +17,8 @@ use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;
 use crate::process::wake::wake;
+use crate::relations::names::TableEntry;
 use crate::relations::signal::MonitorRef;
-use crate::relations::table_entry::TableEntry;
 use crate::scheduler::reach::find;
 use crate::{Address, Pid, Reply, SpawnOptions};
 

@@ -23,7 +23,7 @@ use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::typed::Typed;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::relations::table_entry::TableEntry;
+use crate::relations::names::TableEntry;
 use crate::scheduler::owner;
 use crate::scheduler::spawn_error::SpawnError;
 use crate::{Address, Context, Exit, SpawnOptions};
