@@ -3,7 +3,6 @@
 mod coroutine;
 mod join;
 pub(crate) mod join_handle;
-mod known;
 mod launch;
 mod local;
 mod machine;

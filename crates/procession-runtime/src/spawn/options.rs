@@ -14,14 +14,13 @@ use crate::process::async_body::AsyncBody;
 use crate::process::exit::OnCancel;
 use crate::process::outcome::{AnyOutput, ByOutcome, Judge, Returns};
 use crate::process::reporting::Reporting;
-use crate::process::slot::SlotRef;
+use crate::process::slot::{Slot, SlotRef};
 use crate::process::typed::{Nothing, TypedKind};
-use crate::relations::names::TableEntry;
+use crate::relations::names::{self, RegisterError, TableEntry};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};
-use crate::spawn::known::Known;
 
 /// The options of a new process. See [`spawn`](crate::spawn()) for a process without options.
 ///
@@ -81,6 +80,27 @@ pub(super) struct Rest {
     /// The running process, if the new process is to be related to it. Set when the options are
     /// checked.
     pub(super) own: Option<SlotRef>,
+}
+
+/// Where others find the process from its first moment on.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) name: Option<Arc<str>>,
+    pub(super) entries: Vec<TableEntry>,
+}
+
+impl Known {
+    /// Makes the process known, before it runs and before anybody else knows its PID.
+    pub(super) fn announce(
+        &mut self,
+        shared: &Shared,
+        newborn: &Slot,
+    ) -> Result<(), RegisterError> {
+        if let Some(name) = self.name.take() {
+            names::register_in(shared, name, newborn.pid())?;
+        }
+        self.entries.iter().try_for_each(|entry| entry.make(newborn.pid()))
+    }
 }
 
 impl SpawnOptions {
