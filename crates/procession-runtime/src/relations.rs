@@ -26,7 +26,6 @@ mod address;
 pub(crate) mod entries;
 pub(crate) mod links;
 pub(crate) mod monitors;
-pub(crate) mod name_table;
 pub(crate) mod named;
 pub(crate) mod names;
 pub(crate) mod pid_list;

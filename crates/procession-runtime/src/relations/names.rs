@@ -10,10 +10,9 @@ use procession_protocols::relations::on_exit::Left;
 use crate::Pid;
 use crate::process::slot::Slot;
 use crate::relations::links;
-use crate::relations::name_table::Names;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::reach::find;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::shared::{Names, Shared};
 
 impl Names {
     /// Registers a name. Both this and `unregister` change the two entries under this lock, so that

@@ -8,6 +8,7 @@ use std::{fmt, mem};
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
+use crate::Pid;
 use crate::mailbox::dead_letter;
 use crate::mailbox::parcel::Relay;
 use crate::process::inspection::Inspectors;
@@ -16,7 +17,6 @@ use crate::process::slot::Ready;
 use crate::process::table::Table;
 use crate::process::unwind::{drop_each, drop_guarded};
 use crate::process::wait_edge::WaitEdges;
-use crate::relations::name_table::Names;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
@@ -82,6 +82,21 @@ pub(crate) struct ProcessIndex {
     pub(crate) stamps: Column,
     /// How long processes wait for their steps.
     pub(crate) waits: WakeWaits,
+}
+
+/// The names of a scheduler. Each entry has a counterpart in the relations of its process. The end
+/// of the process removes both.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<SortedMap<Arc<str>, Pid>>);
+
+impl Names {
+    pub(crate) fn with<R>(&self, access: impl FnOnce(&mut SortedMap<Arc<str>, Pid>) -> R) -> R {
+        access(&mut self.0.lock())
+    }
+
+    pub(crate) fn whereis(&self, name: &str) -> Option<Pid> {
+        self.with(|names| names.get(name).copied())
+    }
 }
 
 /// The builder's options for the index.
