@@ -11,7 +11,7 @@ use procession_protocols::util::sorted_map::SortedMap;
 use crate::Pid;
 use crate::observe::process_info::label;
 use crate::scheduler::log::record::stamp;
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 use crate::util::bounded_text::cut;

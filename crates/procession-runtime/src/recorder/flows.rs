@@ -4,7 +4,7 @@
 //! bits of the last. So times decide only between steps of one process that are 256 apart.
 
 use crate::recorder::timeline::Moment;
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, WordKind};
 
 /// The flows through the moments of each worker.
 pub(crate) struct Flows {
@@ -104,7 +104,7 @@ fn pairs(wakes: &[(u64, End)], steps: &[(u64, End)]) -> Vec<(End, End)> {
 mod tests {
     use super::find;
     use crate::recorder::timeline::Moment;
-    use crate::scheduler::log::word::{EventWord, WordKind};
+    use crate::scheduler::log::{EventWord, WordKind};
 
     fn moment(at: u64, kind: WordKind, step: u32) -> Moment {
         Moment { at, word: EventWord::of_step(kind, 5, 1, step), follows_gap: false }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::Pid;
 use crate::recorder::collect::{Collector, Recording, TracedProcess};
 use crate::recorder::timeline;
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
 
 /// The number of columns.
@@ -193,7 +193,7 @@ mod tests {
     use super::{COLUMNS, LaneSlice, slices, spread, steps};
     use crate::recorder::lanes::LaneStep;
     use crate::recorder::timeline::Moment;
-    use crate::scheduler::log::word::{EventWord, WordKind};
+    use crate::scheduler::log::{EventWord, WordKind};
 
     fn moment(at: u64, kind: WordKind, slot: u32) -> Moment {
         Moment { at, word: EventWord::of_step(kind, slot, 1, 0), follows_gap: false }

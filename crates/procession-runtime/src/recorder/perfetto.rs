@@ -21,7 +21,7 @@ use crate::recorder::collect::{Recording, TracedProcess};
 use crate::recorder::flows;
 use crate::recorder::timeline;
 use crate::recorder::timeline::Moment;
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, WordKind};
 
 mod track;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::recorder::collect::{Chunks, Recording};
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, WordKind};
 
 /// An event with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::Pid;
 use crate::recorder::collect::{Collector, Recording};
 use crate::recorder::timeline::Moment;
 use crate::recorder::{perfetto, timeline};
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, WordKind};
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::section::Section;
 use crate::scheduler::shared::Shared;

@@ -24,7 +24,7 @@ use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::error::BuildError;
 use crate::scheduler::handles::Handles;
-use crate::scheduler::log::rings::{Recorder, WORDS_DEFAULT, WORDS_MAX};
+use crate::scheduler::log::{Recorder, WORDS_DEFAULT, WORDS_MAX};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::poller::Poller;

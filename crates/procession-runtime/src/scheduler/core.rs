@@ -13,7 +13,7 @@ use procession_queue::{deque, fifo};
 use crate::process::slot::{Home, Ready, Slot, prefetch_slot};
 use crate::process::table::{CACHE, Table};
 use crate::scheduler::lane::Lane;
-use crate::scheduler::log::places::PlaceCache;
+use crate::scheduler::log::PlaceCache;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::wake_waits::WakeSampler;
 use crate::util::generator::Generator;

@@ -27,7 +27,7 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::{CurrentStep, LocalWorker};
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::log::WordKind;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stats::{Count, Stats};
 

@@ -24,7 +24,7 @@ use crate::process::slot::{Ready, Slot};
 use crate::scheduler::current;
 use crate::scheduler::current::Origin;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::log::WordKind;
 use crate::scheduler::shared::Shared;
 
 /// In nanoseconds, how long a worker keeps its permit for batch processes while another worker

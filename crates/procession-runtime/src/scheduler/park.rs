@@ -6,7 +6,7 @@ use procession_protocols::scheduler::idle::parking::TakenBack;
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use crate::scheduler::local::{LocalWorker, Parked, Stay};
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::log::WordKind;
 use crate::scheduler::poller::Batch;
 
 /// In nanoseconds, the wait that is a long rest: something happens less than a hundred times in a

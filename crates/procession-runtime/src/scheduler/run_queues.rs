@@ -14,8 +14,8 @@ use procession_protocols::scheduler::seat_id::SeatId;
 
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::WorkerRings;
+use crate::scheduler::log::WordKind;
 use crate::scheduler::log::record::WorkerLog;
-use crate::scheduler::log::word::WordKind;
 use crate::scheduler::shared::Shared;
 
 /// The maximum number of processes that are woken together while another worker naps without waking

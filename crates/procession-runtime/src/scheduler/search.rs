@@ -5,7 +5,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Ready;
 use crate::scheduler::local::{LocalWorker, NEXT_AGE, ROUNDS, SeenNext};
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::log::WordKind;
 
 impl LocalWorker {
     /// Looks at the global queue, timers, descriptors and other workers.

@@ -13,7 +13,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::{Core, Queues};
-use crate::scheduler::log::rings::RingPlace;
+use crate::scheduler::log::RingPlace;
 use crate::scheduler::stats::Stats;
 use crate::sys::{Parker, ThreadFile, World};
 use crate::time::action::Action;

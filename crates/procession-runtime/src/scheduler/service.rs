@@ -6,7 +6,7 @@ use procession_protocols::time::timers::Timers;
 
 use crate::process::slot::Ready;
 use crate::scheduler::local::LocalWorker;
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::log::WordKind;
 use crate::scheduler::poller::Batch;
 use crate::time::action::Action;
 

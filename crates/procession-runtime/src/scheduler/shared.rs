@@ -20,7 +20,7 @@ use crate::process::wait_edge::WaitEdges;
 use crate::scheduler::callers::state::Callers;
 use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
-use crate::scheduler::log::rings::Recorder;
+use crate::scheduler::log::Recorder;
 use crate::scheduler::part::Parts;
 use crate::scheduler::poller::Poller;
 use crate::scheduler::stats::SharedStats;

@@ -148,7 +148,7 @@ use crate::scheduler::core::Core;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::end::terminate_begun_on;
 use crate::scheduler::local::{LocalWorker, Parked, Stay};
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::log::WordKind;
 use crate::scheduler::shared::Shared;
 use crate::sys::{LentThread, World, yield_thread};
 

@@ -6,7 +6,7 @@ use procession_protocols::recorder::ring::EventRing;
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
 
 /// The part of the watchdog that records.

@@ -9,8 +9,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
 use crate::process::slot::Slot;
-use crate::scheduler::log::places::PlaceCache;
-use crate::scheduler::log::word::{EventWord, WordKind};
+use crate::scheduler::log::{EventWord, PlaceCache, WordKind};
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 

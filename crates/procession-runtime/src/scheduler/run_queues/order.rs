@@ -7,7 +7,7 @@ use procession_queue::{Global, Steal};
 
 use crate::process::slot::Ready;
 use crate::scheduler::lane::Lane;
-use crate::scheduler::log::word::WordKind;
+use crate::scheduler::log::WordKind;
 use crate::scheduler::run_queues::RunQueues;
 
 /// The maximum number of runs in a row from the LIFO slot while other local work waits. The number
