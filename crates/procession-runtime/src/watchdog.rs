@@ -127,7 +127,7 @@ use crate::scheduler::poller::Batch;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::StallKind;
 use crate::scheduler::stalls::samples::SampleTable;
-use crate::scheduler::stalls::state::LOOK_EVERY;
+use crate::scheduler::workforce::LOOK_EVERY;
 use crate::watchdog::cycles::WaitCycles;
 use crate::watchdog::marks::Marks;
 use crate::watchdog::queue_ages::QueueAges;

@@ -14,7 +14,7 @@ use crate::relations::links;
 use crate::scheduler::reach::find;
 use crate::scheduler::seat::Seat;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::stalls::state::LOOK_EVERY;
+use crate::scheduler::workforce::LOOK_EVERY;
 use crate::sim;
 use crate::sys::os::{Demand, Subject, WaitSource};
 

@@ -30,11 +30,12 @@ use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::poller::Poller;
 use crate::scheduler::seat::SeatTable;
 use crate::scheduler::shared::{Extensions, Identity, IndexOptions, ProcessIndex, Shared};
-use crate::scheduler::stalls::state::{Watchdog, WatchdogOptions, stall_after};
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
-use crate::scheduler::threads::state::{Hook, ThreadOptions, ThreadSupply};
-use crate::scheduler::workforce::{SharedQueues, Starter, Workforce};
+use crate::scheduler::workforce::{
+    Hook, SharedQueues, Starter, ThreadOptions, ThreadSupply, Watchdog, WatchdogOptions, Workforce,
+    stall_after,
+};
 use crate::sys::{Cpus, World};
 use crate::util::out_of_range::OutOfRange;
 

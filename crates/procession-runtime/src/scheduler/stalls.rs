@@ -1,7 +1,6 @@
 //! What the watchdog finds.
 
 pub(crate) mod samples;
-pub(crate) mod state;
 
 use std::fmt;
 use std::panic::Location;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::Pid;
-use crate::scheduler::stalls::state::Watchdog;
+use crate::scheduler::workforce::Watchdog;
 
 /// What the thread of a stalled worker did during the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,5 @@
 //! The threads of a scheduler: how they are woken and started, and how they leave their seats.
 
-pub(crate) mod state;
-
 use std::io;
 use std::sync::Arc;
 

@@ -1,20 +1,22 @@
-//! The workforce of a scheduler: its seats, the threads that work there, and what is queued for
-//! them.
+//! The workforce of a scheduler: its seats, the threads that work there and their watchdog, and
+//! what is queued for them.
 
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use procession_protocols::scheduler::idle::Idle;
 use procession_protocols::scheduler::levels::{Level, Levels};
 use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::watchdog::park::WatchdogPark;
 use procession_queue::Global;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::process::slot::Ready;
 use crate::scheduler::seat::{Seat, SeatTable};
-use crate::scheduler::stalls::state::Watchdog;
-use crate::scheduler::threads::state::ThreadSupply;
-use crate::sys::World;
+use crate::sys::alarm::Alarm;
+use crate::sys::{Cpus, World, nanoseconds};
 
 /// The seats of a scheduler, the threads that work there, and what is queued for them.
 ///
@@ -138,5 +140,157 @@ impl SharedQueues {
 
     pub(crate) fn len(&self) -> usize {
         self.global.len() + self.overflow.len()
+    }
+}
+
+/// The time for which no thread is started after the system has refused one. It will hardly have
+/// changed its state by then, and each attempt costs a system call.
+const REFUSAL_REST: u64 = 10_000_000;
+
+/// A function that is called on threads of the scheduler.
+pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
+
+/// The options that the builder sets for threads.
+pub(crate) struct ThreadOptions {
+    pub(crate) keep_alive: Duration,
+    pub(crate) on_start: Option<Hook>,
+    pub(crate) on_stop: Option<Hook>,
+    /// The processors on which the threads run, unless these are all that the program may use.
+    pub(crate) cpus: Option<Cpus>,
+}
+
+/// The threads of a scheduler: their options, and the outcome of their starts.
+pub(crate) struct ThreadSupply {
+    pub(crate) options: ThreadOptions,
+    started: AtomicU32,
+    refused: AtomicU32,
+    /// The time until which no thread is started, because the system has just refused one.
+    rest_until: AtomicU64,
+    /// In a simulated system, the number of looks of the watchdog until which vacant seats may be
+    /// left alone after that; `u64::MAX` if the number is not known yet.
+    #[cfg(feature = "sim")]
+    pub(crate) looks_in_rest: AtomicU64,
+}
+
+impl ThreadSupply {
+    pub(crate) fn new(options: ThreadOptions) -> Self {
+        Self {
+            options,
+            started: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
+            rest_until: AtomicU64::new(0),
+            #[cfg(feature = "sim")]
+            looks_in_rest: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the number of threads that were started.
+    pub(crate) fn started(&self) -> u32 {
+        self.started.load(Relaxed)
+    }
+
+    /// Returns the number of threads that the system has refused.
+    pub(crate) fn refused(&self) -> u32 {
+        self.refused.load(Relaxed)
+    }
+
+    pub(crate) fn count_started(&self) {
+        self.started.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    /// Returns `true` if the system has refused a thread a moment ago.
+    pub(crate) fn is_resting(&self, world: &World) -> bool {
+        // Relaxed: a thread that reads an old value tries once more than necessary.
+        !world.is_test() && world.now() < self.rest_until.load(Relaxed)
+    }
+
+    /// Notes that the system has refused a thread.
+    pub(crate) fn rest(&self, world: &World) {
+        self.count_refused();
+        #[cfg(feature = "sim")]
+        self.looks_in_rest.store(u64::MAX, Relaxed);
+        self.rest_until.store(world.now().saturating_add(REFUSAL_REST), Relaxed);
+    }
+}
+
+/// Nanoseconds between two looks while a worker runs: a quarter of the default `stall_after`, so
+/// that a stall is noticed at most a quarter late.
+pub(crate) const LOOK_EVERY: u64 = 2_500_000;
+
+/// Returns the builder's `stall_after` in nanoseconds, but at least two looks: a shorter stall
+/// cannot be seen.
+pub(crate) fn stall_after(duration: Duration) -> u64 {
+    nanoseconds(duration).max(2 * LOOK_EVERY)
+}
+
+/// The builder's options for the watchdog.
+pub(crate) struct WatchdogOptions {
+    pub(crate) is_on: bool,
+    pub(crate) stall_after: u64,
+    /// Maximum number of computing workers that may be replaced at the same time.
+    pub(crate) max_computing: usize,
+}
+
+/// The state that the scheduler and its watchdog share.
+pub(crate) struct Watchdog {
+    pub(crate) options: WatchdogOptions,
+    pub(crate) alarm: Alarm,
+    pub(crate) park: WatchdogPark,
+    pub(crate) is_started: AtomicBool,
+    pub(crate) counts: StallCounts,
+}
+
+#[derive(Default)]
+pub(crate) struct StallCounts {
+    pub(crate) blocked: AtomicU64,
+    pub(crate) computing: AtomicU64,
+    pub(crate) replaced: AtomicU64,
+    pub(crate) lifo_slots: AtomicU64,
+    pub(crate) unreported: AtomicU64,
+    pub(crate) looks: AtomicU64,
+    pub(crate) late: AtomicU64,
+    pub(crate) guessed: AtomicU64,
+    pub(crate) files: AtomicU64,
+}
+
+impl Watchdog {
+    pub(crate) fn new(options: WatchdogOptions) -> Self {
+        let is_started = AtomicBool::new(!options.is_on);
+        Self {
+            alarm: Alarm::new(options.is_on),
+            options,
+            park: WatchdogPark::default(),
+            is_started,
+            counts: StallCounts::default(),
+        }
+    }
+
+    /// Returns `true` if the thread was started, and so writes the beacon while any worker runs.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        // Relaxed: before the thread has started, and if it was refused, workers read the clock
+        // more often.
+        self.options.is_on && self.is_started.load(Relaxed)
+    }
+
+    /// Adds to the number of workers that were woken and did not come.
+    pub(crate) fn count_late(&self, count: u32) {
+        // Relaxed: statistics.
+        self.counts.late.fetch_add(count.into(), Relaxed);
+    }
+
+    /// Returns `true` if the watchdog is to look only after `until`, although no sleep has begun.
+    #[cfg(feature = "sim")]
+    pub(crate) fn pauses_beyond(&self, until: u64) -> bool {
+        !self.park.is_sleeping() && self.alarm.is_after(until)
+    }
+
+    /// Wakes the watchdog, since the scheduler has ended.
+    pub(crate) fn dismiss(&self) {
+        self.park.dismiss(|when| self.alarm.set(when));
     }
 }

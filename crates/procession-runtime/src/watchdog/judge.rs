@@ -1,7 +1,7 @@
 //! What the thread of a slow step does.
 
 use crate::scheduler::stalls::StallKind;
-use crate::scheduler::stalls::state::LOOK_EVERY;
+use crate::scheduler::workforce::LOOK_EVERY;
 use crate::sys::RunState;
 
 /// Classifies a stall by the processor time that the thread used while `passed` nanoseconds passed,
