@@ -29,11 +29,6 @@ pub(crate) mod events;
 pub(crate) mod linux;
 #[cfg_attr(
     not(feature = "sim"),
-    expect(unreachable_pub, reason = "only a simulated system has one")
-)]
-pub(crate) mod network;
-#[cfg_attr(
-    not(feature = "sim"),
     expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
 )]
 pub(crate) mod os;

@@ -10,7 +10,7 @@ impl DatagramAddress {
     /// The length in bytes.
     pub const LENGTH: usize = 19;
     /// Shorter than a datagram with its address. It only wakes a program that waits to read,
-    /// because the network has an [error](crate::sys::network::Network::error) for the program.
+    /// because the network has an [error](crate::sys::os::Network::error) for the program.
     pub const NO_DATAGRAM: &[u8] = &[0];
 
     /// Encodes an address. `None` is the address of the peer.
