@@ -2,7 +2,6 @@
 
 pub(crate) mod action;
 pub(crate) mod arm;
-pub(crate) mod armed;
 mod elapsed;
 mod instant;
 mod last_try;
@@ -26,9 +25,8 @@ use crate::scheduler::current::Hold;
 use crate::scheduler::placed::placed;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
-use crate::time::action::Action;
+use crate::time::action::{Action, Armed};
 use crate::time::arm::arm;
-use crate::time::armed::Armed;
 
 pub use self::elapsed::Elapsed;
 pub use self::instant::Instant;

@@ -27,9 +27,8 @@ use crate::process::wait_reason::Waiting;
 use crate::scheduler::error::BuildError;
 use crate::scheduler::{reach, serving};
 use crate::sys::nanoseconds;
-use crate::time::action::Action;
+use crate::time::action::{Action, Armed};
 use crate::time::arm::arm;
-use crate::time::armed::Armed;
 
 /// A command with types. The value itself is the input.
 ///

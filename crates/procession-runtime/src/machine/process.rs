@@ -31,7 +31,7 @@ use crate::relations::links;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::serving::Serving;
-use crate::time::armed::Armed;
+use crate::time::action::Armed;
 use crate::{Exit, Pid};
 
 /// A process as a state machine. It receives events, performs a step, and returns what it waits

@@ -22,7 +22,7 @@ use crate::process::unwind::{drop_guarded, guarded};
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
 use crate::spawn::reservation::Reservation;
-use crate::time::armed::Armed;
+use crate::time::action::Armed;
 
 /// The function by which workers run a job.
 pub(super) type RunJob<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;

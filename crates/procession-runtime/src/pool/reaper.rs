@@ -15,9 +15,8 @@ use super::engine::Inner;
 use super::job_handle::AnyPool;
 use crate::scheduler::inherit::within::Within;
 use crate::scheduler::shared::Shared;
-use crate::time::action::Action;
+use crate::time::action::{Action, Armed};
 use crate::time::arm::arm;
-use crate::time::armed::Armed;
 use crate::time::sleep_on;
 use crate::{OnCancel, SpawnOptions};
 

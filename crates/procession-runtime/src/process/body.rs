@@ -34,7 +34,7 @@ use crate::mailbox::header::Header;
 use crate::process::inspection::Inspection;
 use crate::process::slot::Slot;
 use crate::relations::signal::Signal;
-use crate::time::armed::Armed;
+use crate::time::action::Armed;
 
 /// An entry of a mailbox.
 pub(crate) type Queued<M> = procession_queue::Event<M, System>;

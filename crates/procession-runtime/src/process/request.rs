@@ -12,7 +12,7 @@ use crate::mailbox::header::RequestId;
 use crate::process::inspection::Inspection;
 #[cfg(feature = "door")]
 use crate::process::stack_notes::StackNotes;
-use crate::time::armed::Armed;
+use crate::time::action::Armed;
 
 /// The answer to a request to inspect. The error is the text of a panic.
 pub(crate) type InspectAnswer = Box<dyn FnOnce(Result<Inspection, String>) + Send>;

@@ -1,7 +1,10 @@
-//! The action of a timer that fires.
+//! Timers that were set, and the action of a timer that fires.
 
 use std::sync::Arc;
 use std::task::Waker;
+
+use procession_protocols::scheduler::seat_id::SeatId;
+use procession_protocols::time::timers::TimerId;
 
 use crate::process::unwind::{drop_guarded, guarded};
 
@@ -52,4 +55,18 @@ impl Action {
             }
         }
     }
+}
+
+/// The set of timers that a timer belongs to: the set of a worker, or the set for outside threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimerPlace {
+    Seat(SeatId),
+    Outside,
+}
+
+/// A timer that was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Armed {
+    pub(crate) place: TimerPlace,
+    pub(crate) id: TimerId,
 }

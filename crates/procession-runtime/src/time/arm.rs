@@ -7,8 +7,7 @@ use procession_protocols::time::timers::Timers;
 use crate::scheduler::current;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::shared::Shared;
-use crate::time::action::Action;
-use crate::time::armed::{Armed, TimerPlace};
+use crate::time::action::{Action, Armed, TimerPlace};
 
 impl TimerPlace {
     pub(super) fn timers(self, shared: &Shared) -> &Timers<Action> {
