@@ -4,12 +4,11 @@ pub(crate) mod awaited;
 pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod events;
-pub(crate) mod init_error;
 pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod value;
 
 pub use self::events::Events;
-pub use self::init_error::InitError;
 pub use self::process::{Process, Status, Successor, WaitingFor, Yields, is_terminated};
 pub use crate::scheduler::checkpoint::is_awaited;
+pub use crate::scheduler::spawn_error::InitError;

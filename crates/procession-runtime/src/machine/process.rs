@@ -15,7 +15,6 @@ use crate::machine::awaited::{AnyFuture, AwaitedFutures};
 use crate::machine::command::{AsyncWork, Command};
 use crate::machine::completion::Completion;
 use crate::machine::events::Events;
-use crate::machine::init_error::InitError;
 use crate::machine::registry::HandlerTable;
 use crate::machine::value::{CommandId, CommandResult, Value};
 use crate::mailbox::deliver::leave;
@@ -31,6 +30,7 @@ use crate::relations::links;
 use crate::relations::signal::MonitorRef;
 use crate::scheduler::current;
 use crate::scheduler::serving::Serving;
+use crate::scheduler::spawn_error::InitError;
 use crate::time::action::Armed;
 use crate::{Exit, Pid};
 

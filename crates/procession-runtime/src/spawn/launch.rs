@@ -23,7 +23,6 @@ use std::num::NonZeroU32;
 use std::panic::Location;
 
 use crate::Exit;
-use crate::machine::init_error::InitError;
 use crate::mailbox::bounds::WhenFull;
 use crate::mailbox::deliver::take_over;
 use crate::mailbox::request;
@@ -39,7 +38,7 @@ use crate::relations::signal::MonitorRef;
 use crate::scheduler::current::{self, Hold};
 use crate::scheduler::inherit;
 use crate::scheduler::shared::Shared;
-use crate::scheduler::spawn_error::{SpawnError, SpawnErrorKind};
+use crate::scheduler::spawn_error::{InitError, SpawnError, SpawnErrorKind};
 use crate::spawn::options::{Rest, SpawnOptions};
 use crate::spawn::reservation::{Reservation, queue};
 

@@ -3,9 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::machine::init_error::InitError;
 use crate::relations::names::RegisterError;
-use crate::scheduler::spawn_error::{SpawnCause, SpawnError, SpawnErrorKind};
+use crate::scheduler::spawn_error::{InitError, SpawnCause, SpawnError, SpawnErrorKind};
 
 impl SpawnCause {
     /// Returns `true` if the scheduler has reached its limit of processes.
@@ -120,5 +119,24 @@ impl<T> fmt::Display for SpawnError<T> {
 impl<T> Error for SpawnError<T> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.cause.source()
+    }
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMethod(method) => write!(f, "it has no method {method:?}"),
+            Self::Refused(cause) => write!(f, "it refused its input: {cause}"),
+            Self::Panicked(text) => write!(f, "its init panicked: {text}"),
+        }
+    }
+}
+
+impl Error for InitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(&**error),
+            _ => None,
+        }
     }
 }
