@@ -21,8 +21,6 @@ pub(crate) mod reporting;
 #[cfg_attr(not(feature = "look"), expect(unreachable_pub, reason = "`look` names its items"))]
 pub(crate) mod request;
 pub(crate) mod residence;
-#[expect(unsafe_code, reason = "a pin and another pointer share the room of a pin")]
-pub(crate) mod route;
 pub(crate) mod served;
 pub(crate) mod shown_waits;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]

@@ -5,7 +5,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 use crate::Pid;
 use crate::mailbox::parcel::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
 use crate::mailbox::send_error::{SendError, SendErrorKind};
-use crate::process::route::FarProcess;
+use crate::process::typed::FarProcess;
 use crate::scheduler::current;
 use crate::util::exclusive::Exclusive;
 

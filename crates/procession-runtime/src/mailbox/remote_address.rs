@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::mailbox::address::Address;
 use crate::mailbox::parcel::Relay;
-use crate::process::route::FarProcess;
+use crate::process::typed::FarProcess;
 use crate::scheduler::nodes::RemoteNode;
 
 impl RemoteNode {

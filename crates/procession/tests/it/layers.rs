@@ -300,7 +300,6 @@ const ISLANDS: &[&str] = &[
     "process::kind",
     "process::life",
     "process::local_body",
-    "process::route",
     "process::slot",
     "process::slot_ref",
     "process::table",
