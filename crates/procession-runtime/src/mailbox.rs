@@ -9,7 +9,6 @@ mod delayed;
 pub(crate) mod deliver;
 pub(crate) mod event;
 pub(crate) mod fan_out;
-pub(crate) mod far;
 pub(crate) mod header;
 pub(crate) mod parcel;
 pub(crate) mod recipient;

@@ -14,8 +14,9 @@ use std::task::{Context as TaskContext, Poll};
 use procession_protocols::mailbox::bounded::{FullPolicy, Offered, Standing, Stood, mutation};
 
 use crate::Pid;
-use crate::mailbox::deliver::{deliver_made, push_message, push_urgent, tell_full};
-use crate::mailbox::far::{FarWait, relayed};
+use crate::mailbox::deliver::{
+    FarWait, deliver_made, push_message, push_urgent, relayed, tell_full,
+};
 use crate::mailbox::parcel::RelayCause;
 use crate::mailbox::request;
 use crate::mailbox::send_error::{SendCause, SendError, SendErrorKind};
