@@ -1,7 +1,5 @@
 //! Callers: threads in `block_on` that work for a scheduler.
 
-pub(crate) mod state;
-
 use std::sync::Arc;
 
 use procession_protocols::scheduler::seat_id::{NEVER, SeatId};

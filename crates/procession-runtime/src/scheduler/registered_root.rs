@@ -7,8 +7,7 @@ use procession_protocols::scheduler::seat_id::SeatId;
 use procession_protocols::scheduler::wait_cycle::{RootWaits, ask, mutation};
 use procession_sync::{Mutex, thread};
 
-use crate::scheduler::callers::state::Callers;
-use crate::scheduler::root::BlockOnFuture;
+use crate::scheduler::root::{BlockOnFuture, Callers};
 use crate::scheduler::shared::Shared;
 
 /// The number of looks with a mere yield between them. Most roots stand still by then.

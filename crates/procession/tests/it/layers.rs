@@ -20,8 +20,7 @@ const CRATES_AROUND: &[&str] = &[concat!(env!("CARGO_MANIFEST_DIR"), "/../proces
 
 /// The state that refers to itself in a circle: the scheduler has parts, and knows the threads that
 /// wait for it, and all of these name the scheduler.
-const KERNEL: &[&str] =
-    &["scheduler::callers::state", "scheduler::part", "scheduler::root", "scheduler::shared"];
+const KERNEL: &[&str] = &["scheduler::part", "scheduler::root", "scheduler::shared"];
 
 /// Small cycles between neighbours in one room. All other modules are free of import cycles.
 const NEIGHBOURS: &[&[&str]] =
