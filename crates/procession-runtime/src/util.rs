@@ -1,7 +1,6 @@
 //! Tools that are independent of processes.
 
 pub(crate) mod bounded_text;
-pub(crate) mod caught;
 pub(crate) mod column;
 #[expect(unsafe_code, reason = "access to the value is exclusive or asks for Sync")]
 pub(crate) mod exclusive;

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use procession_protocols::pool::state::outcome::Ended;
 
 use crate::process::exit::Exiting;
-use crate::process::unwind::{guarded, print_caught, text_of};
-use crate::util::caught;
+use crate::process::unwind::{guarded, print_caught, print_text, text_of};
 
 pub(super) type PoolHook = Arc<dyn Fn() + Send + Sync>;
 type PanicHandler = Arc<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
@@ -61,7 +60,7 @@ impl Hooks {
         let payload = payload.downcast().map_or_else(identity, exited);
         match &self.panic {
             Some(handler) => {
-                caught::print(text_of(&*payload));
+                print_text(text_of(&*payload));
                 drop(guarded(|| handler(payload)));
             }
             None => print_caught(payload),

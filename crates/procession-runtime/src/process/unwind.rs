@@ -3,11 +3,29 @@
 use std::any::Any;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::Exit;
 use crate::process::exit::Exiting;
-use crate::util::caught;
+use crate::sys::os;
+
+/// The function that is called for each caught panic that no report contains, if the panic hook of
+/// the program leaves panics to reports.
+static PRINT: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Sets what is called for each caught panic that no report contains. Only the first call counts.
+pub(crate) fn print_panics_by(print: fn(&str)) {
+    PRINT.get_or_init(|| print);
+}
+
+/// Has the text of a caught panic printed if the panic hook has not printed it. No report contains
+/// it.
+#[cold]
+pub(crate) fn print_text(message: &str) {
+    if let Some(print) = PRINT.get() {
+        print(message);
+    }
+}
 
 /// Runs user code. Returns a panic, or a process's wish to end, as an exit.
 ///
@@ -48,14 +66,14 @@ fn exit_of(payload: Box<dyn Any + Send>) -> Exit {
     };
     let message: Arc<str> = Arc::from(text_of(&*payload));
     drop_guarded(payload);
-    caught::tell(&message);
+    os::tell_panic(&message);
     Exit::Panicked(message)
 }
 
 #[cold]
 fn print_panic(exit: &Exit) {
     if let Exit::Panicked(message) = exit {
-        caught::print(message);
+        print_text(message);
     }
 }
 
@@ -73,7 +91,7 @@ pub(crate) fn text_of(payload: &(dyn Any + Send)) -> &str {
 #[cold]
 pub(crate) fn print_caught(payload: Box<dyn Any + Send>) {
     if !payload.is::<Exiting>() {
-        caught::print(text_of(&*payload));
+        print_text(text_of(&*payload));
     }
     // Bounded: the second payload is leaked, since each drop could panic with another one.
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {

@@ -37,7 +37,7 @@ use crate::Pid;
 use crate::process::slot::Slot;
 #[cfg(feature = "door")]
 use crate::process::stack_notes;
-use crate::process::unwind::text_of;
+use crate::process::unwind::{print_panics_by, text_of};
 #[cfg(feature = "door")]
 use crate::report::crash_report::BACKTRACE_MAX;
 #[cfg(feature = "door")]
@@ -46,7 +46,6 @@ use crate::report::text::{Escaped, REASON_MAX};
 use crate::scheduler::current;
 use crate::sys::stderr;
 use crate::sys::stderr::line_of;
-use crate::util::caught;
 
 /// A step of a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,7 +101,7 @@ thread_local! {
 pub fn install_panic_hook() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        caught::print_by(print_caught);
+        print_panics_by(print_caught);
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if !leaves_to_report(info) {

@@ -300,7 +300,6 @@ mod simulated {
     use procession_protocols::util::membarrier;
 
     use super::Os;
-    use crate::util::caught;
 
     thread_local! {
         static HERE: RefCell<Option<Arc<dyn Os>>> = const { RefCell::new(None) };
@@ -315,15 +314,7 @@ mod simulated {
     /// Makes the calling thread one of a simulated system, until the result is dropped.
     pub fn enter(os: Arc<dyn Os>) -> EnteredSystem {
         let before = membarrier::simulate(Some(os.has_membarrier()));
-        caught::set(Some(tell_panic));
         EnteredSystem(HERE.replace(Some(os)), before)
-    }
-
-    /// Reports a caught panic to the simulated system of the calling thread.
-    fn tell_panic(message: &str) {
-        if let Some(os) = here() {
-            os.panicked(crate::current_pid(), message);
-        }
     }
 
     /// The calling thread belongs to a simulated system until this is dropped.
@@ -339,7 +330,6 @@ mod simulated {
     impl Drop for EnteredSystem {
         fn drop(&mut self) {
             membarrier::simulate(self.1);
-            caught::set(self.0.is_some().then_some(tell_panic));
             drop(HERE.replace(self.0.take()));
         }
     }
@@ -349,4 +339,12 @@ mod simulated {
 #[inline(always)]
 pub(crate) fn here() -> Option<Arc<dyn Os>> {
     None
+}
+
+/// Reports a caught panic to the simulated system of the calling thread, if it has one.
+#[cold]
+pub(crate) fn tell_panic(message: &str) {
+    if let Some(os) = here() {
+        os.panicked(crate::current_pid(), message);
+    }
 }

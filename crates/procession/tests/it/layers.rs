@@ -45,7 +45,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("observe", "mailbox process recorder relations report scheduler sync sys time util"),
     ("os_process", "coroutine net pool scheduler sys time"),
     ("pool", "coroutine observe process scheduler spawn sys time util"),
-    ("process", "machine mailbox relations scheduler time util"),
+    ("process", "machine mailbox relations scheduler sys time util"),
     ("reactor", "process scheduler sys"),
     ("recorder", "observe scheduler sys time util"),
     ("relations", "mailbox process scheduler"),
