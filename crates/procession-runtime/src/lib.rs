@@ -113,7 +113,7 @@ pub mod look {
     pub use crate::process::request::{MessageDirection, TracedMessage};
     pub use crate::process::shown_waits::WaitReason;
     pub use crate::process::wait_reason::Waiting;
-    pub use crate::relations::pid_list::PidList;
+    pub use crate::relations::entries::PidList;
 }
 
 #[cfg(feature = "metrics")]

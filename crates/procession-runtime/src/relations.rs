@@ -28,7 +28,6 @@ pub(crate) mod links;
 pub(crate) mod monitors;
 pub(crate) mod named;
 pub(crate) mod names;
-pub(crate) mod pid_list;
 pub(crate) mod remote;
 pub(crate) mod signal;
 

@@ -27,7 +27,7 @@ use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
 use crate::process::shown_waits::WaitReason;
 use crate::process::wait_reason::Waiting;
 use crate::recorder::snapshot::RecorderSnapshot;
-use crate::relations::pid_list::PidList;
+use crate::relations::entries::PidList;
 use crate::scheduler::stalls::{Stall, StallKind, StallSnapshot};
 use crate::scheduler::supply::StuckCoroutine;
 use crate::time::Instant;

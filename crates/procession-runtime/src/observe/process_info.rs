@@ -18,7 +18,7 @@ use crate::observe::process_state::ProcessState;
 use crate::process::slot::Slot;
 use crate::process::wait_reason::Waiting;
 #[cfg(feature = "look")]
-use crate::relations::pid_list::PidList;
+use crate::relations::entries::PidList;
 use crate::scheduler::shared::Shared;
 
 /// A process, at one of three levels of detail.

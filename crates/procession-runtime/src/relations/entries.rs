@@ -1,4 +1,4 @@
-//! The relations of a process, as entries in its slot.
+//! The relations of a process, as entries in its slot, and the lists of processes that people see.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -190,3 +190,30 @@ pub(crate) fn linked(links: &SortedMap<Pid, RemoteLink>) -> impl Iterator<Item =
 }
 
 pub(crate) type Entries = Option<Box<Relations>>;
+
+/// The largest number of processes in one list.
+pub(crate) const LISTED_MAX: usize = 16;
+
+/// The first processes of a list, and the length of the whole list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PidList {
+    /// The first 16 processes of the list.
+    pub first: Vec<Pid>,
+    /// The number of processes in the whole list.
+    pub total: usize,
+}
+
+impl PidList {
+    /// Returns the list of these processes.
+    pub(crate) fn of(pids: impl Iterator<Item = Pid>) -> Self {
+        let mut list = Self::default();
+        for pid in pids {
+            if list.first.len() < LISTED_MAX {
+                list.first.push(pid);
+            }
+            list.total += 1;
+        }
+        list
+    }
+}

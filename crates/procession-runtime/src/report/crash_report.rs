@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession_sync::Mutex;
 
-use crate::relations::pid_list::PidList;
+use crate::relations::entries::PidList;
 use crate::report::exit_report::ExitReport;
 use crate::util::bounded_text::cut;
 use crate::{Exit, Pid};

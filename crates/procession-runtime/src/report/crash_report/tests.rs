@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::process::reporting::ReportLevel;
-use crate::relations::pid_list::PidList;
+use crate::relations::entries::PidList;
 use crate::report::crash_report::{
     CRASHES_KEPT, CrashLog, CrashReport, SupervisorAnswer, TEXT_MAX, cut_exit,
 };
