@@ -20,12 +20,12 @@ use crate::mailbox::address::Address;
 use crate::mailbox::event::Event;
 use crate::mailbox::request;
 use crate::process::body::System;
-use crate::process::cancel::poll_cancelled;
-use crate::process::slot::SlotRef;
+use crate::process::slot::{Slot, SlotRef};
 use crate::process::typed::TypedPin;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
+use crate::scheduler::current;
 use crate::scheduler::placed::placed;
 use crate::util::exclusive::Exclusive;
 use crate::util::recv_error::RecvError;
@@ -384,6 +384,18 @@ impl<M: Send + 'static> Context<M> {
         self.slot.mailbox().disarm();
         self.slot.waiting.forget(Waiting::MESSAGE);
     }
+}
+
+/// Polls for the cancel of `slot`, which runs on this thread. A terminated process never sees a
+/// cancel: it ends after the step, with the reason that was set for it.
+pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
+    if slot.state.see().may_end_itself() {
+        return Poll::Ready(());
+    }
+    assert!(current::is_current(slot), "a process waits for its own cancel only");
+    slot.leave_foreign_waker(task.waker());
+    slot.waiting.note(Waiting::CANCEL);
+    Poll::Pending
 }
 
 impl<M: Send + 'static> crate::Outcome for Context<M> {}

@@ -2,24 +2,11 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::{Context as TaskContext, Poll};
+use std::task::Poll;
 
 use crate::Pid;
-use crate::process::slot::Slot;
-use crate::process::wait_reason::Waiting;
+use crate::mailbox::context::poll_cancelled;
 use crate::scheduler::{budget, current};
-
-/// Polls for the cancel of `slot`, which runs on this thread. A terminated process never sees a
-/// cancel: it ends after the step, with the reason that was set for it.
-pub(crate) fn poll_cancelled(slot: &Slot, task: &TaskContext<'_>) -> Poll<()> {
-    if slot.state.see().may_end_itself() {
-        return Poll::Ready(());
-    }
-    assert!(current::is_current(slot), "a process waits for its own cancel only");
-    slot.leave_foreign_waker(task.waker());
-    slot.waiting.note(Waiting::CANCEL);
-    Poll::Pending
-}
 
 /// Returns `true` if the running process was asked to end.
 fn is_cancelled() -> bool {
