@@ -23,8 +23,7 @@ use procession_protocols::io::readiness::{Direction, Source, WaiterId, WakerLeft
 use procession_sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use crate::process::unwind::guarded;
-use crate::scheduler::poller::{Batch, Poller};
-use crate::scheduler::shared::Shared;
+use crate::scheduler::shared::{Batch, Poller, Shared};
 use crate::scheduler::starved::Starved;
 use crate::sys::World;
 use crate::sys::events::{EventMask, Kernel};

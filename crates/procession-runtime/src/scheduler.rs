@@ -37,7 +37,6 @@ pub(crate) mod owner;
 mod park;
 pub(crate) mod part;
 pub(crate) mod placed;
-pub(crate) mod poller;
 pub(crate) mod reach;
 pub(crate) mod registered_root;
 pub(crate) mod root;

@@ -123,8 +123,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::current::{Current, Entered};
-use crate::scheduler::poller::Batch;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::shared::{Batch, Shared};
 use crate::scheduler::stalls::StallKind;
 use crate::scheduler::stalls::samples::SampleTable;
 use crate::scheduler::workforce::LOOK_EVERY;

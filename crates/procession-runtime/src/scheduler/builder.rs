@@ -26,10 +26,9 @@ use crate::scheduler::handles::Handles;
 use crate::scheduler::log::{Recorder, WORDS_DEFAULT, WORDS_MAX};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::part::{Companion, Parts, Plan};
-use crate::scheduler::poller::Poller;
 use crate::scheduler::root::Callers;
 use crate::scheduler::seat::SeatTable;
-use crate::scheduler::shared::{Extensions, Identity, IndexOptions, ProcessIndex, Shared};
+use crate::scheduler::shared::{Extensions, Identity, IndexOptions, Poller, ProcessIndex, Shared};
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::workforce::{

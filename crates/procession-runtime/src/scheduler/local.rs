@@ -13,10 +13,9 @@ use crate::process::request::MessageLog;
 use crate::process::slot::{Ready, Slot};
 use crate::scheduler::core::{Core, Stores};
 use crate::scheduler::log::record::WorkerLog;
-use crate::scheduler::poller::Batch;
 use crate::scheduler::root::BlockOnFuture;
 use crate::scheduler::run_queues::RunQueues;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::shared::{Batch, Shared};
 use crate::sys::nanoseconds;
 
 /// The number of operations that a step may perform. The number is tokio's; at about 50 ns for each

@@ -7,7 +7,7 @@ use procession_protocols::scheduler::seat_id::NEVER;
 
 use crate::scheduler::local::{LocalWorker, Parked, Stay};
 use crate::scheduler::log::WordKind;
-use crate::scheduler::poller::Batch;
+use crate::scheduler::shared::Batch;
 
 /// In nanoseconds, the wait that is a long rest: something happens less than a hundred times in a
 /// second.

@@ -7,7 +7,7 @@ use procession_protocols::time::timers::Timers;
 use crate::process::slot::Ready;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::log::WordKind;
-use crate::scheduler::poller::Batch;
+use crate::scheduler::shared::Batch;
 use crate::time::action::Action;
 
 /// The maximum number of services in a row that do not read the clock, if seats without permits may

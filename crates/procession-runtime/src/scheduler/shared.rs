@@ -1,12 +1,15 @@
 //! The state that the workers of a scheduler share with all threads that know one of its processes.
 
 use std::any::Any;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::{fmt, mem};
 
+use procession_protocols::io::readiness::{ReadyEvent, Sources};
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
+use procession_sync::atomic::Ordering::{Acquire, Relaxed};
+use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::Pid;
 use crate::mailbox::dead_letter;
@@ -21,13 +24,13 @@ use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::log::Recorder;
 use crate::scheduler::part::Parts;
-use crate::scheduler::poller::Poller;
 use crate::scheduler::root::Callers;
 use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::wake_waits::WakeWaits;
 use crate::scheduler::workforce::Workforce;
 use crate::sys::World;
+use crate::sys::events::Kernel;
 use crate::util::column::Column;
 
 /// The state that the workers of a scheduler share with all threads that know one of its processes.
@@ -150,6 +153,62 @@ pub(crate) struct Extensions {
 impl Extensions {
     pub(crate) fn dead_letters(&self) -> Option<&dead_letter::Observer> {
         self.dead_letters.as_ref()
+    }
+}
+
+/// The reactor's state: the kernel's queue of events, and the registered descriptors.
+pub(crate) struct Poller {
+    pub(crate) kernel: OnceLock<Arc<Kernel>>,
+    pub(crate) opening: Mutex<()>,
+    pub(crate) sources: Sources,
+    /// `true` while a thread polls the kernel or waits in it. A hint: two threads may do so at the
+    /// same time.
+    pub(crate) asking: AtomicBool,
+    /// Number of polls.
+    pub(crate) polls: AtomicU64,
+    pub(crate) events: AtomicU64,
+    /// Number of wakers that were left and not woken yet. Counted only on the test clock, which
+    /// stands still until it is zero.
+    pub(crate) waiting: AtomicU32,
+}
+
+/// The buffers of a thread that polls. They are kept because a poll should not allocate.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) events: Vec<ReadyEvent>,
+    pub(crate) wakers: Vec<Waker>,
+}
+
+impl Poller {
+    pub(crate) fn closed() -> Self {
+        Self {
+            kernel: OnceLock::new(),
+            opening: Mutex::new(()),
+            sources: Sources::none(),
+            asking: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+        }
+    }
+
+    /// Returns the kernel's queue of events, if a descriptor was ever registered.
+    #[inline]
+    pub(crate) fn kernel(&self) -> Option<&Arc<Kernel>> {
+        self.kernel.get()
+    }
+
+    /// Returns `true` if processes wait for descriptors. Always `false` without the test clock.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        // Ordering: Acquire pairs with the Release in `deliver`: what was woken is seen to be
+        // queued.
+        self.waiting.load(Acquire) > 0
+    }
+
+    /// How many descriptors are registered, how often the kernel was asked, and how many events it
+    /// told.
+    pub(crate) fn counts(&self) -> (usize, u64, u64) {
+        (self.sources.len(), self.polls.load(Relaxed), self.events.load(Relaxed))
     }
 }
 
