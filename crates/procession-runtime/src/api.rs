@@ -12,8 +12,8 @@ pub use crate::mailbox::send_error::SendError;
 pub use crate::pool::spawn_blocking;
 pub use crate::process::cancel::{cancelled, until_cancelled};
 pub use crate::process::exit::OnCancel;
+pub use crate::process::exit::Outcome;
 pub use crate::process::exit::{Exit, exit};
-pub use crate::process::outcome::Outcome;
 pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::checkpoint::checkpoint;
@@ -25,7 +25,7 @@ pub use crate::sync::select::Select;
 pub use crate::time::{interval, sleep, timeout};
 
 use crate::process::async_body::AsyncBody;
-use crate::process::outcome::{AnyOutput, Returns};
+use crate::process::exit::{AnyOutput, Returns};
 use crate::scheduler::current;
 use crate::scheduler::section::Section;
 

@@ -14,7 +14,6 @@ pub(crate) mod kind;
 pub(crate) mod life;
 #[expect(unsafe_code, reason = "a future that is not `Send` is in a body that is")]
 pub(crate) mod local_body;
-pub(crate) mod outcome;
 pub(crate) mod pid;
 pub(crate) mod priority;
 pub(crate) mod reporting;
@@ -43,6 +42,6 @@ pub(crate) mod wake;
 #[expect(unsafe_code, reason = "wakers are raw")]
 pub(crate) mod waker;
 
-pub use self::outcome::Returns;
+pub use self::exit::Returns;
 pub use self::priority::{Priority, priority, set_priority};
 pub use crate::util::parse_error::ParseError;

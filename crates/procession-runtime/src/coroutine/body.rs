@@ -10,7 +10,7 @@ use procession_coroutine::{Coroutine, Resumed, Stack, StackError, Suspender, Unw
 use crate::Exit;
 use crate::coroutine::foreign;
 use crate::process::body::{Body, Step};
-use crate::process::outcome::{ByOutcome, Judge, Returns};
+use crate::process::exit::{ByOutcome, Judge, Returns};
 use crate::process::residence::{Begin, Residence, ResidentKind};
 use crate::process::slot::Slot;
 use crate::process::unwind::{drop_guarded, guarded, print_caught};

@@ -2,7 +2,7 @@
 
 use crate::coroutine::body::Placement;
 use crate::coroutine::context::Context;
-use crate::process::outcome::Returns;
+use crate::process::exit::Returns;
 use crate::scheduler::spawn_error::SpawnError;
 use crate::{Child, SpawnOptions};
 

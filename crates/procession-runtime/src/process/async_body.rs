@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::Exit;
 use crate::process::body::{Body, Step};
-use crate::process::outcome::{AnyOutput, Judge};
+use crate::process::exit::{AnyOutput, Judge};
 use crate::process::slot::Slot;
 use crate::process::unwind::guarded;
 

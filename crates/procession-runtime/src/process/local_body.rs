@@ -12,7 +12,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::Exit;
 use crate::process::body::{Body, Step};
-use crate::process::outcome::Judge;
+use crate::process::exit::Judge;
 use crate::process::residence::{Begin, Residence, ResidentKind};
 use crate::process::slot::Slot;
 use crate::scheduler::current;

@@ -6,7 +6,7 @@ use crate::coroutine::body::{CoBody, Placement};
 use crate::coroutine::context::Context;
 use crate::mailbox;
 use crate::mailbox::address::Address;
-use crate::process::outcome::Returns;
+use crate::process::exit::Returns;
 use crate::process::typed::TypedKind;
 use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::Child;

@@ -4,8 +4,8 @@ use std::future::Future;
 
 use crate::mailbox::address::Address;
 use crate::mailbox::context::Context;
+use crate::process::exit::{AnyOutput, ByOutcome, Returns};
 use crate::process::local_body::LocalBody;
-use crate::process::outcome::{AnyOutput, ByOutcome, Returns};
 use crate::process::typed::{Nothing, TypedKind};
 use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::{Child, JoinHandle};

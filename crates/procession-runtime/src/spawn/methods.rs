@@ -4,7 +4,7 @@ use std::future::Future;
 
 use crate::mailbox::context::Context;
 use crate::process::async_body::AsyncBody;
-use crate::process::outcome::{AnyOutput, Returns};
+use crate::process::exit::{AnyOutput, Returns};
 use crate::scheduler::owner::Scheduler;
 use crate::spawn::join_handle::{Child, JoinHandle};
 use crate::spawn::options::SpawnOptions;

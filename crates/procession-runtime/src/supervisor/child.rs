@@ -11,7 +11,7 @@ use crate::behaviour::server::{Server, serve_reporting};
 use crate::behaviour::statem::{Statem, run_reporting};
 use crate::machine::process::Process;
 use crate::mailbox::dead_letter::KeptMailbox;
-use crate::process::outcome::Returns;
+use crate::process::exit::Returns;
 use crate::process::priority::Priority;
 use crate::process::slot::SlotRef;
 use crate::process::unwind::{drop_guarded, guarded};

@@ -18,7 +18,7 @@ use crate::behaviour::server::{Server, serve_reporting};
 use crate::behaviour::statem::{Statem, run_reporting};
 use crate::coroutine::body::Placement;
 use crate::mailbox::bounds::WhenFull;
-use crate::process::outcome::Returns;
+use crate::process::exit::Returns;
 use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::typed::Typed;

@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, SystemTime};
 
-use crate::process::exit::Exit;
-use crate::process::outcome::Outcome;
+use crate::process::exit::{Exit, Outcome};
 
 impl<T: Outcome, E: fmt::Display + 'static> Outcome for Result<T, E> {
     #[inline]
