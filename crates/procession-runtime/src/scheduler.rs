@@ -53,7 +53,6 @@ pub(crate) mod shared;
 pub(crate) mod spawn_error;
 pub(crate) mod stalls;
 pub(crate) mod starved;
-pub(crate) mod stats;
 pub(crate) mod supply;
 mod thread_end;
 mod threads;

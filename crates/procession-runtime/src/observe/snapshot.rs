@@ -16,10 +16,10 @@ use crate::Pid;
 use crate::observe::process_info::{ProcessInfo, in_steps, state};
 use crate::process::slot::Slot;
 use crate::recorder::snapshot::RecorderSnapshot;
+use crate::scheduler::seat::Stats;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::StallSnapshot;
 use crate::scheduler::starved::Starved;
-use crate::scheduler::stats::Stats;
 use crate::scheduler::supply::StuckCoroutine;
 
 /// The state of a scheduler.
@@ -205,7 +205,7 @@ pub(crate) fn take_without_processes(shared: &Shared) -> Snapshot {
 }
 
 fn take_with(shared: &Shared, processes: impl FnOnce() -> Vec<ProcessInfo>) -> Snapshot {
-    let total = |count: fn(&Stats) -> &crate::scheduler::stats::Count| shared.totals(count);
+    let total = |count: fn(&Stats) -> &crate::scheduler::seat::Count| shared.totals(count);
     // In this order, so that no difference is smaller than the true one.
     let refused = total(|stats| &stats.refused);
     let ended = total(|stats| &stats.ended).saturating_sub(refused);

@@ -27,9 +27,8 @@ use crate::scheduler::log::{Recorder, WORDS_DEFAULT, WORDS_MAX};
 use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::root::Callers;
-use crate::scheduler::seat::SeatTable;
+use crate::scheduler::seat::{SeatTable, SharedStats};
 use crate::scheduler::shared::{Extensions, Identity, IndexOptions, Poller, ProcessIndex, Shared};
-use crate::scheduler::stats::SharedStats;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::workforce::{
     Hook, SharedQueues, Starter, ThreadOptions, ThreadSupply, Watchdog, WatchdogOptions, Workforce,

@@ -28,8 +28,8 @@ use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::{CurrentStep, LocalWorker};
 use crate::scheduler::log::WordKind;
+use crate::scheduler::seat::{Count, Stats};
 use crate::scheduler::shared::Shared;
-use crate::scheduler::stats::{Count, Stats};
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {

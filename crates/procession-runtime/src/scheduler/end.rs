@@ -17,8 +17,8 @@ use crate::relations::links;
 use crate::scheduler::current;
 use crate::scheduler::end::state::{Lifetime, Losses};
 use crate::scheduler::reach::find;
+use crate::scheduler::seat::{Count, Stats};
 use crate::scheduler::shared::Shared;
-use crate::scheduler::stats::{Count, Stats};
 use crate::time::action::Action;
 use crate::{Exit, Pid};
 

@@ -25,7 +25,7 @@ use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::log::Recorder;
 use crate::scheduler::part::Parts;
 use crate::scheduler::root::Callers;
-use crate::scheduler::stats::SharedStats;
+use crate::scheduler::seat::SharedStats;
 use crate::scheduler::supply::Supply;
 use crate::scheduler::wake_waits::WakeWaits;
 use crate::scheduler::workforce::Workforce;
