@@ -19,7 +19,6 @@ use crate::mailbox::dead_letter::DeadLetter;
 use crate::mailbox::parcel::Relay;
 use crate::process::binding::THREADS_MAX;
 use crate::process::table::Table;
-use crate::scheduler::clock::state::Clock;
 use crate::scheduler::end::state::Lifetime;
 use crate::scheduler::error::BuildError;
 use crate::scheduler::handles::Handles;
@@ -28,7 +27,9 @@ use crate::scheduler::owner::{Owner, Scheduler};
 use crate::scheduler::part::{Companion, Parts, Plan};
 use crate::scheduler::root::Callers;
 use crate::scheduler::seat::{SeatTable, SharedStats};
-use crate::scheduler::shared::{Extensions, Identity, IndexOptions, Poller, ProcessIndex, Shared};
+use crate::scheduler::shared::{
+    Clock, Extensions, Identity, IndexOptions, Poller, ProcessIndex, Shared,
+};
 use crate::scheduler::supply::Supply;
 use crate::scheduler::workforce::{
     Hook, SharedQueues, Starter, ThreadOptions, ThreadSupply, Watchdog, WatchdogOptions, Workforce,

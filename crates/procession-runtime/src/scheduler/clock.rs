@@ -1,6 +1,5 @@
 //! Time: deadlines, timers that are due, and the test clock.
 
-pub(crate) mod state;
 pub(crate) mod timekeeper;
 
 use procession_protocols::scheduler::driver::{Kept, Owed};
