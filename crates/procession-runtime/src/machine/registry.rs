@@ -1,4 +1,4 @@
-//! The handlers of a scheduler.
+//! The handlers of a scheduler, and the numbers of their commands.
 
 use std::sync::Arc;
 use std::{fmt, mem};
@@ -9,6 +9,7 @@ use crate::machine::completion::Completion;
 use crate::machine::value::{CommandId, Value};
 use crate::process::unwind::drop_each;
 use crate::scheduler::shared::Shared;
+use crate::util::out_of_range::OutOfRange;
 
 /// Serves a kind of command. Closures with two arguments are handlers.
 pub trait Handler: Send + Sync + 'static {
@@ -22,6 +23,16 @@ pub trait Handler: Send + Sync + 'static {
 impl fmt::Debug for dyn Handler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handler")
+    }
+}
+
+impl TryFrom<u16> for CommandId {
+    type Error = OutOfRange;
+
+    fn try_from(number: u16) -> Result<Self, OutOfRange> {
+        let (first, last) = (Self::FIRST_FREE.0.into(), u16::MAX.into());
+        OutOfRange::check("the number of a command", number.into(), first, last)?;
+        Ok(Self(number))
     }
 }
 

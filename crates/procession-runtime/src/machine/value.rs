@@ -5,8 +5,6 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::util::out_of_range::OutOfRange;
-
 /// The input or output of a command, of any type, to be downcast.
 pub type Value = Box<dyn Any + Send>;
 
@@ -61,17 +59,7 @@ impl Error for CommandError {}
 /// assert!(CommandId::try_from(255).is_err());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommandId(u16);
-
-impl TryFrom<u16> for CommandId {
-    type Error = OutOfRange;
-
-    fn try_from(number: u16) -> Result<Self, OutOfRange> {
-        let (first, last) = (Self::FIRST_FREE.0.into(), u16::MAX.into());
-        OutOfRange::check("the number of a command", number.into(), first, last)?;
-        Ok(Self(number))
-    }
-}
+pub struct CommandId(pub(super) u16);
 
 impl CommandId {
     /// Creates the command with a number from 256 on. For a number that is not a constant, use
