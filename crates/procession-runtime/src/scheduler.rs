@@ -1,6 +1,5 @@
 //! The scheduler: its workers, their seats, parking and shutdown, and the state that they share.
 
-pub(crate) mod announce;
 mod attend;
 pub(crate) mod block_on;
 pub(crate) mod budget;

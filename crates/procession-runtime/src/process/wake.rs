@@ -6,9 +6,9 @@ use crate::process::exit::OnCancel;
 use crate::process::request::ProcessRequest;
 use crate::process::slot::{Ready, Slot};
 use crate::process::unwind::{drop_each, drop_guarded};
-use crate::scheduler::announce::enqueue_all;
 use crate::scheduler::current;
 use crate::scheduler::current::Origin;
+use crate::scheduler::local::LocalWorker;
 use crate::scheduler::shared::Shared;
 
 /// Wakes a process.
@@ -181,4 +181,28 @@ impl Drop for WakeBatch<'_> {
     fn drop(&mut self) {
         self.queue();
     }
+}
+
+/// Queues processes of `shared` that were woken, in their order, as `current::enqueue` does with a
+/// single process, and wakes a worker for all these processes.
+fn enqueue_all(shared: &Shared, woken: &mut Vec<Ready>) {
+    let is_alone =
+        |ready: &Ready| shared.workforce.queues.shuffled || !ready.slot().bound.is_plain();
+    let is_of = |local: &&LocalWorker| std::ptr::eq(&*local.shared, shared);
+    current::with_local(|local| match local.filter(is_of) {
+        _ if woken.len() < 2 || woken.iter().any(is_alone) => enqueue_each(woken),
+        Some(local) if local.step.is_any() => local.queues.push_woken_together(woken),
+        Some(_) => enqueue_each(woken),
+        None => {
+            let waits = &shared.processes.waits;
+            let now = || shared.world.now();
+            woken.iter().for_each(|ready| waits.begin_outside(ready.slot(), now));
+            shared.workforce.queues.global.push_all(woken);
+            shared.workforce.announce_from_outside();
+        }
+    });
+}
+
+fn enqueue_each(woken: &mut Vec<Ready>) {
+    woken.drain(..).for_each(|ready| current::enqueue(ready, Origin::Woken));
 }
