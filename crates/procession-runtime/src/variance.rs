@@ -10,9 +10,9 @@
 //! [`Events`](crate::machine::events::Events), the errors that return a message, and the futures
 //! that own a result. No value of the parameter type can be put into them.
 //!
-//! A field of the type [`Typed`](crate::process::typed::Typed) makes a handle invariant. Every typed
-//! public handle is listed below. For each handle, three doc tests check that it can be passed on
-//! as it is, and that no coercion compiles in either direction.
+//! A field of the type [`Typed`](crate::process::typed::Typed) makes a handle invariant. Every
+//! typed public handle is listed below. For each handle, three doc tests check that it can be
+//! passed on as it is, and that no coercion compiles in either direction.
 
 macro_rules! invariant {
     ($($name:ident: $handle:literal;)*) => {$(
