@@ -11,9 +11,7 @@ pub use crate::mailbox::reply::Reply;
 pub use crate::mailbox::send_error::SendError;
 pub use crate::pool::spawn_blocking;
 pub use crate::process::cancel::{cancelled, until_cancelled};
-pub use crate::process::exit::OnCancel;
-pub use crate::process::exit::Outcome;
-pub use crate::process::exit::{Exit, exit};
+pub use crate::process::exit::{Exit, OnCancel, Outcome, exit};
 pub use crate::process::pid::Pid;
 pub use crate::scheduler::builder::Builder;
 pub use crate::scheduler::checkpoint::checkpoint;
@@ -166,8 +164,7 @@ pub mod request {
     //! [pools](crate::pool) and of [`spawn_blocking`](crate::spawn_blocking). A
     //! [`Relay`](crate::relay::Relay) carries them if it does so itself, as `procession-cluster`.
 
-    pub use crate::mailbox::header::RequestContext;
-    pub use crate::mailbox::header::RequestId;
+    pub use crate::mailbox::header::{RequestContext, RequestId};
     pub use crate::mailbox::request::{context, current, scope, with};
 }
 
