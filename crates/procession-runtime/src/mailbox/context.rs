@@ -1,6 +1,7 @@
 //! The context of a process with a mailbox: its side of the mailbox, its PID, and its relations.
 
 mod aside;
+mod down;
 pub(crate) mod inspecting;
 mod mark;
 mod take;
@@ -22,6 +23,7 @@ use crate::mailbox::request;
 use crate::process::body::System;
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::typed::TypedPin;
+use crate::process::wait_edge::Habit;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, MonitorRef, Signal};
@@ -187,33 +189,6 @@ impl<M: Send + 'static> Context<M> {
         placed(self.recv_down(monitor))
     }
 
-    async fn recv_down(&mut self, monitor: MonitorRef) -> Option<Down> {
-        self.pass_mark();
-        let is_it =
-            |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
-        if let Some(aside) = self.aside()
-            && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
-            && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
-        {
-            self.note_answered(monitor);
-            return Some(down);
-        }
-        self.recv().first(false, |context| context.pick_down(monitor)).await
-    }
-
-    fn pick_down(&mut self, monitor: MonitorRef) -> Option<Down> {
-        if self.marked().is_some_and(|marked| marked.since <= monitor) {
-            return self.pick_down_behind_mark(monitor);
-        }
-        while let Some(event) = self.take_charged() {
-            match event {
-                Event::Down(down) if down.monitor == monitor => return Some(down),
-                other => self.put_aside(other),
-            }
-        }
-        None
-    }
-
     /// Receives the oldest message that `wanted` accepts. Messages that `wanted` refuses stay in
     /// the mailbox, in their order, for later receives. One call of this method passes each message
     /// to `wanted` once. Returns `None` only after this process was cancelled, once the mailbox
@@ -237,6 +212,9 @@ impl<M: Send + 'static> Context<M> {
             && let Some((number, found)) = aside.messages.remove(place)
         {
             self.receive_aside(number);
+            if place > 0 {
+                self.slot.mark(Habit::Selects);
+            }
             return Some(found);
         }
         let pick = |context: &mut Self| {

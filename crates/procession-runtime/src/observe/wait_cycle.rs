@@ -18,15 +18,16 @@ use crate::process::shown_waits::WaitReason;
 ///
 /// - for a lock: a [`Mutex`](crate::sync::Mutex), or an [`RwLock`](crate::sync::RwLock) that is
 ///   held for writing
-/// - for the end of a process, by its handle
+/// - for the end of a process, by its handle or by [`down`](crate::Context::down)
 /// - for room in a bounded mailbox
 /// - for the reply to a call without a timeout ([`Duration::MAX`]) that the callee has not received
 ///
 /// A process that waits for several things at the same time, with a timeout, or with a waker that
-/// code outside of the runtime has cloned, is in no cycle. Also unknown are the holders of
-/// semaphores, of locks that are held for reading, and of `lock_owned`, and the process that
-/// replies to a call that was received, because a program may give these to other processes. A
-/// guard of a lock in a `static` counts as held by the process that has taken it.
+/// code outside of the runtime has cloned, is in no cycle. Also unknown are the holders of locks
+/// that are held for reading, and of `lock_owned`, and the process that replies to a call that was
+/// received, because a program may give these to other processes; and who ends a wait for permits,
+/// because whoever shares a semaphore may [add](crate::sync::Semaphore::add_permits) some. A guard
+/// of a lock in a `static` counts as held by the process that has taken it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitCycle {

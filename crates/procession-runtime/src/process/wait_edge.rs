@@ -21,9 +21,9 @@
 //!   proof `None`; a note of another kind adds a bit to the reasons of the slot
 //!   (`process/wait_reason.rs`).
 //! - `Mark`, by the running process: note a habit for the rest of its life. If code that is not the
-//!   runtime's clones the waker of the process, anything may wake the process. If the process takes
-//!   messages out of their order, the number of received messages says nothing about a single
-//!   message.
+//!   runtime's clones the waker of the process, anything may wake the process. If the process
+//!   receives a message before an older message, the number of received messages says nothing about
+//!   a single message.
 //! - `Tell`, by a holder of a pin of any process, before its PID leaves the runtime: note that the
 //!   PID is known. PIDs in looks, records and texts are not noted.
 //! - `Follow`, by any thread (`scheduler/wait_graph.rs`): read the reasons, the proof and the
@@ -41,6 +41,8 @@
 //!   out of its mailbox.
 //! - `Child`: as `Sole`, and the process that waits has the target's handle together with an
 //!   address of the target.
+//! - `Monitor`: as `Sole`. A message wakes the process, which looks at the message, leaves it for a
+//!   later receive, and waits on, so it notes no wait for messages.
 //! - `Unreceived`: the message of a call is in the mailbox of the target, and the right to reply is
 //!   in the message. This is true while the target has received no more messages than had been sent
 //!   before the call. After that, the program may have moved the right to reply anywhere.
@@ -53,8 +55,10 @@
 //! pins and finds none but the runtime's own therefore finds every `Tell`.
 //!
 //! ## Allowed
-//! A true cycle may stay unknown: behind a call that was received, behind the readers of a lock, a
-//! semaphore, or the guard of `lock_owned`, which programs move; and for processes with a habit.
+//! A true cycle may stay unknown: behind a call that was received, behind the readers of a lock, or
+//! the guard of `lock_owned`, which programs move; behind a semaphore, because whoever shares it may
+//! add permits; for processes with a habit; and behind a `down` of a process that gets messages more
+//! often than a cycle is to stand for, because each message begins another step.
 //!
 //! A guard that borrows its lock counts as held by the process that took the lock. If a program
 //! moves a guard of a lock in a `static` into another process, this is not true. A future of the
@@ -112,6 +116,8 @@ pub(crate) enum WaitProof {
     Sole,
     /// As `Sole`, and the waiter has an address of the target beside its handle.
     Child,
+    /// As `Sole`, by a monitor of the target, of whose number these are the low bits.
+    Monitor(u32),
     /// The target has not received the message of a call, while it has received no more than this
     /// number of messages.
     Unreceived(u32),
@@ -127,6 +133,7 @@ impl WaitProof {
             Self::Unreceived(sent) => (2, sent),
             Self::Lock(number) => (3, number),
             Self::Child => (4, 0),
+            Self::Monitor(number) => (5, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -137,6 +144,7 @@ impl WaitProof {
             (2, sent) => Self::Unreceived(sent),
             (3, number) => Self::Lock(number),
             (4, _) => Self::Child,
+            (5, number) => Self::Monitor(number),
             _ => Self::None,
         }
     }
@@ -310,6 +318,7 @@ mod tests {
             WaitProof::Unreceived(u32::MAX),
             WaitProof::Lock(7),
             WaitProof::Child,
+            WaitProof::Monitor(7),
             WaitProof::None,
         ];
         for proof in proofs {

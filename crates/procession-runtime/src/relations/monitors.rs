@@ -3,6 +3,7 @@
 use procession_protocols::relations::on_exit::Left;
 
 use crate::process::slot::Slot;
+use crate::process::target::WaitTarget;
 use crate::relations::links::{forget_watcher, leave, leave_own, signal, tell, with, with_any};
 use crate::relations::signal::{Down, MonitorRef, RemoteSignal, Signal};
 use crate::scheduler::reach::find;
@@ -60,7 +61,7 @@ fn watch(watcher: &Slot, other: Pid, monitor: MonitorRef) {
 pub(crate) fn monitor_newborn(own: &Slot, newborn: &Slot) -> MonitorRef {
     let monitor = MonitorRef::draw();
     let has_ended = leave_own(own, |relations| {
-        relations.watched.insert(monitor, newborn.pid());
+        relations.watched.insert(monitor, newborn.seen_pid());
     });
     if has_ended {
         with(own, |relations| relations.watched.remove(&monitor));
@@ -82,4 +83,12 @@ pub(crate) fn demonitor(own: &Slot, monitor: MonitorRef) -> bool {
     };
     forget_watcher(own.pid(), target, monitor);
     true
+}
+
+/// Returns the process that a process monitors, if it has not received the down, and both belong to
+/// the same scheduler.
+pub(crate) fn target(own: &Slot, monitor: MonitorRef) -> Option<WaitTarget> {
+    let pid = with_any(own, |relations| relations.watched.get(&monitor).copied()).flatten()?;
+    let is_near = pid.node() == 0 && pid.scheduler() == own.shared().id();
+    is_near.then(|| WaitTarget::new(pid.slot(), pid.generation()))
 }

@@ -20,6 +20,11 @@ impl MonitorRef {
         Self(LAST.fetch_add(1, Relaxed) + 1)
     }
 
+    /// Returns a part of the number, which tells the monitors of one process apart.
+    pub(crate) fn low_bits(self) -> u32 {
+        self.0 as u32
+    }
+
     /// Returns a number that no other monitor of the program has.
     #[cfg(feature = "sim")]
     pub(crate) fn number(self) -> u64 {

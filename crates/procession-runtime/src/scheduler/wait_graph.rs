@@ -84,7 +84,7 @@ impl Shared {
             let target = target.map(|(slot, generation)| (slot, generation.get()));
             match edges.proof(slot.index()) {
                 WaitProof::None => None,
-                WaitProof::Sole | WaitProof::Child => target,
+                WaitProof::Sole | WaitProof::Child | WaitProof::Monitor(_) => target,
                 WaitProof::Unreceived(sent) => target.filter(|&key| self.has_not(key, sent)),
                 WaitProof::Lock(number) => {
                     let holder = edges.holder(number)?;

@@ -12,7 +12,7 @@ use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
 use crate::process::pid::Pid;
 use crate::process::slot::Slot;
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::process::wait_edge::mutation;
+use crate::process::wait_edge::{WaitProof, mutation};
 use crate::scheduler::builder::Builder;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::part::Part;
@@ -24,6 +24,8 @@ use crate::sys::{nanoseconds, stderr};
 const AFTER_DEFAULT: u64 = 5_000_000_000;
 /// The number of reports that are kept.
 const KEPT_MAX: usize = 16;
+/// Tells the number of a monitor from a number of steps.
+const MONITOR: u64 = 1 << 32;
 /// Nanoseconds by which the watchdog looks later than a wait is due, because ages are rounded.
 const LATER: u64 = 20_000_000;
 
@@ -35,8 +37,9 @@ pub(crate) struct WaitCycles {
     /// Nanoseconds for which each wait of a cycle lasts before the report, or `NEVER`.
     after: u64,
     kept: Mutex<VecDeque<Arc<WaitCycle>>>,
-    /// The wait of the lowest slot of each cycle that was reported: its generation and steps.
-    reported: Mutex<BTreeMap<u32, (u32, u32)>>,
+    /// The wait of the lowest slot of each cycle that was reported: its generation, and the
+    /// number of its monitor or of its steps.
+    reported: Mutex<BTreeMap<u32, (u32, u64)>>,
 }
 
 impl Default for WaitCycles {
@@ -101,7 +104,11 @@ impl WaitCycles {
     fn check(&self, shared: &Shared, link: WaitLink, after: u64, now: u64) -> u64 {
         let Some(links) = shared.wait_cycle(link) else { return NEVER };
         let (slot, generation) = links[0].waiter;
-        let wait = (generation, links[0].steps);
+        let wait = match shared.processes.edges.proof(slot) {
+            // A message makes the process look at its mailbox in another step of the same wait.
+            WaitProof::Monitor(number) => (generation, MONITOR | u64::from(number)),
+            _ => (generation, links[0].steps.into()),
+        };
         if self.reported.lock().get(&slot) == Some(&wait) {
             return NEVER;
         }

@@ -253,6 +253,61 @@ fn a_parent_that_has_all_handles_of_its_child_is_leaked_with_it() {
     ]);
 }
 
+/// A monitor names its process, and is no way to reach it.
+#[test]
+fn a_process_that_waits_for_the_down_of_a_leaked_process_is_leaked() {
+    let scene = Scene::new();
+    let (sender, address) = oneshot::channel();
+    drop(scene.options("watcher").start(|mut cx: Context<u8>| async move {
+        let server = SpawnOptions::new()
+            .label("server")
+            .monitor()
+            .start(|mut cx: Context<u8>| async move { cx.recv().await });
+        let monitor = server.monitor_ref().expect("it was asked for");
+        let (kept, handle) = server.into_parts();
+        handle.detach();
+        drop(sender.send(kept));
+        cx.down(monitor).await;
+    }));
+    scene.0.run_until_idle();
+    let address = scene.0.block_on(address).expect("it was sent");
+    // The server may get a message and end.
+    scene.check(&[]);
+    drop(address);
+    let leaked = scene.check(&[
+        ("server", WaitReason::Message, LOST),
+        ("watcher", WaitReason::Process, LeakCause::Process),
+    ]);
+    // The watcher was started before.
+    let (watcher, server) = (&leaked[0], &leaked[1]);
+    assert_eq!((watcher.other, server.other), (Some(server.pid), None));
+    let ending = format!(" for the end of {}, which is leaked", server.pid);
+    assert!(watcher.to_string().ends_with(&ending), "{watcher}");
+}
+
+/// A process that has a monitor and the handle of somebody else's child keeps nobody.
+#[test]
+fn a_handle_beside_a_monitor_may_still_cancel() {
+    let scene = Scene::new();
+    let (sender, handle) = oneshot::channel();
+    drop(scene.options("watcher").start(|mut cx: Context<u8>| async move {
+        let server = SpawnOptions::new()
+            .label("server")
+            .monitor()
+            .start(|mut cx: Context<u8>| async move { cx.recv().await });
+        let monitor = server.monitor_ref().expect("it was asked for");
+        drop(sender.send(server.into_parts().1));
+        cx.down(monitor).await;
+    }));
+    scene.0.run_until_idle();
+    let handle = scene.0.block_on(handle).expect("it was sent");
+    scene.check(&[]);
+    handle.cancel();
+    assert_eq!(scene.0.block_on(handle), Ok(None));
+    scene.0.run_until_idle();
+    assert!(scene.0.snapshot().processes.is_empty(), "the watcher has its down");
+}
+
 /// The wait of the handle's owner ends by a timer, and then the owner may cancel.
 #[test]
 fn a_child_that_is_awaited_for_a_time_is_not_leaked() {

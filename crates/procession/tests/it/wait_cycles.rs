@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use procession::mailbox::{CallCause, WhenFull};
 use procession::observe::{WaitCycle, WaitReason};
+use procession::process::MonitorRef;
 use procession::scheduler::Builder;
 use procession::sync::{Mutex, RwLock, Semaphore, oneshot};
 use procession::{
@@ -180,6 +181,140 @@ fn a_process_that_waits_for_itself_is_a_cycle() {
         drop(lock.read().await);
     });
     scene.check(&[(writes, WaitReason::Lock)]);
+}
+
+/// Starts a process that holds `own`, monitors the process that it is sent the address of, and
+/// waits for its down.
+fn watches(
+    scene: &Scene,
+    label: &str,
+    own: Arc<Mutex<()>>,
+) -> (oneshot::Sender<Pid>, Address<Reply<()>>) {
+    let (sender, other) = oneshot::channel::<Pid>();
+    let options = SpawnOptions::new().on(&scene.scheduler).label(label);
+    let watcher = options.start(|mut cx: Context<Reply<()>>| async move {
+        let _own = own.lock().await;
+        let monitor = cx.monitor(other.await.expect("it is sent"));
+        cx.down(monitor).await;
+    });
+    (sender, watcher.detach())
+}
+
+#[test]
+fn processes_that_wait_for_the_downs_of_one_another_are_reported_once() {
+    let scene = Scene::new();
+    let [one, two] = locks();
+    let (to_a, a) = watches(&scene, "a", one);
+    let (to_b, b) = watches(&scene, "b", two);
+    to_a.send(b.pid()).expect("it lives");
+    to_b.send(a.pid()).expect("it lives");
+    let cycle = scene.check(&[(a.pid(), WaitReason::Process), (b.pid(), WaitReason::Process)]);
+    let place = cycle.waits[0].location.expect("it is known");
+    assert!(place.file() == file!() && place.line() > WAITS, "{place}");
+    // A message ends no wait for a down, although the process looks at the message.
+    for address in [&a, &b, &a] {
+        address.send(Reply::from_fn(|_| ())).expect("it lives");
+        assert!(scene.reports().is_empty(), "it is the same cycle");
+    }
+    assert_eq!(scene.scheduler.wait_cycles().len(), 1);
+}
+
+#[test]
+fn a_down_is_in_a_chain_with_a_lock_and_a_call() {
+    let scene = Scene::new();
+    let [lock, other] = locks();
+    let (to_watcher, watcher) = watches(&scene, "watcher", Arc::clone(&lock));
+    let locks = scene.spawn("locks", async move { drop(lock.lock().await) });
+    assert!(scene.reports().is_empty());
+    to_watcher.send(locks).expect("it lives");
+    scene.check(&[(watcher.pid(), WaitReason::Process), (locks, WaitReason::Lock)]);
+    // The process that waits looks at the call, and leaves it for a later receive.
+    let scene = Scene::new();
+    let (to_watcher, watcher) = watches(&scene, "watcher", other);
+    let called = watcher.clone();
+    let calls = scene.spawn("calls", async move {
+        sleep(Duration::from_secs(1)).await;
+        drop(called.call(|reply| reply, Duration::MAX).await);
+    });
+    to_watcher.send(calls).expect("it lives");
+    assert!(scene.reports().is_empty());
+    scene.scheduler.advance(Duration::from_secs(1));
+    scene.check(&[(watcher.pid(), WaitReason::Process), (calls, WaitReason::Reply)]);
+}
+
+/// A process that takes messages out of their order may have received a call before older messages.
+#[test]
+fn a_call_that_was_received_before_older_messages_is_in_no_cycle() {
+    let scene = Scene::new();
+    let (sender, caller) = oneshot::channel::<Pid>();
+    let server = scene.scheduler.start(|mut cx: Context<(u8, Option<Reply<()>>)>| async move {
+        let received = cx.recv_matching(|message| message.0 == 1).await;
+        // Another process replies, after this one has begun to wait.
+        spawn(async move {
+            sleep(LONG).await;
+            drop(received);
+        })
+        .detach();
+        let monitor = cx.monitor(caller.await.expect("it is sent"));
+        cx.down(monitor).await.map(|down| down.pid)
+    });
+    server.send((0, None)).expect("it lives");
+    let address = server.address().clone();
+    let calls = scene.spawn("calls", async move {
+        drop(address.call(|reply| (1, Some(reply)), Duration::MAX).await);
+    });
+    sender.send(calls).expect("it lives");
+    assert!(scene.reports().is_empty());
+    scene.scheduler.advance(LONG);
+    assert_eq!(scene.scheduler.block_on(server), Ok(Some(calls)));
+}
+
+/// The wait of a process that holds `lock` and monitors `other` is in no cycle.
+#[track_caller]
+fn is_no_wait_for_a_down<F: Future<Output = ()> + Send + 'static>(
+    wait: impl FnOnce(Context<u8>, MonitorRef) -> F + Send + 'static,
+) {
+    let scene = Scene::new();
+    let [lock] = locks();
+    let held = Arc::clone(&lock);
+    let (sender, other) = oneshot::channel::<Pid>();
+    let watcher = scene.scheduler.start(|mut cx: Context<u8>| async move {
+        let _guard = held.lock().await;
+        let monitor = cx.monitor(other.await.expect("it is sent"));
+        wait(cx, monitor).await;
+    });
+    let waits = scene.spawn("waits", async move { drop(lock.lock().await) });
+    sender.send(waits).expect("it lives");
+    let reports = scene.reports();
+    assert!(reports.is_empty(), "{reports:?}");
+    assert!(scene.scheduler.leaks().is_empty());
+    drop(watcher);
+}
+
+#[test]
+fn a_wait_for_a_down_or_something_else_is_in_no_cycle() {
+    is_no_wait_for_a_down(|mut cx, monitor| async move {
+        drop(timeout(LONG, cx.down(monitor)).await);
+    });
+    is_no_wait_for_a_down(|mut cx, monitor| async move {
+        let (_kept, ends) = oneshot::channel::<()>();
+        either(cx.down(monitor), ends).await;
+    });
+    // A message ends the wait.
+    is_no_wait_for_a_down(|mut cx, monitor| async move {
+        drop(timeout(Duration::ZERO, cx.down(monitor)).await);
+        cx.recv().await;
+    });
+    is_no_wait_for_a_down(|mut cx, monitor| async move {
+        poll_fn(|task| Poll::Ready(pin!(cx.down(monitor)).poll(task).is_pending())).await;
+        cx.recv().await;
+    });
+    is_no_wait_for_a_down(|mut cx, _| async move { drop(cx.recv_event().await) });
+    // A monitor that was ended.
+    is_no_wait_for_a_down(|mut cx, monitor| async move {
+        cx.demonitor(monitor);
+        drop(cx.down(monitor).await);
+    });
 }
 
 /// A wait for a scheduler is not shown as a wait for the process that was waited for before.

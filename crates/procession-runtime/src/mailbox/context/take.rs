@@ -39,7 +39,6 @@ impl<M: Send + 'static> Context<M> {
         if let Event::Message(_) = event {
             // It was not received after all.
             self.slot.uncount_received();
-            self.slot.mark(Habit::Selects);
         }
         let aside = self.make_aside();
         let header = aside.looked_at.take();
@@ -166,6 +165,9 @@ impl<M: Send + 'static> Context<M> {
         let mut looked_at = LookedAt { context: self, message: Some(message) };
         let message = looked_at.message.take_if(|message| wanted(message))?;
         looked_at.context.receive_looked_at();
+        if looked_at.context.aside().is_some_and(|aside| !aside.messages.is_empty()) {
+            looked_at.context.slot.mark(Habit::Selects);
+        }
         Some(message)
     }
 

@@ -1,0 +1,66 @@
+//! Waits for the answer of a monitor.
+
+use std::future::poll_fn;
+use std::task::Context as TaskContext;
+
+use super::Context;
+use crate::mailbox::event::Event;
+use crate::process::target::WaitTarget;
+use crate::process::wait_edge::WaitProof;
+use crate::process::wait_reason::Waiting;
+use crate::process::waker;
+use crate::relations::monitors;
+use crate::relations::signal::{Down, MonitorRef, Signal};
+use crate::scheduler::current;
+
+impl<M: Send + 'static> Context<M> {
+    pub(super) async fn recv_down(&mut self, monitor: MonitorRef) -> Option<Down> {
+        self.pass_mark();
+        let is_it =
+            |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
+        if let Some(aside) = self.aside()
+            && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
+            && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
+        {
+            self.note_answered(monitor);
+            return Some(down);
+        }
+        let mut recv = self.recv();
+        poll_fn(|task| {
+            let before = recv.context.slot.waiting.get();
+            let polled =
+                recv.poll_mailbox(task, false, |context: &mut Self| context.pick_down(monitor));
+            if polled.is_pending() && recv.waits {
+                recv.context.note_wait_for(monitor, before, task);
+            }
+            polled
+        })
+        .await
+    }
+
+    fn pick_down(&mut self, monitor: MonitorRef) -> Option<Down> {
+        if self.marked().is_some_and(|marked| marked.since <= monitor) {
+            return self.pick_down_behind_mark(monitor);
+        }
+        while let Some(event) = self.take_charged() {
+            match event {
+                Event::Down(down) if down.monitor == monitor => return Some(down),
+                other => self.put_aside(other),
+            }
+        }
+        None
+    }
+
+    /// Notes that the process waits for the end of the process that it monitors. `before` are the
+    /// reasons that its step had noted before.
+    fn note_wait_for(&self, monitor: MonitorRef, before: Waiting, task: &TaskContext<'_>) {
+        if before == Waiting::default() {
+            // A message wakes the process, but does not end the wait.
+            self.slot.waiting.forget(Waiting::MESSAGE);
+        }
+        // Without a target, the monitor is not pending, and nothing but a cancel ends the wait.
+        let target = monitors::target(&self.slot, monitor).unwrap_or(WaitTarget::UNKNOWN);
+        let proof = WaitProof::Monitor(monitor.low_bits());
+        current::note_waiting_for(waker::lender(task.waker()), Waiting::PROCESS, target, proof);
+    }
+}
