@@ -22,10 +22,13 @@
 //! A waiter that has lent its priority to the holder (`scheduler/levels.rs`) is woken when the
 //! permits are freed, although it still waits, because it must lend to the next holder.
 //!
-//! `Hold`: each step that moves permits also notes their holder, in the same critical section: the
-//! process that acquires, the process of the waiter that is granted, or nobody known. If a waiter
-//! has named the lock (`Name`), the note is also stored in a word outside of the lock, which the
-//! search for cycles of waits reads.
+//! `Hold`: each step that moves permits of a lock also notes their holder, in the same critical
+//! section: the process that has all permits that are taken, or nobody known. This is the process
+//! that acquires or is granted if all permits were free before, and it stays the holder if it
+//! acquires more. If a waiter has named the lock (`Name`), two words outside of the lock have the
+//! holder, and the process that a reader waits for: the holder while no permit is free, or else the
+//! first waiter, because a reader that finds permits waits only for its turn. The search for cycles
+//! of waits reads these words.
 //!
 //! ## Why it works
 //! A permit is free, held, or granted. A granted permit belongs to its waiter before that waiter
@@ -33,9 +36,9 @@
 //! critical section. A release is therefore before this section and is seen, or after it and finds
 //! the waiter.
 //!
-//! The holder is noted for a caller that wants all permits at once, so nobody else holds any. A
-//! waiter that reads the holder in the critical section in which it finds that it waits knows that
-//! the holder is not itself by this wait: its own grant would have ended the wait.
+//! Nobody but the holder has permits, so a waiter that wants all permits waits for the holder
+//! alone. A waiter that reads the holder in the critical section in which it finds that it waits
+//! knows that the holder is not itself by this wait: its own grant would have ended the wait.
 //!
 //! ## Allowed
 //! A waiter that wants many permits makes the waiters behind it wait, although there may be enough
@@ -73,8 +76,7 @@ pub mod mutation {
     pub const RELEASE_KEEPS_LENDERS: u8 = 4;
 }
 
-/// The process that holds all permits of a lock, or was granted them: its scheduler, slot and
-/// generation.
+/// The process that has all permits of a lock that are taken: its scheduler, slot and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// The number of the scheduler.
@@ -92,8 +94,7 @@ impl Holder {
     pub const UNKNOWN: Self = Self { scheduler: 0, slot: 0, generation: 0, moves: false };
 }
 
-/// A lock as its waiters name it: a number, and a word with the holder, for readers outside of the
-/// lock.
+/// A lock as its waiters name it: a number, and words for readers outside of the lock.
 #[derive(Debug)]
 pub struct LockName {
     /// The scheduler of the waiter that has named the lock. Holders of other schedulers are not
@@ -101,7 +102,10 @@ pub struct LockName {
     pub scheduler: u32,
     /// The number of the lock among the named locks of the scheduler.
     pub number: u32,
-    word: AtomicU64,
+    /// The holder.
+    holder: AtomicU64,
+    /// The process that a reader of the lock waits for.
+    ahead: AtomicU64,
     /// The wakers of the waiters that have lent their priorities to the holder. Only used within
     /// the critical sections of the lock.
     lenders: Mutex<Vec<Waker>>,
@@ -110,23 +114,33 @@ pub struct LockName {
 impl LockName {
     /// Creates the name of a lock without a holder.
     pub fn new(scheduler: u32, number: u32) -> Self {
-        Self { scheduler, number, word: AtomicU64::new(0), lenders: Mutex::default() }
+        let (holder, ahead) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { scheduler, number, holder, ahead, lenders: Mutex::default() }
     }
 
     /// Returns the slot and the generation of the holder, or 0 if it is not known.
     pub fn holder(&self) -> (u32, u32) {
-        // Ordering: Acquire pairs with the Release of `hold`. A reader that has seen a process wait
-        // also sees the locks that the process released before.
-        let word = self.word.load(Acquire);
+        Self::read(&self.holder)
+    }
+
+    /// Returns the slot and the generation of the process that a reader of the lock waits for, or 0
+    /// if it is not known.
+    pub fn ahead(&self) -> (u32, u32) {
+        Self::read(&self.ahead)
+    }
+
+    fn read(word: &AtomicU64) -> (u32, u32) {
+        // Ordering: Acquire pairs with the Release of `write`. A reader that has seen a process
+        // wait also sees the locks that the process released before.
+        let word = word.load(Acquire);
         ((word >> 32) as u32, word as u32)
     }
 
-    /// `Hold`.
-    fn hold(&self, holder: Holder) {
-        let is_known = holder.scheduler == self.scheduler && !holder.moves;
-        let word = u64::from(holder.slot) << 32 | u64::from(holder.generation);
-        // Ordering: Release pairs with the Acquire of `holder`.
-        self.word.store(if is_known { word } else { 0 }, Release);
+    fn write(&self, word: &AtomicU64, process: Holder) {
+        let is_known = process.scheduler == self.scheduler && !process.moves;
+        let bits = u64::from(process.slot) << 32 | u64::from(process.generation);
+        // Ordering: Release pairs with the Acquire of `read`.
+        word.store(if is_known { bits } else { 0 }, Release);
     }
 }
 
@@ -135,6 +149,8 @@ impl LockName {
 pub struct Held {
     /// The holder of the permits.
     pub by: Holder,
+    /// `true` if no permit is free.
+    pub is_whole: bool,
     /// The scheduler and the number of the name of the lock, if it has one.
     pub name: Option<(u32, u32)>,
 }
@@ -148,6 +164,8 @@ struct Wanted {
 #[derive(Debug)]
 struct SemaphoreState {
     free: usize,
+    /// The number of permits of a lock.
+    all: usize,
     waiters: WaitList<Wanted>,
     holder: Holder,
     closed: bool,
@@ -174,29 +192,41 @@ impl SemaphoreState {
     fn take(&mut self, wanted: Wanted) -> bool {
         let granted = self.waiters.is_empty() && self.free >= wanted.permits;
         if granted {
-            self.free -= wanted.permits;
-            self.hold(wanted.by);
+            self.hand_out(wanted, true);
+            self.publish();
         }
         granted
     }
 
-    /// `Hold`.
+    /// Takes permits out of the free permits. `Hold`, if `holds`.
     #[inline]
-    fn hold(&mut self, holder: Holder) {
-        self.holder = holder;
-        if let Some(name) = &self.name {
-            name.hold(holder);
+    fn hand_out(&mut self, wanted: Wanted, holds: bool) {
+        let is_first = self.free == self.all;
+        self.free -= wanted.permits;
+        if holds && self.holder != wanted.by {
+            self.holder = if is_first { wanted.by } else { Holder::UNKNOWN };
         }
+    }
+
+    /// Stores what readers outside of the lock see, if the lock is named.
+    #[inline]
+    fn publish(&self) {
+        let Some(name) = &self.name else { return };
+        let first = self.waiters.front().map_or(Holder::UNKNOWN, |wanted| wanted.by);
+        name.write(&name.holder, self.holder);
+        name.write(&name.ahead, if self.free == 0 { self.holder } else { first });
     }
 
     fn held(&self) -> Held {
         let name = self.name.as_ref().map(|name| (name.scheduler, name.number));
-        Held { by: self.holder, name }
+        Held { by: self.holder, is_whole: self.free == 0, name }
     }
 
     fn free(&mut self, permits: usize) {
         self.free = self.free.saturating_add(permits).min(PERMITS_MAX);
-        self.hold(Holder::UNKNOWN);
+        if self.free == self.all {
+            self.holder = Holder::UNKNOWN;
+        }
     }
 
     /// Adds the processes that have lent to the holder, because it has released its permits.
@@ -212,31 +242,28 @@ impl SemaphoreState {
         let mut granted = ServedWaiters::default();
         while self.waiters.front().is_some_and(|wanted| wanted.permits <= self.free) {
             if let Some((waiter, wanted)) = self.waiters.serve(|&mut wanted| wanted) {
-                self.free -= wanted.permits;
-                if holds {
-                    self.hold(wanted.by);
-                }
+                self.hand_out(wanted, holds);
                 granted.push(waiter);
             }
         }
+        self.publish();
         granted
     }
 }
 
 impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
-    /// Creates a semaphore with free permits.
+    /// Creates a semaphore with free permits. A lock has no others.
     pub fn new(free: usize) -> Self {
-        let holder = Holder::UNKNOWN;
-        let waiters = WaitList::new();
-        Self(Lock::new(SemaphoreState { free, waiters, holder, closed: false, name: None }))
+        let (all, holder, waiters) = (free, Holder::UNKNOWN, WaitList::new());
+        Self(Lock::new(SemaphoreState { free, all, waiters, holder, closed: false, name: None }))
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut SemaphoreState) -> R) -> R {
         change(&mut self.0.lock())
     }
 
-    /// Takes permits, unless fewer permits are free or somebody waits. `by` is the caller if it
-    /// wants all permits and keeps them, or else `UNKNOWN`.
+    /// Takes permits, unless fewer permits are free or somebody waits. `by` is the caller if this
+    /// is a lock, or else `UNKNOWN`.
     pub fn try_acquire(&self, permits: usize, by: Holder) -> bool {
         self.change(|state| !state.closed && state.take(Wanted { permits, by }))
     }
@@ -257,6 +284,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
                 } else {
                     let waker = another.take()?;
                     let place = state.waiters.push(Waiter::Alone(waker), wanted);
+                    state.publish();
                     Some(Entry::Waits(place, state.held()))
                 }
             });
@@ -286,11 +314,10 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     /// name that it has.
     pub fn name(&self, name: Arc<LockName>) -> (u32, u32) {
         self.change(|state| {
-            let name = state.name.get_or_insert_with(|| {
-                name.hold(state.holder);
-                name
-            });
-            (name.scheduler, name.number)
+            let name = state.name.get_or_insert(name);
+            let named = (name.scheduler, name.number);
+            state.publish();
+            named
         })
     }
 
@@ -300,7 +327,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         // Dropped outside of the lock.
         let mut waker = Some(waker);
         self.change(|state| {
-            if state.holder != holder {
+            if state.holder != holder || state.free > 0 {
                 return false;
             }
             if let Some(name) = &state.name {
@@ -328,7 +355,10 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
             granted
         });
         if !holds && granted.len() > 0 {
-            self.change(|state| state.hold(Holder { generation: 2, ..Holder::UNKNOWN }));
+            self.change(|state| {
+                state.holder = Holder { generation: 2, ..Holder::UNKNOWN };
+                state.publish();
+            });
         }
         granted
     }

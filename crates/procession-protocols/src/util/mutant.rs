@@ -16,10 +16,11 @@ mod chosen {
     use std::sync::OnceLock;
 
     /// The protocols. `planted` encodes a protocol by its place in this list.
-    const PROTOCOLS: [&str; 22] = [
+    const PROTOCOLS: [&str; 24] = [
         "answer",
         "bounded",
         "budget",
+        "channel",
         "dependents",
         "driver",
         "idle",
@@ -34,6 +35,7 @@ mod chosen {
         "readiness",
         "requests",
         "shutdown",
+        "stalls",
         "state",
         "timers",
         "wait_cycle",

@@ -16,16 +16,17 @@ use crate::process::shown_waits::WaitReason;
 ///
 /// A cycle is made only of waits that nothing else ends:
 ///
-/// - for a lock: a [`Mutex`](crate::sync::Mutex), or an [`RwLock`](crate::sync::RwLock) that is
-///   held for writing
+/// - for a lock that one process holds: a [`Mutex`](crate::sync::Mutex), or an
+///   [`RwLock`](crate::sync::RwLock)
+/// - for the turn to read an `RwLock`, behind a process that waits to write
 /// - for the end of a process, by its handle or by [`down`](crate::Context::down)
 /// - for room in a bounded mailbox
 /// - for the reply to a call without a timeout ([`Duration::MAX`]) that the callee has not received
 ///
 /// A process that waits for several things at the same time, with a timeout, or with a waker that
-/// code outside of the runtime has cloned, is in no cycle. Also unknown are the holders of locks
-/// that are held for reading, and of `lock_owned`, and the process that replies to a call that was
-/// received, because a program may give these to other processes; and who ends a wait for permits,
+/// code outside of the runtime has cloned, is in no cycle. Also unknown are the holder of a guard
+/// of `lock_owned`, and the process that replies to a call that was received, because a program may
+/// give these to other processes; several readers of a lock; and who ends a wait for permits,
 /// because whoever shares a semaphore may [add](crate::sync::Semaphore::add_permits) some. A guard
 /// of a lock in a `static` counts as held by the process that has taken it.
 #[derive(Clone, Debug)]
@@ -49,7 +50,8 @@ pub struct CyclicWait {
     pub reason: WaitReason,
     /// Where it waits, as in [`ProcessInfo::wait`](super::process_info::ProcessInfo::wait).
     pub location: Option<&'static Location<'static>>,
-    /// The process that it waits for.
+    /// The process that it waits for. For a lock, this is the holder or, if a reader waits only for
+    /// its turn, the process that is first in line.
     pub target: Pid,
     /// The least time for which it has waited.
     pub at_least: Duration,

@@ -96,11 +96,7 @@ impl Slot {
         let shared = self.shared();
         let edges = &shared.processes.edges;
         let noted = edges.target(self.index).slot().map(|(slot, number)| (slot, number.get()));
-        let holder = match edges.proof(self.index) {
-            WaitProof::Lock(number) => edges.holder(number).filter(|holder| holder.1 != 0),
-            _ => None,
-        };
-        let (slot, generation) = holder.or(noted)?;
+        let (slot, generation) = edges.lock_target(edges.proof(self.index)).or(noted)?;
         Some(Pid::local(shared.id(), slot, generation))
     }
 

@@ -46,17 +46,21 @@
 //! - `Unreceived`: the message of a call is in the mailbox of the target, and the right to reply is
 //!   in the message. This is true while the target has received no more messages than had been sent
 //!   before the call. After that, the program may have moved the right to reply anywhere.
-//! - `Lock`: the target is the holder that the lock has noted. If the holder of a lock is the
-//!   process that waits, only the process itself can tell whether the grant is of this wait: it
-//!   notes `Sole` with itself as the target.
+//! - `Lock`: the target is the holder that the lock has noted, which has all permits that are taken.
+//!   If the holder of a lock is the process that waits, only the process itself can tell whether the
+//!   grant is of this wait: it notes `Sole` with itself as the target.
+//! - `Turn`: the same for a process that wants to read. While others read, it waits only because
+//!   another process is in line before it. The target is the first in line, which must be granted
+//!   the lock, or give up. Since a wait with a timeout is no sole wait, a cycle through this target
+//!   cannot end by that.
 //!
 //! If no PID is known, only pins reach a process: addresses, wakers, its handle. A thread tells a
 //! PID before it drops its pin, and the drop is a Release. A thread that acquires the number of
 //! pins and finds none but the runtime's own therefore finds every `Tell`.
 //!
 //! ## Allowed
-//! A true cycle may stay unknown: behind a call that was received, behind the readers of a lock, or
-//! the guard of `lock_owned`, which programs move; behind a semaphore, because whoever shares it may
+//! A true cycle may stay unknown: behind a call that was received, behind several readers of a lock,
+//! or the guard of `lock_owned`, which programs move; behind a semaphore, because whoever shares it may
 //! add permits; for processes with a habit; and behind a `down` of a process that gets messages more
 //! often than a cycle is to stand for, because each message begins another step.
 //!
@@ -105,6 +109,14 @@ pub(crate) mod mutation {
     pub(crate) const IGNORE_HANDLE: u8 = 4;
     /// A process counts as leaked although the process that it waits for may continue.
     pub(crate) const HOPE_IN_VAIN: u8 = 5;
+    /// A process that waits for a lock of its own is taken for a process that was granted the lock.
+    pub(crate) const OWN_IS_GRANTED: u8 = 6;
+    /// A reader that waits for its turn counts as waiting for the holder.
+    pub(crate) const TURN_OF_HOLDER: u8 = 7;
+    /// A long wait is not suspected.
+    pub(crate) const SUSPECT_NOTHING: u8 = 8;
+    /// A message counts as the end of a wait for a down.
+    pub(crate) const MESSAGE_ENDS_DOWN: u8 = 9;
 }
 
 /// What proves that a process waits for its target alone.
@@ -123,6 +135,9 @@ pub(crate) enum WaitProof {
     Unreceived(u32),
     /// The holder of the lock with this number ends the wait.
     Lock(u32),
+    /// As `Lock`, for a wait for reading: the holder or, while permits are free, the first in line
+    /// ends the wait.
+    Turn(u32),
 }
 
 impl WaitProof {
@@ -134,6 +149,7 @@ impl WaitProof {
             Self::Lock(number) => (3, number),
             Self::Child => (4, 0),
             Self::Monitor(number) => (5, number),
+            Self::Turn(number) => (6, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -145,6 +161,7 @@ impl WaitProof {
             (3, number) => Self::Lock(number),
             (4, _) => Self::Child,
             (5, number) => Self::Monitor(number),
+            (6, number) => Self::Turn(number),
             _ => Self::None,
         }
     }
@@ -270,10 +287,19 @@ impl WaitEdges {
         self.locks.lock().add(scheduler)
     }
 
-    /// Returns the slot and the generation of the holder of a named lock, or 0 if it is not known.
-    pub(crate) fn holder(&self, number: u32) -> Option<(u32, u32)> {
-        let name = self.locks.lock().names.get(number as usize)?.upgrade()?;
-        Some(name.holder())
+    /// Returns the slot and the generation of the process that ends a wait for a lock. Returns
+    /// `None` if the process is not known, or the wait is for something else.
+    pub(crate) fn lock_target(&self, proof: WaitProof) -> Option<(u32, u32)> {
+        let name = |number: u32| self.locks.lock().names.get(number as usize)?.upgrade();
+        let target = match proof {
+            WaitProof::Lock(number) => name(number)?.holder(),
+            WaitProof::Turn(number) if mutation::is(mutation::BUILT, mutation::TURN_OF_HOLDER) => {
+                name(number)?.holder()
+            }
+            WaitProof::Turn(number) => name(number)?.ahead(),
+            _ => return None,
+        };
+        (target.1 != 0).then_some(target)
     }
 }
 
@@ -319,6 +345,7 @@ mod tests {
             WaitProof::Lock(7),
             WaitProof::Child,
             WaitProof::Monitor(7),
+            WaitProof::Turn(u32::MAX),
             WaitProof::None,
         ];
         for proof in proofs {
@@ -359,6 +386,6 @@ mod tests {
         let kept: Vec<_> = (0..10).map(|_| edges.name_lock(1)).collect();
         let most = (0..10_000).map(|_| edges.name_lock(1).number).max();
         assert!(most < Some(200), "{most:?}");
-        assert!(kept.iter().all(|name| edges.holder(name.number) == Some((0, 0))));
+        assert!(kept.iter().all(|name| edges.lock_target(WaitProof::Lock(name.number)).is_none()));
     }
 }

@@ -86,10 +86,10 @@ impl Shared {
                 WaitProof::None => None,
                 WaitProof::Sole | WaitProof::Child | WaitProof::Monitor(_) => target,
                 WaitProof::Unreceived(sent) => target.filter(|&key| self.has_not(key, sent)),
-                WaitProof::Lock(number) => {
-                    let holder = edges.holder(number)?;
+                proof @ (WaitProof::Lock(_) | WaitProof::Turn(_)) => {
                     // A process that waits for the lock may have been granted it just now.
-                    (holder.1 != 0 && holder != (slot.index(), generation)).then_some(holder)
+                    let own = (slot.index(), generation);
+                    edges.lock_target(proof).filter(|&target| target != own)
                 }
             }
         })
@@ -121,9 +121,9 @@ impl Shared {
     /// Returns what can end a wait for one process.
     fn hope_of(&self, slot: &Slot, link: WaitLink) -> LastHope {
         match self.processes.edges.proof(slot.index()) {
-            WaitProof::Lock(number) if self.has_ended(link.target) => {
+            proof @ (WaitProof::Lock(_) | WaitProof::Turn(_)) if self.has_ended(link.target) => {
                 // It may have released the lock before its end.
-                match self.processes.edges.holder(number) == Some(link.target) {
+                match self.processes.edges.lock_target(proof) == Some(link.target) {
                     true => LastHope::Holder(link.target),
                     false => LastHope::Process(link.target),
                 }

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession_protocols::sync::batch_semaphore::{BatchSemaphore, Holder};
+use procession_protocols::sync::batch_semaphore::BatchSemaphore;
 use procession_sync::cell::UnsafeCell;
 
 use crate::process::served::WakeServed;
@@ -67,7 +67,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading, and waits while a writer holds the lock or waits for it.
     ///
     /// A process that already holds a read guard must not wait for another read guard. If a writer
-    /// waits between the two, the process and the writer wait forever.
+    /// waits between the two, the process and the writer wait forever. If nobody else reads, this is
+    /// [reported](crate::Builder::on_wait_cycle).
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked, and the next waiter gets
@@ -75,7 +76,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> impl Future<Output = RwLockReadGuard<'_, T>> {
         crate::scheduler::placed::placed(async move {
-            Acquire::on_lock(&self.semaphore, 1, Holder::UNKNOWN).await;
+            Acquire::for_reading(&self.semaphore, current::as_holder()).await;
             RwLockReadGuard(self)
         })
     }
@@ -99,7 +100,7 @@ impl<T: ?Sized> RwLock<T> {
     /// [`AcquireError::WouldBlock`]: a writer holds the lock, or others wait for it.
     pub fn try_read(&self) -> Result<RwLockReadGuard<'_, T>, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.semaphore, 1, Holder::UNKNOWN).map(|()| RwLockReadGuard(self))
+        try_acquire(&self.semaphore, 1, current::as_holder()).map(|()| RwLockReadGuard(self))
     }
 
     /// Locks for writing without waiting.
@@ -143,7 +144,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read_owned(self: Arc<Self>) -> impl Future<Output = OwnedRwLockReadGuard<T>> {
         crate::scheduler::placed::placed(async move {
-            Acquire::on_lock(&self.semaphore, 1, Holder::UNKNOWN).await;
+            Acquire::for_reading(&self.semaphore, current::as_mover()).await;
             OwnedRwLockReadGuard(self)
         })
     }
@@ -202,7 +203,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Like [`try_read`](Self::try_read).
     pub fn try_read_owned(self: Arc<Self>) -> Result<OwnedRwLockReadGuard<T>, AcquireError> {
         crate::scheduler::budget::spend();
-        try_acquire(&self.semaphore, 1, Holder::UNKNOWN).map(|()| OwnedRwLockReadGuard(self))
+        try_acquire(&self.semaphore, 1, current::as_mover()).map(|()| OwnedRwLockReadGuard(self))
     }
 
     /// Locks for writing like [`try_write`](Self::try_write), and returns a guard that keeps the

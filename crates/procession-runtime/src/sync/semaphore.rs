@@ -15,7 +15,7 @@ use procession_protocols::sync::wait_list::Place;
 use crate::process::served::{TaskWaker, WakeServed};
 use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
-use crate::process::wait_edge::WaitProof;
+use crate::process::wait_edge::{WaitProof, mutation};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::scheduler::budget::{charge_after, is_refused_first};
@@ -31,23 +31,36 @@ pub(super) struct Acquire<'a> {
     place: Option<Place>,
     /// `true` while it keeps permits that it has not returned.
     keeps: bool,
-    /// The caller, if it is to have all permits of a lock.
+    /// The caller, if this is a lock.
     by: Holder,
-    /// `true` if it waits for a lock.
-    is_lock: bool,
+    what: Acquired,
+}
+
+/// What an acquisition waits for.
+#[derive(Clone, Copy, Debug)]
+enum Acquired {
+    Permits,
+    Lock,
+    LockForReading,
 }
 
 impl<'a> Acquire<'a> {
     pub(super) fn new(semaphore: &'a BatchSemaphore, wanted: usize) -> Self {
-        let by = Holder::UNKNOWN;
-        Self { semaphore, wanted, place: None, keeps: false, by, is_lock: false }
+        Self::of(semaphore, wanted, Holder::UNKNOWN, Acquired::Permits)
     }
 
-    /// For a lock. `by` is the caller if it wants all permits.
-    pub(super) fn on_lock(semaphore: &'a BatchSemaphore, wanted: usize, by: Holder) -> Self {
-        let mut acquire = Self::new(semaphore, wanted);
-        (acquire.by, acquire.is_lock) = (by, true);
-        acquire
+    /// For a lock. `by` is the caller.
+    pub(super) fn on_lock(semaphore: &'a BatchSemaphore, all: usize, by: Holder) -> Self {
+        Self::of(semaphore, all, by, Acquired::Lock)
+    }
+
+    /// For a lock, of which the caller wants one permit of many.
+    pub(super) fn for_reading(semaphore: &'a BatchSemaphore, by: Holder) -> Self {
+        Self::of(semaphore, 1, by, Acquired::LockForReading)
+    }
+
+    fn of(semaphore: &'a BatchSemaphore, wanted: usize, by: Holder, what: Acquired) -> Self {
+        Self { semaphore, wanted, place: None, keeps: false, by, what }
     }
 }
 
@@ -85,31 +98,38 @@ impl Acquire<'_> {
                 }
             }
         };
-        match self.is_lock {
-            true => note_lock(semaphore, &held, task.waker()),
-            false => current::note_waiting_for_some(Waiting::LOCK),
+        match self.what {
+            Acquired::Permits => current::note_waiting_for_some(Waiting::LOCK),
+            Acquired::Lock => note_lock(semaphore, &held, false, task.waker()),
+            Acquired::LockForReading => note_lock(semaphore, &held, true, task.waker()),
         }
         Poll::Pending
     }
 }
 
 /// Notes that the running process waits for a lock, which was held like this when it found that.
-fn note_lock(semaphore: &BatchSemaphore, held: &Held, waker: &Waker) {
+fn note_lock(semaphore: &BatchSemaphore, held: &Held, reads: bool, waker: &Waker) {
     let own = current::as_holder();
     if own.generation == 0 {
         return;
     }
     let by = held.by;
+    // Several may read, and a reader that finds permits waits for its turn.
+    let waits_for_holder = held.is_whole || !reads;
     let is_near = by.scheduler == own.scheduler || by.generation == 0;
-    let target =
-        if is_near { WaitTarget::new(by.slot, by.generation) } else { WaitTarget::UNKNOWN };
-    let proof = if by == own {
+    let target = match held.is_whole && is_near || by == own {
+        true => WaitTarget::new(by.slot, by.generation),
+        false => WaitTarget::UNKNOWN,
+    };
+    let is_granted = mutation::is(mutation::BUILT, mutation::OWN_IS_GRANTED);
+    let proof = if by == own && waits_for_holder && !is_granted {
         // Not by this wait, which would have been granted.
         WaitProof::Sole
     } else {
         // Another waiter may be faster, and name it.
         let name = held.name.or_else(|| Some(semaphore.name(current::name_lock()?)));
         match name {
+            Some((home, number)) if home == own.scheduler && reads => WaitProof::Turn(number),
             Some((home, number)) if home == own.scheduler => WaitProof::Lock(number),
             _ => WaitProof::None,
         }

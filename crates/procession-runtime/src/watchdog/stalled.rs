@@ -27,6 +27,18 @@ const FILES_KEPT: u32 = 16;
 const REPORTS_PER_SECOND: u32 = 10;
 const SECOND: u64 = 1_000_000_000;
 
+/// The defects that the simulation plants.
+mod mutation {
+    pub(super) use procession_protocols::util::mutant::is;
+
+    /// No defect.
+    const SOUND: u8 = 0;
+    /// What is built: sound, unless the build has mutants.
+    pub(super) const BUILT: u8 = procession_protocols::util::mutant::planted("stalls", SOUND);
+    /// A computation that has ended still counts against the limit.
+    pub(super) const COUNT_ENDED: u8 = 1;
+}
+
 impl Watch {
     /// Compares each seat with the last look.
     pub(super) fn find(&mut self, now: u64) -> Vec<FoundStall> {
@@ -76,7 +88,10 @@ impl Watch {
         let options = &shared.workforce.watchdog.options;
         let is_computing =
             |look: &&SeatLook| look.replaced && look.found == Some(StallKind::Computing);
-        let mut computing = self.looks.iter().filter(is_computing).count();
+        let mut computing = match mutation::is(mutation::BUILT, mutation::COUNT_ENDED) {
+            true => shared.workforce.watchdog.counts.computing.load(Relaxed) as usize,
+            false => self.looks.iter().filter(is_computing).count(),
+        };
         let mut count_replaced = 0;
         for (at, found) in all.iter().enumerate() {
             let seat = shared.workforce.seat(found.seat);

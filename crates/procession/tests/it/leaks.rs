@@ -354,6 +354,24 @@ fn a_lock_that_an_ended_process_holds_leaks_its_waiters() {
     scene.check(&causes[..2]);
 }
 
+/// Those that want to read are behind a writer that is leaked.
+#[test]
+fn a_read_guard_that_an_ended_process_holds_leaks_the_waiters() {
+    let scene = Scene::new();
+    let lock = Arc::new(RwLock::new(()));
+    let forgets = Arc::clone(&lock);
+    drop(scene.spawn("reader", async move { mem::forget(forgets.read().await) }));
+    scene.0.run_until_idle();
+    let writes = Arc::clone(&lock);
+    drop(scene.spawn("writer", async move { drop(writes.write().await) }));
+    scene.0.run_until_idle();
+    drop(scene.spawn("behind", async move { drop(lock.read().await) }));
+    scene.check(&[
+        ("behind", WaitReason::Lock, LeakCause::Process),
+        ("writer", WaitReason::Lock, LeakCause::HolderEnded),
+    ]);
+}
+
 /// A guard that moves is not known to be lost.
 #[test]
 fn an_owned_guard_may_be_anywhere() {

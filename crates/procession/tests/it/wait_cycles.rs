@@ -317,6 +317,80 @@ fn a_wait_for_a_down_or_something_else_is_in_no_cycle() {
     });
 }
 
+/// A reader waits for its turn behind a writer, which waits for this reader.
+#[test]
+fn a_reader_that_reads_once_more_behind_a_writer_is_reported() {
+    let scene = Scene::new();
+    let lock = Arc::new(RwLock::new(()));
+    let (again, reads) = oneshot::channel::<()>();
+    let shared = Arc::clone(&lock);
+    let reader = scene.spawn("reader", async move {
+        let _first = shared.read().await;
+        reads.await.expect("it is sent");
+        drop(shared.read().await);
+    });
+    assert!(scene.reports().is_empty());
+    let writer = scene.spawn("writer", async move { drop(lock.write().await) });
+    assert!(scene.reports().is_empty());
+    again.send(()).expect("it lives");
+    scene.check(&[(reader, WaitReason::Lock), (writer, WaitReason::Lock)]);
+}
+
+#[test]
+fn a_reader_that_wants_to_write_waits_for_itself() {
+    let scene = Scene::new();
+    let upgrades = scene.spawn("upgrades", async {
+        let lock = RwLock::new(());
+        let _reads = lock.write().await.downgrade();
+        let _again = lock.try_read().expect("nobody waits");
+        drop(lock.write().await);
+    });
+    scene.check(&[(upgrades, WaitReason::Lock)]);
+}
+
+/// The other readers, or a writer that gives up, end the wait.
+#[test]
+fn a_reader_beside_others_is_in_no_cycle() {
+    // How the writer waits, whether there is another reader, and whether the guard may move.
+    for (gives_up, has_other, moves) in
+        [(true, false, false), (false, true, false), (false, false, true)]
+    {
+        let scene = Scene::new();
+        let lock = Arc::new(RwLock::new(()));
+        let (again, reads) = oneshot::channel::<()>();
+        let (shared, other) = (Arc::clone(&lock), Arc::clone(&lock));
+        scene.spawn("reader", async move {
+            let borrowed = if moves { None } else { Some(shared.read().await) };
+            let owned = if moves { Some(Arc::clone(&shared).read_owned().await) } else { None };
+            reads.await.expect("it is sent");
+            drop(shared.read().await);
+            drop((borrowed, owned));
+        });
+        if has_other {
+            scene.spawn("other", async move {
+                let _guard = other.read().await;
+                pending::<()>().await;
+            });
+        }
+        assert!(scene.reports().is_empty());
+        scene.spawn("writer", async move {
+            match gives_up {
+                true => drop(lock.write_timeout(LONG).await),
+                false => drop(lock.write().await),
+            }
+        });
+        assert!(scene.reports().is_empty());
+        again.send(()).expect("it lives");
+        let reports = scene.reports();
+        assert!(reports.is_empty(), "{gives_up} {has_other} {moves}: {reports:?}");
+        if gives_up {
+            scene.scheduler.advance(LONG);
+            assert!(scene.reports().is_empty());
+            assert!(scene.scheduler.snapshot().processes.is_empty(), "the writer has given up");
+        }
+    }
+}
+
 /// A wait for a scheduler is not shown as a wait for the process that was waited for before.
 #[test]
 fn a_wait_for_a_scheduler_is_no_wait_for_a_process() {

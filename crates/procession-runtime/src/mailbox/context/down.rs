@@ -6,7 +6,7 @@ use std::task::Context as TaskContext;
 use super::Context;
 use crate::mailbox::event::Event;
 use crate::process::target::WaitTarget;
-use crate::process::wait_edge::WaitProof;
+use crate::process::wait_edge::{WaitProof, mutation};
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
 use crate::relations::monitors;
@@ -54,7 +54,8 @@ impl<M: Send + 'static> Context<M> {
     /// Notes that the process waits for the end of the process that it monitors. `before` are the
     /// reasons that its step had noted before.
     fn note_wait_for(&self, monitor: MonitorRef, before: Waiting, task: &TaskContext<'_>) {
-        if before == Waiting::default() {
+        let is_message = mutation::is(mutation::BUILT, mutation::MESSAGE_ENDS_DOWN);
+        if before == Waiting::default() && !is_message {
             // A message wakes the process, but does not end the wait.
             self.slot.waiting.forget(Waiting::MESSAGE);
         }

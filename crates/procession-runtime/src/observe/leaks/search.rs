@@ -165,7 +165,8 @@ impl Gathered {
 
 /// Returns `true` if a long wait is worth a report. The slot is pinned once by the caller.
 fn is_suspect(slot: &SlotRef, waiting: Waiting) -> bool {
-    if waiting.has(Waiting::TIMER) {
+    let is_ignored = mutation::is(mutation::BUILT, mutation::SUSPECT_NOTHING);
+    if waiting.has(Waiting::TIMER) || is_ignored {
         return false;
     }
     let is_unused = slot.pins.count() <= OWN + 2 && slot.state.see().leaves_nothing();
@@ -340,7 +341,7 @@ impl Scheduler {
     /// processes that have only each other's addresses. To know the owner of each handle, each
     /// would need 16 bytes more and a list, and each clone, move and drop a lock. It knows nothing
     /// of a [`Reply`](crate::Reply) that was received and is never used, of permits of a semaphore,
-    /// of locks that are held for reading or by `lock_owned`, and of state machines.
+    /// of locks with several readers or with a guard of `lock_owned`, and of state machines.
     ///
     /// A PID has left the runtime once a method has returned it to the program, because a program
     /// may send by PID. PIDs in looks, snapshots, records and texts do not count. A guard of a lock

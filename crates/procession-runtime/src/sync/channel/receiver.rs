@@ -20,6 +20,18 @@ use crate::sync::channel::state::Channel;
 use crate::time::{self, Timeout};
 use crate::util::recv_error::RecvError;
 
+/// The defects that the simulation plants.
+mod mutation {
+    pub(super) use procession_protocols::util::mutant::is;
+
+    /// No defect.
+    const SOUND: u8 = 0;
+    /// What is built: sound, unless the build has mutants.
+    pub(super) const BUILT: u8 = procession_protocols::util::mutant::planted("channel", SOUND);
+    /// The last receiver leaves the channel open.
+    pub(super) const STAY_OPEN: u8 = 1;
+}
+
 /// The receiving end of a channel.
 ///
 /// Clones receive from the same channel, and each message goes to one receiver. Once all clones are
@@ -52,7 +64,7 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        if self.0.receivers.remove() {
+        if self.0.receivers.remove() && !mutation::is(mutation::BUILT, mutation::STAY_OPEN) {
             self.0.close();
             for message in self.0.core.drain() {
                 drop_guarded(message);
