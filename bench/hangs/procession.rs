@@ -23,6 +23,8 @@ mod rt {
     pub(crate) use procession::sync::{Mutex, RwLock};
     pub(crate) use procession::{sleep, yield_now};
 
+    use crate::verdict::{MILLISECOND, named};
+
     pub(crate) struct Runtime(Scheduler);
 
     impl Runtime {
@@ -31,9 +33,14 @@ mod rt {
         }
     }
 
-    /// A scheduler that stays until the program ends.
+    /// A scheduler that stays until the program ends, or until it reports a cycle of waits. The row
+    /// is over then, because no cycle ends by itself.
     pub(crate) fn runtime(workers: usize) -> &'static Runtime {
-        let scheduler = Scheduler::builder().worker_threads(workers).build();
+        let scheduler = Scheduler::builder()
+            .worker_threads(workers)
+            .wait_cycle_after(100 * MILLISECOND)
+            .on_wait_cycle(|_| named("the watchdog reports a cycle of waits"))
+            .build();
         Box::leak(Box::new(Runtime(scheduler.expect("the system has threads"))))
     }
 

@@ -88,6 +88,13 @@ pub(crate) fn compute() -> ! {
     }
 }
 
+/// Ends the program, because its runtime says that the row can never go on.
+#[allow(dead_code, reason = "few runtimes say so")]
+pub(crate) fn named(how: &str) -> ! {
+    say(&mut io::stdout(), &format!("hangs {how}\n"));
+    process::exit(0)
+}
+
 /// Waits for the moment at which something has happened that was due at another moment.
 pub(crate) fn late(due: Instant, told: &Receiver<Instant>) -> Verdict {
     match told.recv() {

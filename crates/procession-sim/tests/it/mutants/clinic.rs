@@ -1,17 +1,18 @@
 //! Failures that were reported of other runtimes. `.ci/mutants` plants the defects that take the
 //! defences away. Each workload has a test of its own, so that it meets its defect in every run.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use procession::mailbox::WhenFull;
+use procession::observe::WaitCycle;
 use procession::pool::{Pool, Queue};
-use procession::sync::{Mutex, Semaphore, channel};
+use procession::sync::{Mutex, RwLock, Semaphore, channel, oneshot};
 use procession::time::Instant;
-use procession::{Context, Reply, Scheduler, SpawnOptions, start};
+use procession::{Context, JoinHandle, Pid, Reply, Scheduler, SpawnOptions, start};
 use procession_sim::Sim;
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
@@ -22,9 +23,13 @@ use super::leaks::leaks;
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Longer than anything here takes once the faults are over.
 const LONG: Duration = Duration::from_secs(10);
+
+/// Longer than a process that can run takes to run.
+const SETTLED: Duration = Duration::from_millis(100);
 
 /// The default budget of a step.
 const BUDGET: u64 = 128;
@@ -293,6 +298,187 @@ async fn stuck_shutdown(sim: Sim) {
     sim.always("a shutdown ends at its deadline", took < deadline + 100 * MILLISECOND);
 }
 
+/// Returns a scheduler that keeps its reports of cycles of waits, which it makes after a second.
+fn reporting(sim: &Sim) -> Option<Scheduler> {
+    sim.heal();
+    let builder = Scheduler::builder().worker_threads(sim.choose(1..4) as usize);
+    builder.wait_cycle_after(SECOND).on_wait_cycle(|_| {}).build().ok()
+}
+
+/// Returns the processes of each cycle of waits that was reported.
+fn reported(scheduler: &Scheduler) -> Vec<Vec<Pid>> {
+    let pids = |cycle: &WaitCycle| cycle.waits.iter().map(|wait| wait.pid).collect();
+    scheduler.wait_cycles().iter().map(|cycle| pids(cycle)).collect()
+}
+
+/// A process keeps a future that waits for a lock, polls it no more, and waits for the same lock.
+async fn futurelock(sim: Sim) {
+    let Some(scheduler) = reporting(&sim) else { return };
+    let lock = Arc::new(Mutex::new(()));
+    let (guard, forgets) = (Arc::clone(&lock), sim.choose(0..3) > 0);
+    let (release, released) = oneshot::channel::<()>();
+    let holder = scheduler.spawn(async move {
+        let _guard = guard.lock().await;
+        let _ = released.await;
+    });
+    procession::sleep(SETTLED).await;
+    let before = (0..sim.choose(0..3)).map(|_| {
+        let lock = Arc::clone(&lock);
+        scheduler.spawn(async move { drop(lock.lock().await) })
+    });
+    let before: Vec<_> = before.collect();
+    procession::sleep(SETTLED).await;
+    let waits = scheduler.spawn(async move {
+        let mut forgotten = pin!(lock.lock());
+        poll_fn(|task| match forgets {
+            true => Poll::Ready(forgotten.as_mut().poll(task).is_pending()),
+            false => Poll::Ready(true),
+        })
+        .await;
+        drop(lock.lock().await);
+    });
+    procession::sleep(MILLISECOND * sim.choose(1..100) as u32).await;
+    drop(release);
+    procession::sleep(LONG).await;
+    let known = if forgets { vec![vec![waits.pid()]] } else { Vec::new() };
+    sim.always("a futurelock is reported, and nothing else", reported(&scheduler) == known);
+    sim.always("a lock is released", holder.is_finished());
+    let is_free = |other: &JoinHandle<()>| other.is_finished();
+    sim.always("who was in line before has had the lock", before.iter().all(is_free));
+    sim.always("the lock is free without a futurelock", waits.is_finished() != forgets);
+    waits.kill();
+    scheduler.shutdown(LONG).await;
+}
+
+/// A reader reads once more, while a writer waits.
+async fn recursive_read(sim: Sim) {
+    let Some(scheduler) = reporting(&sim) else { return };
+    let lock = Arc::new(RwLock::new(()));
+    let (shared, other) = (Arc::clone(&lock), Arc::clone(&lock));
+    let (sender, again) = oneshot::channel::<()>();
+    let reader = scheduler.spawn(async move {
+        let _guard = shared.read().await;
+        let _ = again.await;
+        drop(shared.read().await);
+    });
+    let (gives_up, has_other) = (sim.choose(0..3) == 0, sim.choose(0..3) == 0);
+    let other = has_other.then(|| {
+        scheduler.spawn(async move {
+            let _guard = other.read().await;
+            pending::<()>().await;
+        })
+    });
+    procession::sleep(SETTLED).await;
+    let writer = scheduler.spawn(async move {
+        match gives_up {
+            true => drop(lock.write_timeout(3 * LONG).await),
+            false => drop(lock.write().await),
+        }
+    });
+    procession::sleep(SETTLED).await;
+    drop(sender);
+    // A watchdog finds a cycle up to 5 s later in an idle program.
+    procession::sleep(LONG).await;
+    let mut known = Vec::new();
+    if !gives_up && !has_other {
+        let mut cycle = vec![reader.pid(), writer.pid()];
+        cycle.sort();
+        known.push(cycle);
+    }
+    let mut found = reported(&scheduler);
+    found.iter_mut().for_each(|cycle| cycle.sort());
+    sim.always("a reader that waits for itself is reported, and nothing else", found == known);
+    procession::sleep(3 * LONG).await;
+    sim.always("a writer that gives up lets readers in", reader.is_finished() == gives_up);
+    for process in [Some(reader), Some(writer), other].into_iter().flatten() {
+        process.kill();
+    }
+    scheduler.shutdown(LONG).await;
+}
+
+/// A process sends to a channel that is full, and its receivers leave.
+async fn abandoned_send(sim: Sim) {
+    sim.heal();
+    let (room, receivers) = (sim.choose(1..4) as usize, sim.choose(1..4));
+    let (sender, receiver) = channel::bounded(room);
+    let sends = procession::spawn(async move {
+        let mut sent = 0;
+        while sender.send(sent).await.is_ok() {
+            sent += 1;
+        }
+        sent
+    });
+    for _ in 0..receivers {
+        let (receiver, taken) = (receiver.clone(), sim.choose(0..4));
+        procession::spawn(async move {
+            for _ in 0..taken {
+                receiver.recv().await;
+            }
+        })
+        .detach();
+    }
+    procession::sleep(MILLISECOND * sim.choose(0..3) as u32).await;
+    drop(receiver);
+    let ended = procession::timeout(LONG, sends).await;
+    sim.always("a send to receivers that have left ends", matches!(ended, Ok(Ok(_))));
+}
+
+/// A process waits for a message that only it could send.
+async fn suspected(sim: Sim) {
+    sim.heal();
+    let builder = Scheduler::builder().worker_threads(sim.choose(1..4) as usize);
+    let Ok(scheduler) = builder.suspect_after(SECOND).build() else { return };
+    let count = sim.choose(1..4);
+    for _ in 0..count {
+        let waits = async {
+            let (_to_itself, receiver) = channel::bounded::<()>(1);
+            receiver.recv().await;
+        };
+        SpawnOptions::new().on(&scheduler).label("waits").spawn(waits).detach();
+    }
+    let timed = procession::timeout(LONG, pending::<()>());
+    SpawnOptions::new().on(&scheduler).label("timed").spawn(timed).detach();
+    // The first look knows only that they wait.
+    procession::sleep(MILLISECOND).await;
+    let first = scheduler.leaks();
+    sim.always("a short wait is not suspected", first.suspected.is_empty());
+    procession::sleep(2 * SECOND).await;
+    let leaks = scheduler.leaks();
+    let found: Vec<_> =
+        leaks.suspected.iter().map(|group| (group.label.as_deref(), group.count)).collect();
+    sim.always("long waits without an end are suspected", found == [(Some("waits"), count)]);
+    sim.always("what is only suspected is not called leaked", leaks.is_empty());
+    scheduler.snapshot().processes.iter().for_each(|process| {
+        procession::process::kill(process.pid);
+    });
+    scheduler.shutdown(LONG).await;
+}
+
+/// More processes compute than the watchdog lets others run beside, but not at the same time.
+async fn many_hogs(sim: Sim) {
+    sim.heal();
+    let limit = sim.choose(1..3) as usize;
+    let builder = Scheduler::builder().worker_threads(1).max_computing(limit).max_threads(8);
+    let Ok(scheduler) = builder.build() else { return };
+    let hog = |time: Duration| {
+        let own = sim.clone();
+        scheduler.spawn(async move { own.compute(time) })
+    };
+    for _ in 0..3 {
+        let hogs: Vec<_> = (0..limit).map(|_| hog(50 * MILLISECOND)).collect();
+        for hog in hogs {
+            sim.always("a computation ends", hog.await.is_ok());
+        }
+    }
+    let (last, begun) = (hog(SECOND), Instant::now());
+    procession::sleep(MILLISECOND).await;
+    let woken = scheduler.spawn(async {}).await;
+    let late = begun.elapsed();
+    sim.always("others run beside a computation", woken.is_ok() && late < SECOND / 2);
+    sim.always("a computation ends", last.await.is_ok());
+    scheduler.shutdown(LONG).await;
+}
+
 /// Runs a workload by the portfolio of strategies.
 fn keeps_the_laws<P: Future<Output = ()> + 'static>(workload: fn(Sim) -> P) {
     match check(1).try_run(workload) {
@@ -328,4 +514,9 @@ end! {
     stuck_shutdown,
     wait_cycles,
     leaks,
+    futurelock,
+    recursive_read,
+    abandoned_send,
+    suspected,
+    many_hogs,
 }

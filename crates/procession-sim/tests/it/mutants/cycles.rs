@@ -26,6 +26,8 @@ enum Wait {
     Lock,
     /// The end of another process.
     Join,
+    /// The down of another process.
+    Down,
     /// The reply to a call, or room for its message in a mailbox that is full.
     Call,
     /// As `Lock`, but twice at the same time.
@@ -38,8 +40,16 @@ enum Wait {
     Nothing,
 }
 
-const WAITS: [Wait; 7] =
-    [Wait::Lock, Wait::Join, Wait::Call, Wait::Twice, Wait::Either, Wait::Limited, Wait::Nothing];
+const WAITS: [Wait; 8] = [
+    Wait::Lock,
+    Wait::Join,
+    Wait::Call,
+    Wait::Down,
+    Wait::Twice,
+    Wait::Either,
+    Wait::Limited,
+    Wait::Nothing,
+];
 
 /// What a process is told.
 struct Order {
@@ -62,9 +72,13 @@ pub(super) async fn together(one: impl Future, two: impl Future, both: bool) {
     .await;
 }
 
-async fn obey(order: Order) {
+async fn obey(mut cx: Context<Reply<()>>, order: Order) {
     let Order { wait, lock, handle, address } = order;
     match (wait, handle) {
+        (Wait::Down, _) => {
+            let monitor = cx.monitor(address.pid());
+            cx.down(monitor).await;
+        }
         (Wait::Join, Some(handle)) => drop(handle.await),
         (Wait::Lock | Wait::Join, _) => drop(lock.lock().await),
         (Wait::Call, _) => drop(address.call(|reply| reply, Duration::MAX).await),
@@ -100,9 +114,8 @@ async fn plant(scheduler: &Scheduler, is_full: bool) -> Planted {
         let _own = own.lock().await;
         let _ = ready.send(());
         if let Ok(order) = ordered.await {
-            obey(order).await;
+            obey(cx, order).await;
         }
-        drop(cx);
     });
     if is_full {
         drop(child.send(Reply::from_fn(|_: Option<()>| ())));
@@ -149,13 +162,15 @@ pub(super) async fn wait_cycles(sim: Sim) {
             _ => (at + 1) % count,
         };
         // Mostly what can be in a cycle.
-        let kinds = if sim.choose(0..4) == 0 { WAITS.len() } else { 3 };
+        let kinds = if sim.choose(0..4) == 0 { WAITS.len() } else { 4 };
         let wait = WAITS[sim.choose(0..kinds as u64) as usize];
         let process = &mut planted[target];
         let handle = if wait == Wait::Join { process.handle.take() } else { None };
-        // A process does not wait for room in its own mailbox.
-        let is_refused = wait == Wait::Call && target == at && process.is_full;
-        let is_edge = matches!(wait, Wait::Lock | Wait::Join | Wait::Call) && !is_refused;
+        // A process does not wait for room in its own mailbox, and is not told of its own end.
+        let is_refused =
+            target == at && (wait == Wait::Call && process.is_full || wait == Wait::Down);
+        let is_edge =
+            matches!(wait, Wait::Lock | Wait::Join | Wait::Call | Wait::Down) && !is_refused;
         edges.push(is_edge.then_some(target));
         let (lock, address) = (Arc::clone(&process.lock), process.address.clone());
         orders.push(Order { wait, lock, handle, address });

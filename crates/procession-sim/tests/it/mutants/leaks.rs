@@ -30,6 +30,8 @@ enum Act {
     Join,
     /// Waits for the reply to a call.
     Call,
+    /// Waits for the down of another process.
+    Down,
     /// As `Lock`, but for a limited time.
     Limited,
     /// As `Lock`, or for something else.
@@ -40,12 +42,13 @@ enum Act {
     End,
 }
 
-const ACTS: [Act; 9] = [
+const ACTS: [Act; 10] = [
     Act::Receive,
     Act::Pend,
     Act::Lock,
     Act::Join,
     Act::Call,
+    Act::Down,
     Act::Limited,
     Act::Either,
     Act::Forget,
@@ -84,6 +87,10 @@ async fn obey(mut cx: Context<Reply<()>>, own: Arc<Mutex<()>>, ordered: oneshot:
         (Act::Call, _, Some(address)) => {
             drop(address.call(|reply| reply, Duration::MAX).await);
         }
+        (Act::Down, _, Some(address)) => {
+            let monitor = cx.monitor(address.pid());
+            cx.down(monitor).await;
+        }
         (Act::Limited, ..) => drop(lock.lock_timeout(LONG).await),
         (Act::Either, ..) => {
             let (_kept, never) = oneshot::channel::<()>();
@@ -91,7 +98,7 @@ async fn obey(mut cx: Context<Reply<()>>, own: Arc<Mutex<()>>, ordered: oneshot:
         }
         (Act::Forget, ..) => mem::forget(guard),
         (Act::End, ..) => {}
-        (Act::Lock | Act::Join | Act::Call, ..) => drop(lock.lock().await),
+        (Act::Lock | Act::Join | Act::Call | Act::Down, ..) => drop(lock.lock().await),
     }
 }
 
@@ -107,15 +114,17 @@ struct Plan {
 /// or only for members of the set.
 fn leaked(plans: &[Plan]) -> BTreeSet<usize> {
     let owner = |at| plans.iter().position(|plan| (plan.act, plan.target) == (Act::Join, at));
-    let waits = [Act::Receive, Act::Pend, Act::Lock, Act::Join, Act::Call];
+    let waits = [Act::Receive, Act::Pend, Act::Lock, Act::Join, Act::Call, Act::Down];
+    // It is not known that a process is never told of its own end.
+    let is_known = |&at: &usize| plans[at].act != Act::Down || plans[at].target != at;
     let mut set: BTreeSet<_> =
-        (0..plans.len()).filter(|&at| waits.contains(&plans[at].act)).collect();
+        (0..plans.len()).filter(|&at| waits.contains(&plans[at].act)).filter(is_known).collect();
     loop {
         let stays = |&at: &usize| {
             let Plan { act, target, reach } = plans[at];
             match act {
                 Act::Lock => plans[target].act == Act::Forget || set.contains(&target),
-                Act::Join | Act::Call => set.contains(&target),
+                Act::Join | Act::Call | Act::Down => set.contains(&target),
                 _ => {
                     let is_owned = owner(at).map_or(reach.handle, |by| !set.contains(&by));
                     !(reach.address || reach.pid || is_owned)
@@ -152,7 +161,7 @@ pub(super) async fn leaks(sim: Sim) {
     procession::sleep(SECOND).await;
     let mut plans = Vec::new();
     for at in 0..count {
-        let acts = if sim.choose(0..4) == 0 { ACTS.len() } else { 5 };
+        let acts = if sim.choose(0..4) == 0 { ACTS.len() } else { 6 };
         let target = match sim.choose(0..3) {
             0 => sim.choose(0..count as u64) as usize,
             _ => (at + 1) % count,
@@ -170,11 +179,13 @@ pub(super) async fn leaks(sim: Sim) {
     for at in 0..count {
         let Plan { act, target, .. } = plans[at];
         let is_taken = act == Act::Join && mem::replace(&mut is_joined[target], true);
-        let is_answered =
-            act == Act::Call && !matches!(plans[target].act, Act::Lock | Act::Join | Act::Call);
+        let is_answered = act == Act::Call
+            && !matches!(plans[target].act, Act::Lock | Act::Join | Act::Call | Act::Down);
         if is_taken || is_answered {
             plans[at].act = Act::Lock;
         }
+        // To monitor a process, a program must know its PID.
+        plans[target].reach.pid |= plans[at].act == Act::Down;
     }
     let mut told = Vec::new();
     for plan in &plans {
@@ -183,7 +194,7 @@ pub(super) async fn leaks(sim: Sim) {
             act: plan.act,
             lock: Arc::clone(&locks[plan.target]),
             handle: if plan.act == Act::Join { handle.take() } else { None },
-            address: (plan.act == Act::Call).then(|| address.clone()),
+            address: matches!(plan.act, Act::Call | Act::Down).then(|| address.clone()),
         });
     }
     drop(locks);
