@@ -2,6 +2,7 @@
 
 mod attend;
 pub(crate) mod block_on;
+pub(crate) mod blocking_step;
 pub(crate) mod budget;
 pub(crate) mod builder;
 mod callers;

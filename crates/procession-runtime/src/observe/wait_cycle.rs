@@ -23,6 +23,9 @@ use crate::process::shown_waits::WaitReason;
 /// - for room in a bounded mailbox
 /// - for the reply to a call without a timeout ([`Duration::MAX`]) that the callee has not received
 ///
+/// A process waits if its future does, or if its step blocks on a future
+/// ([`block_on`](crate::Scheduler::block_on)) of the same scheduler.
+///
 /// A process that waits for several things at the same time, with a timeout, or with a waker that
 /// code outside of the runtime has cloned, is in no cycle. Also unknown are the holder of a guard
 /// of `lock_owned`, and the process that replies to a call that was received, because a program may

@@ -7,7 +7,7 @@ use std::task::Waker;
 use procession_protocols::sync::wait_list::{Another, ServedWaiters, Waiter};
 
 use crate::process::unwind::{drop_guarded, guarded};
-use crate::process::waker::{another, is_of_process, wake_together};
+use crate::process::waker::{another, is_lent, wake_together};
 
 /// Waiters that were served, and are to be woken outside of all locks.
 pub(crate) trait WakeServed {
@@ -51,7 +51,7 @@ impl<'a> TaskWaker<'a> {
     #[inline]
     pub(crate) fn of(waker: &'a Waker) -> Self {
         let clone: fn(&Waker) -> Waker = another;
-        Self(Another::new(waker, is_of_process(waker).then_some(clone)))
+        Self(Another::new(waker, is_lent(waker).then_some(clone)))
     }
 }
 

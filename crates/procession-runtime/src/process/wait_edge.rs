@@ -26,8 +26,12 @@
 //!   a single message.
 //! - `Tell`, by a holder of a pin of any process, before its PID leaves the runtime: note that the
 //!   PID is known. PIDs in looks, records and texts are not noted.
+//! - `Block`, by the thread of a process whose step blocks on a future (`scheduler/block_on.rs`),
+//!   after each poll that is pending: store a number for this wait, unless the future was woken.
+//!   The thread clears it before the next poll, and a waker clears it when it wakes the future.
+//!   `Note` serves these polls as it serves a step: the reasons are cleared before each.
 //! - `Follow`, by any thread (`scheduler/wait_graph.rs`): read the reasons, the proof and the
-//!   target, between two reads of the number of steps.
+//!   target, between two reads of the number of steps, or of the number of `Block`.
 //!
 //! ## Why it works
 //! The reasons are cleared when a step begins. So if exactly one reason is set and the proof is not
@@ -46,9 +50,9 @@
 //! - `Unreceived`: the message of a call is in the mailbox of the target, and the right to reply is
 //!   in the message. This is true while the target has received no more messages than had been sent
 //!   before the call. After that, the program may have moved the right to reply anywhere.
-//! - `Lock`: the target is the holder that the lock has noted, which has all permits that are taken.
-//!   If the holder of a lock is the process that waits, only the process itself can tell whether the
-//!   grant is of this wait: it notes `Sole` with itself as the target.
+//! - `Lock`: the target is the holder that the lock has noted, which has all permits that are
+//!   taken. If the holder of a lock is the process that waits, only the process itself can tell
+//!   whether the grant is of this wait: it notes `Sole` with itself as the target.
 //! - `Turn`: the same for a process that wants to read. While others read, it waits only because
 //!   another process is in line before it. The target is the first in line, which must be granted
 //!   the lock, or give up. Since a wait with a timeout is no sole wait, a cycle through this target
@@ -59,10 +63,11 @@
 //! pins and finds none but the runtime's own therefore finds every `Tell`.
 //!
 //! ## Allowed
-//! A true cycle may stay unknown: behind a call that was received, behind several readers of a lock,
-//! or the guard of `lock_owned`, which programs move; behind a semaphore, because whoever shares it may
-//! add permits; for processes with a habit; and behind a `down` of a process that gets messages more
-//! often than a cycle is to stand for, because each message begins another step.
+//! A true cycle may stay unknown: behind a call that was received, behind several readers of a
+//! lock, or the guard of `lock_owned`, which programs move; behind a semaphore, because whoever
+//! shares it may add permits; for processes with a habit; behind a `down` of a process that gets
+//! messages more often than a cycle is to stand for, because each message begins another step; and
+//! behind a `block_on` of another scheduler, or one that runs processes while it waits.
 //!
 //! A guard that borrows its lock counts as held by the process that took the lock. If a program
 //! moves a guard of a lock in a `static` into another process, this is not true. A future of the
@@ -85,8 +90,8 @@ use std::sync::{Arc, Weak};
 
 use procession_protocols::sync::batch_semaphore::LockName;
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicU64;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::process::target::WaitTarget;
 use crate::util::column::Column;
@@ -185,6 +190,11 @@ pub(crate) struct WaitEdges {
     habits: Column,
     /// The generation of the slot, if the PID is known.
     known: Column,
+    /// The generation of the slot, and the number of the wait, while its thread waits for the
+    /// future that a step of the process blocks on.
+    blocked: Column,
+    /// The last number of such a wait.
+    last_blocked: AtomicU32,
     locks: Mutex<LockNames>,
     /// The number of cycles that were reported.
     cycles: AtomicU64,
@@ -236,6 +246,43 @@ impl WaitEdges {
     pub(crate) fn has(&self, slot: u32, generation: u32, habit: Habit) -> bool {
         let known = self.habits.get(slot);
         (known >> 32) as u32 == generation && known as u32 & habit as u32 != 0
+    }
+
+    /// `Block`, by the thread that waits for the future. `is_woken` returns `true` if the future
+    /// has been woken since its poll.
+    pub(crate) fn block(
+        &self,
+        slot: u32,
+        slots: u32,
+        generation: u32,
+        is_woken: impl FnOnce() -> bool,
+    ) {
+        // Relaxed: the numbers only have to differ.
+        let number = self.last_blocked.fetch_add(1, Relaxed);
+        self.blocked.set(slot, slots, u64::from(generation) << 32 | u64::from(number));
+        // Pairs with the fence of `wake_blocked`: this thread sees that the future was woken, or
+        // the waker clears the number.
+        fence(SeqCst);
+        if is_woken() {
+            self.unblock(slot);
+        }
+    }
+
+    /// Ends `Block`, before the future is polled.
+    pub(crate) fn unblock(&self, slot: u32) {
+        self.blocked.clear(slot);
+    }
+
+    /// Ends `Block`, by the thread that has woken the future.
+    pub(crate) fn wake_blocked(&self, slot: u32) {
+        fence(SeqCst);
+        self.unblock(slot);
+    }
+
+    /// Returns the number of the wait for a future that a step of the process blocks on.
+    pub(crate) fn blocked(&self, slot: u32, generation: u32) -> Option<u32> {
+        let known = self.blocked.get(slot);
+        ((known >> 32) as u32 == generation).then_some(known as u32)
     }
 
     /// `Tell`. The caller has a pin.

@@ -27,6 +27,11 @@ impl WaitWord {
         self.0.store(self.0.load(Relaxed) & !waiting.bits(), Relaxed);
     }
 
+    /// Replaces the reasons.
+    pub(crate) fn set(&self, waiting: Waiting) {
+        self.0.store(waiting.bits(), Relaxed);
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> Waiting {
         Waiting::from_bits(self.0.load(Relaxed))
@@ -93,6 +98,11 @@ impl Waiting {
 
     pub(crate) fn wait_phase(self) -> WaitPhase {
         if self.has(Self::MESSAGE) { WaitPhase::Idle } else { WaitPhase::Blocked }
+    }
+
+    /// Returns only the flags that are not shown.
+    pub(crate) fn flags(self) -> Self {
+        Self(self.0 & (Self::DROP.0 | Self::FOREIGN.0))
     }
 
     /// Returns the reasons without the flags that are not shown.

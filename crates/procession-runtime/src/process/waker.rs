@@ -10,8 +10,8 @@ use crate::process::unwind::{drop_each, guarded};
 use crate::process::wait_edge::Habit;
 use crate::process::wait_reason::Waiting;
 use crate::process::wake::{WakeBatch, wake};
-use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
+use crate::scheduler::{blocking_step, current};
 use crate::time::action::TimerWaker;
 
 /// ## Invariants
@@ -58,7 +58,8 @@ pub(crate) fn another(waker: &Waker) -> Waker {
     #[cfg(not(feature = "door"))]
     let notes = false;
     if !notes && !is_of_process(waker) {
-        return waker.clone();
+        let step = blocking_step::of(waker);
+        return step.map_or_else(|| waker.clone(), |step| step.root.clone());
     }
     #[cfg(feature = "door")]
     if notes {
@@ -76,7 +77,10 @@ pub(crate) fn lender(waker: &Waker) -> Option<*const Slot> {
     let is_own = is_of_process(waker) || std::ptr::eq(waker.vtable(), &NOTING);
     #[cfg(not(feature = "door"))]
     let is_own = is_of_process(waker);
-    is_own.then(|| waker.data().cast())
+    if is_own {
+        return Some(waker.data().cast());
+    }
+    blocking_step::of(waker).map(|step| std::ptr::from_ref(step.process()))
 }
 
 /// # Safety
@@ -235,6 +239,11 @@ pub(crate) fn identity_of_clones(waker: &Waker) -> (usize, usize) {
         return (data, std::ptr::from_ref(&VTABLE).addr());
     }
     (data, vtable)
+}
+
+/// Returns `true` if [`another`] makes more than a clone of this waker.
+pub(crate) fn is_lent(waker: &Waker) -> bool {
+    is_of_process(waker) || blocking_step::of(waker).is_some()
 }
 
 /// Returns `true` if this is the waker of a process itself, and not a waker that wraps it.

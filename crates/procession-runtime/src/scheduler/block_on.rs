@@ -1,10 +1,13 @@
 //! Block-on futures: futures that a thread waits for, and that are not processes.
 
+mod noted;
+
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use self::noted::NotedWaits;
 use crate::scheduler::current;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::entries::EntriesTurn;
@@ -132,6 +135,7 @@ fn block_in_section(
     poll: &mut dyn FnMut(&mut TaskContext<'_>) -> bool,
 ) {
     let waker = Waker::from(Arc::clone(root));
+    let noted = NotedWaits::begin(root);
     // The future belongs to the code that runs here, perhaps a coroutine. The processes and timers
     // that this thread runs during the wait do not.
     let running = SavedStep::now();
@@ -139,7 +143,10 @@ fn block_in_section(
     let mut poll = || {
         let _running = SetAside::for_running(running);
         let _turn = EntriesTurn::begin();
-        poll(&mut TaskContext::from_waker(&waker))
+        match &noted {
+            Some(noted) => noted.poll(poll),
+            None => poll(&mut TaskContext::from_waker(&waker)),
+        }
     };
     let mut caller = SeatCaller { shared, number: None };
     loop {

@@ -24,12 +24,12 @@ use crate::process::slot::{Extra, Parent, Ready, Slot, SlotRef};
 use crate::process::target::WaitTarget;
 use crate::process::wait_edge::{WaitProof, mutation};
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::entries;
 use crate::scheduler::entries::EntriesTurn;
 use crate::scheduler::local::{CurrentStep, LocalWorker};
 use crate::scheduler::log::WordKind;
 use crate::scheduler::seat::{Count, Stats};
 use crate::scheduler::shared::Shared;
+use crate::scheduler::{blocking_step, entries};
 
 /// The scheduler that the calling thread belongs to.
 pub(crate) enum Current {
@@ -404,13 +404,14 @@ pub(crate) fn record_call(callee: Pid) {
     });
 }
 
-/// Calls `with` with the process that this thread runs, if there is one.
+/// Calls `with` with the process whose step this thread runs, or whose step blocks on the future
+/// that this thread polls, if there is one.
 fn with_current(with: impl FnOnce(&Slot)) {
-    with_local(|local| {
-        if let Some(slot) = local.and_then(|local| local.step.process.get()) {
-            // SAFETY: [running] a process in its step has its life pin.
-            with(unsafe { slot.as_ref() });
-        }
+    with_local(|local| match local.map(|local| local.step.process.get()) {
+        // SAFETY: [running] a process in its step has its life pin.
+        Some(Some(slot)) => with(unsafe { slot.as_ref() }),
+        Some(None) => {}
+        None => blocking_step::with_process(with),
     });
 }
 
@@ -453,7 +454,10 @@ pub(crate) fn note_waiting_for(
     });
     note_waiting(waiting);
     let mut lends = false;
-    with_current(|slot| lends = slot.shared().lend(slot, waiting, target));
+    // A loan ends when the process is queued, so a step that blocks lends nothing.
+    if is_worker() {
+        with_current(|slot| lends = slot.shared().lend(slot, waiting, target));
+    }
     lends
 }
 
@@ -475,12 +479,10 @@ pub(crate) fn note_waiting_for_some(waiting: Waiting) {
 /// Returns a process as the process that the running process waits for. It is unknown if it belongs
 /// to another scheduler.
 pub(crate) fn target_of(slot: &Slot) -> WaitTarget {
-    let is_near = scheduler_of_process() == Some(slot.shared().id());
-    if is_near { known(slot) } else { WaitTarget::UNKNOWN }
-}
-
-fn known(slot: &Slot) -> WaitTarget {
-    WaitTarget::new(slot.index(), slot.pins.generation())
+    let mut is_near = false;
+    with_current(|own| is_near = std::ptr::eq(own.shared(), slot.shared()));
+    let target = WaitTarget::new(slot.index(), slot.pins.generation());
+    if is_near { target } else { WaitTarget::UNKNOWN }
 }
 
 /// Sets the place where the running process waits.

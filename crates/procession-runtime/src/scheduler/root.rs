@@ -2,7 +2,7 @@
 //! without being its own workers.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Wake as StdWake, Waker};
 
 use procession_protocols::scheduler::seat_id::SeatId;
@@ -28,6 +28,9 @@ pub(crate) struct BlockOnFuture {
     polls: AtomicBool,
     /// The parker of the thread while it has no seat.
     pub(crate) parker: Parker,
+    /// The slot of the process whose step blocks on the future, if it belongs to the same
+    /// scheduler.
+    pub(crate) process: OnceLock<u32>,
 }
 
 mod phase {
@@ -47,6 +50,7 @@ impl BlockOnFuture {
             asks: AtomicBool::new(false),
             polls: AtomicBool::new(false),
             parker: Parker::default(),
+            process: OnceLock::new(),
         }
     }
 
@@ -135,6 +139,9 @@ impl StdWake for BlockOnFuture {
         // Ordering: Release pairs with the Acquire of `poll_if_ready`.
         if self.state.compare_exchange(phase::WAITS, phase::READY, AcqRel, Acquire).is_err() {
             return self.shared.end_outstanding();
+        }
+        if let Some(&slot) = self.process.get() {
+            self.shared.processes.edges.wake_blocked(slot);
         }
         self.parker.unpark();
         if self.shared.callers.drive {

@@ -12,10 +12,13 @@ use crate::process::slot::{OWN, Slot, SlotRef};
 use crate::process::typed::{COROUTINE, MACHINE};
 use crate::process::wait_edge::{Habit, WaitProof, mutation};
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::shared::Shared;
+use crate::scheduler::shared::{ProcessIndex, Shared};
 
 /// The number of processes that a search follows. Longer cycles are not found.
 const CHAIN_MAX: usize = 1000;
+
+/// Tells the number of a wait of a step that blocks from a number of steps.
+const BLOCKS: u64 = 1 << 32;
 
 /// The slot and generation of a process.
 pub(crate) type SlotKey = (u32, u32);
@@ -49,8 +52,8 @@ pub(crate) enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastWait {
     pub(crate) waiter: SlotKey,
-    /// The number of its steps, which tells this wait from all others of the process.
-    steps: u32,
+    /// Tells this wait from all others of the process.
+    number: u64,
     pub(crate) hope: LastHope,
 }
 
@@ -59,8 +62,8 @@ pub(crate) struct LastWait {
 pub(crate) struct WaitLink {
     /// The process that waits.
     pub(crate) waiter: SlotKey,
-    /// The number of its steps, which tells this wait from all others of the process.
-    pub(crate) steps: u32,
+    /// Tells this wait from all others of the process.
+    pub(crate) number: u64,
     /// The process that it waits for.
     pub(crate) target: SlotKey,
 }
@@ -101,8 +104,9 @@ impl Shared {
         slot: &Slot,
         target: impl FnOnce(u32) -> Option<SlotKey>,
     ) -> Option<WaitLink> {
-        let (waiter, steps, target) = during(slot, &[ProcessPhase::Blocked], target)?;
-        Some(WaitLink { waiter, steps, target })
+        let number = || self.processes.wait_number(slot, &[ProcessPhase::Blocked]);
+        let (waiter, number, target) = during(slot, number, target)?;
+        Some(WaitLink { waiter, number, target })
     }
 
     /// Returns what alone can end the wait of a process, if that is known. The slot is pinned once
@@ -110,12 +114,13 @@ impl Shared {
     pub(crate) fn last_wait(&self, slot: &SlotRef) -> Option<LastWait> {
         if let Some(link) = self.sole_wait(slot) {
             let hope = self.hope_of(slot, link);
-            return Some(LastWait { waiter: link.waiter, steps: link.steps, hope });
+            return Some(LastWait { waiter: link.waiter, number: link.number, hope });
         }
         let phases = [ProcessPhase::Blocked, ProcessPhase::Idle];
-        let (waiter, steps, hope) =
-            during(slot, &phases, |generation| self.unreached(slot, generation))?;
-        Some(LastWait { waiter, steps, hope })
+        let number = || steps_of(slot, &phases);
+        let (waiter, number, hope) =
+            during(slot, number, |generation| self.unreached(slot, generation))?;
+        Some(LastWait { waiter, number, hope })
     }
 
     /// Returns what can end a wait for one process.
@@ -238,20 +243,34 @@ impl Shared {
     }
 }
 
-/// Calls `look` with the generation of a process that is in one of the phases. Returns the process,
-/// its steps and the result if the process waits before and after that.
+impl ProcessIndex {
+    /// Returns the generation of a process that waits in one of these phases, or whose step blocks
+    /// on a future, and a number that tells this wait from all others of the process.
+    pub(crate) fn wait_number(&self, slot: &Slot, phases: &[ProcessPhase]) -> Option<(u32, u64)> {
+        steps_of(slot, phases).or_else(|| {
+            let generation = slot.pins.generation();
+            let number = self.edges.blocked(slot.index(), generation)?;
+            Some((generation, BLOCKS | u64::from(number)))
+        })
+    }
+}
+
+/// Returns the generation and the number of steps of a process that is in one of the phases. A
+/// process that runs again has other steps, once its step has begun.
+fn steps_of(slot: &Slot, phases: &[ProcessPhase]) -> Option<(u32, u64)> {
+    let waits = phases.contains(&slot.state.see().phase());
+    waits.then(|| (slot.pins.generation(), slot.steps().into()))
+}
+
+/// Calls `look` with the generation of a process that waits. Returns the process, the number of its
+/// wait and the result, if it is the same wait before and after that.
 fn during<R>(
     slot: &Slot,
-    phases: &[ProcessPhase],
+    wait: impl Fn() -> Option<(u32, u64)>,
     look: impl FnOnce(u32) -> Option<R>,
-) -> Option<(SlotKey, u32, R)> {
-    // A process that runs again has other steps, once its step has begun.
-    let key = || {
-        let waits = phases.contains(&slot.state.see().phase());
-        waits.then(|| (slot.pins.generation(), slot.steps()))
-    };
-    let before = key()?;
-    let (generation, steps) = before;
+) -> Option<(SlotKey, u64, R)> {
+    let before = wait()?;
+    let (generation, number) = before;
     let found = look(generation)?;
-    (key() == Some(before)).then_some(((slot.index(), generation), steps, found))
+    (wait() == Some(before)).then_some(((slot.index(), generation), number, found))
 }

@@ -67,8 +67,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading, and waits while a writer holds the lock or waits for it.
     ///
     /// A process that already holds a read guard must not wait for another read guard. If a writer
-    /// waits between the two, the process and the writer wait forever. If nobody else reads, this is
-    /// [reported](crate::Builder::on_wait_cycle).
+    /// waits between the two, the process and the writer wait forever. If nobody else reads, this
+    /// is [reported](crate::Builder::on_wait_cycle).
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, it has not locked, and the next waiter gets

@@ -37,6 +37,16 @@ impl Column {
         self.entry(index, slots).store(number, Relaxed);
     }
 
+    /// Sets the number of a slot to 0.
+    pub(crate) fn clear(&self, index: u32) {
+        if let Some(piece) =
+            self.pieces.get().and_then(|pieces| pieces.get(index as usize / PIECE)?.get())
+        {
+            // Relaxed: as in `get`.
+            piece[index as usize % PIECE].store(0, Relaxed);
+        }
+    }
+
     /// Returns the entry of a slot of a table that has at most `slots`.
     pub(crate) fn entry(&self, index: u32, slots: u32) -> &AtomicU64 {
         let pieces = self

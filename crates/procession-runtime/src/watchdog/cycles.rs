@@ -24,8 +24,8 @@ use crate::sys::{nanoseconds, stderr};
 const AFTER_DEFAULT: u64 = 5_000_000_000;
 /// The number of reports that are kept.
 const KEPT_MAX: usize = 16;
-/// Tells the number of a monitor from a number of steps.
-const MONITOR: u64 = 1 << 32;
+/// Tells the number of a monitor from the number of a wait.
+const MONITOR: u64 = 1 << 33;
 /// Nanoseconds by which the watchdog looks later than a wait is due, because ages are rounded.
 const LATER: u64 = 20_000_000;
 
@@ -38,7 +38,7 @@ pub(crate) struct WaitCycles {
     after: u64,
     kept: Mutex<VecDeque<Arc<WaitCycle>>>,
     /// The wait of the lowest slot of each cycle that was reported: its generation, and the
-    /// number of its monitor or of its steps.
+    /// number of its monitor or of the wait.
     reported: Mutex<BTreeMap<u32, (u32, u64)>>,
 }
 
@@ -107,7 +107,7 @@ impl WaitCycles {
         let wait = match shared.processes.edges.proof(slot) {
             // A message makes the process look at its mailbox in another step of the same wait.
             WaitProof::Monitor(number) => (generation, MONITOR | u64::from(number)),
-            _ => (generation, links[0].steps.into()),
+            _ => (generation, links[0].number),
         };
         if self.reported.lock().get(&slot) == Some(&wait) {
             return NEVER;

@@ -7,7 +7,6 @@
 //! one after the other, and [`VISITS_QUIET`] if no worker runs.
 
 use procession_protocols::process::state::ProcessPhase;
-use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::process::slot::Slot;
 use crate::scheduler::shared::ProcessIndex;
@@ -18,6 +17,9 @@ pub(crate) const VISITS: u32 = 64;
 pub(crate) const VISITS_QUIET: u32 = 4096;
 /// Nanoseconds in the unit of a stamp. 32 bits of this unit are a year.
 const TICK: u64 = 8_000_000;
+
+/// Tells the wait of a step that blocks from other waits, in a mark.
+const BLOCKED_BIT: u32 = 1 << 31;
 
 /// A wait of a process, and when it was first seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,16 +51,14 @@ impl ProcessIndex {
     /// Returns for how many nanoseconds a process has waited at least, and leaves a stamp if there
     /// is none. Returns `None` if it does not wait. The slot need not be pinned.
     pub(crate) fn stamp(&self, slot: &Slot, now: u64) -> Option<u64> {
-        // A process that runs again has other steps, once its step has begun.
+        let phases = [ProcessPhase::Blocked, ProcessPhase::Idle];
         let mark = || {
-            let steps = slot.steps.load(Relaxed);
-            (slot.pins.generation().wrapping_mul(0x9e37_79b1) ^ steps).max(1)
+            let (generation, wait) = self.wait_number(slot, &phases)?;
+            let wait = wait as u32 ^ ((wait >> 1) as u32 & BLOCKED_BIT);
+            Some((generation.wrapping_mul(0x9e37_79b1) ^ wait).max(1))
         };
-        let before = mark();
-        if !matches!(slot.state.see().phase(), ProcessPhase::Blocked | ProcessPhase::Idle) {
-            return None;
-        }
-        if mark() != before {
+        let before = mark()?;
+        if mark() != Some(before) {
             return Some(0);
         }
         let stamps = &self.stamps;

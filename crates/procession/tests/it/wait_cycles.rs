@@ -672,6 +672,92 @@ fn the_watchdog_reports() {
     assert_eq!(ends, (Err(Exit::Killed), Ok(())));
 }
 
+/// Goal: a step that blocks its thread on a future is in a cycle, unless other code may end its
+/// wait. Method: two processes, of which the first blocks, and then a plain cycle that is reported
+/// later, because it begins later and has higher slots.
+#[test]
+fn a_step_that_blocks_on_a_future_is_in_a_cycle() {
+    for is_odd in [false, true] {
+        let (sender, reports) = mpsc::channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let scheduler = Scheduler::builder()
+            .worker_threads(2)
+            .wait_cycle_after(Duration::from_millis(50))
+            .on_wait_cycle(move |cycle| drop(sender.send(cycle.clone())))
+            .build()
+            .expect("the system has threads");
+        let [one, two] = locks();
+        let (first, second) = (Arc::clone(&two), Arc::clone(&one));
+        let (ready, begins) = oneshot::channel::<()>();
+        let own = scheduler.clone();
+        let blocks = scheduler.spawn(async move {
+            let _one = one.lock().await;
+            begins.await.expect("the other has begun");
+            let mut kept = Vec::new();
+            let other_end = poll_fn(move |task| {
+                if is_odd {
+                    kept.push(task.waker().clone());
+                }
+                Poll::<()>::Pending
+            });
+            own.block_on(either(two.lock(), other_end));
+        });
+        let waits = scheduler.spawn(async move {
+            let _two = first.lock().await;
+            let _ = ready.send(());
+            drop(second.lock().await);
+        });
+        let over = Arc::clone(&is_over);
+        let marker = scheduler.spawn(async move {
+            // It keeps the program awake, and with it the watchdog.
+            let works = spawn(async move {
+                while !over.load(SeqCst) {
+                    yield_now().await;
+                }
+            });
+            sleep(Duration::from_millis(50)).await;
+            let lock = Mutex::new(());
+            let _guard = lock.lock().await;
+            drop((lock.lock().await, works));
+        });
+        let mut found = Vec::new();
+        loop {
+            let cycle = reports.recv().expect("the marker is reported");
+            let mut pids: Vec<_> = cycle.waits.iter().map(|wait| wait.pid).collect();
+            pids.sort();
+            if pids == [marker.pid()] {
+                break;
+            }
+            assert!(cycle.waits.iter().all(|wait| wait.reason == WaitReason::Lock), "{cycle}");
+            found.push(pids);
+        }
+        let mut both = vec![blocks.pid(), waits.pid()];
+        both.sort();
+        assert_eq!(found, if is_odd { vec![] } else { vec![both] });
+        is_over.store(true, SeqCst);
+        // The step goes on, and the process has no wait of that time.
+        assert!(waits.kill() && marker.kill());
+        assert_eq!(scheduler.block_on(blocks), Ok(()));
+    }
+}
+
+#[test]
+fn a_coroutine_that_blocks_on_a_future_is_in_a_cycle() {
+    // SAFETY: the coroutine of this test uses little of its stack.
+    let scene = Scene::with(unsafe { builder().enable_coroutines() });
+    let [one, two] = locks();
+    let (first, second) = (Arc::clone(&two), Arc::clone(&one));
+    let a = scene.spawn("a", cross(one, two));
+    let (own, options) = (scene.scheduler.clone(), SpawnOptions::new().on(&scene.scheduler));
+    let b = options.try_start_coroutine(move |_: coroutine::Context<()>| {
+        let _first = own.block_on(first.lock());
+        coroutine::yield_now();
+        drop(own.block_on(second.lock()));
+    });
+    let b = b.expect("coroutines are enabled");
+    scene.check(&[(a, WaitReason::Lock), (b.pid(), WaitReason::Lock)]);
+}
+
 /// Goal: a process that calls itself and receives the call in another part gets its reply. So the
 /// call is refused only if the program says that no process answers its own calls.
 #[test]

@@ -328,9 +328,9 @@ impl Scheduler {
     ///   waker, no handle, no child that exists, and its PID has not left the runtime
     /// - a lock whose holder has ended without a release, for example because it has forgotten the
     ///   guard
-    /// - a lock, the end, the down, room in the mailbox, or the reply to a call without a timeout, if only
-    ///   one process can give it, and that process is in the list, or is the same process. A handle
-    ///   that a process in the list waits for does not count as a reference.
+    /// - a lock, the end, the down, room in the mailbox, or the reply to a call without a timeout,
+    ///   if only one process can give it, and that process is in the list, or is the same process.
+    ///   A handle that a process in the list waits for does not count as a reference.
     ///
     /// [`Leaks::suspected`] only looks so.
     ///
