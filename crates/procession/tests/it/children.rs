@@ -378,7 +378,8 @@ fn standard_streams_pass_data_through() {
     let bytes: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
     procession::run(async {
         let mut child = Command::new(program)
-            .args([NAME, "--exact", "--nocapture"])
+            // With one thread, the harness never says that a test takes long.
+            .args([NAME, "--exact", "--nocapture", "--test-threads", "1"])
             .env("PROCESSION_CHILD", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
