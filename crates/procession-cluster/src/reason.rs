@@ -27,6 +27,7 @@ pub(crate) fn to_term(exit: &Exit) -> Term {
         }
         Exit::GaveUp(text) => return Term::tuple([Term::atom("gave_up"), Term::from(&**text)]),
         Exit::NameLost(name) => return Term::tuple([Term::atom("name_lost"), Term::from(&**name)]),
+        Exit::Left => return Term::tuple([Term::atom("nodedown"), Term::atom("left")]),
         other => return Term::tuple([Term::atom("failed"), Term::from(other.to_string())]),
     };
     Term::atom(word)
@@ -55,6 +56,7 @@ pub(crate) fn to_exit(reason: &Term) -> Exit {
             if let [Term::Atom(word), detail] = &**items {
                 match (word.as_str(), detail.to_text()) {
                     ("shutdown", _) => return Exit::Shutdown,
+                    ("nodedown", _) if detail.is_atom("left") => return Exit::Left,
                     ("panicked", Some(text)) => return Exit::Panicked(text.into()),
                     ("failed", Some(text)) => return Exit::failed(text),
                     ("disconnected", Some(text)) => return Exit::disconnected(text),
@@ -113,6 +115,7 @@ mod tests {
             Exit::disconnected("connection reset"),
             Exit::GaveUp("too often".into()),
             Exit::NameLost("counter".into()),
+            Exit::Left,
         ] {
             assert_eq!(to_exit(&to_term(&exit)), exit);
         }

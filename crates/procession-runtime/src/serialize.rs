@@ -79,6 +79,7 @@ const EXITS: &[&str] = &[
     "disconnected",
     "gave_up",
     "name_lost",
+    "left",
 ];
 
 /// Returns the number of an exit, and its text if it has one.
@@ -98,6 +99,7 @@ fn exit_parts(exit: &Exit) -> (u32, Option<&Arc<str>>) {
         Exit::Disconnected(text) => (11, Some(text)),
         Exit::GaveUp(text) => (12, Some(text)),
         Exit::NameLost(text) => (13, Some(text)),
+        Exit::Left => (14, None),
     }
 }
 
@@ -148,7 +150,8 @@ impl<'de> Visitor<'de> for ExitVisitor {
             10 => Exit::Refused,
             11 => return Ok(Exit::disconnected(content.newtype_variant::<String>()?)),
             12 => return Ok(Exit::GaveUp(content.newtype_variant::<String>()?.into())),
-            _ => return Ok(Exit::NameLost(content.newtype_variant::<String>()?.into())),
+            13 => return Ok(Exit::NameLost(content.newtype_variant::<String>()?.into())),
+            _ => Exit::Left,
         };
         content.unit_variant()?;
         Ok(exit)
@@ -175,7 +178,7 @@ impl Visitor<'_> for ExitNumber {
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<usize, E> {
         let exit = usize::try_from(number).ok().filter(|&number| number < EXITS.len());
-        exit.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &"an exit below 14"))
+        exit.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &"an exit below 15"))
     }
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<usize, E> {
@@ -352,6 +355,7 @@ mod tests {
             Exit::disconnected("connection reset"),
             Exit::GaveUp("too often".into()),
             Exit::NameLost("counter".into()),
+            Exit::Left,
         ]
     }
 
@@ -380,8 +384,8 @@ mod tests {
                 Err(error) => assert!(exit_parts(&exit).1.is_some(), "{exit}: {error}"),
             }
         }
-        let format: U32Deserializer<Error> = 14_u32.into_deserializer();
-        let error = Exit::deserialize(format).expect_err("there are 14");
+        let format: U32Deserializer<Error> = 15_u32.into_deserializer();
+        let error = Exit::deserialize(format).expect_err("there are 15");
         assert_eq!(error.to_string(), "invalid value: integer `13`, expected an exit below 13");
     }
 }

@@ -89,6 +89,9 @@ pub enum Exit {
     NoProcess,
     /// Its node cannot be reached any more. The process itself may be alive.
     NoConnection,
+    /// Its node has left the cluster in order (`Node::drain` of `procession-cluster`). All that was
+    /// accepted for it has arrived there. It cannot be reached any more, and is usually ending.
+    Left,
     /// It was a coroutine or a local process, and the thread on which it had begun has ended. This
     /// was the thread of a caller that drove the scheduler
     /// ([`Builder::callers_drive`](crate::Builder::callers_drive)).

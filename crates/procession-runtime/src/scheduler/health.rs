@@ -58,6 +58,22 @@ impl Health {
         self.state().is_ready()
     }
 
+    /// Returns `true` once the program was asked to end. This never changes back.
+    ///
+    /// ```
+    /// use procession::Scheduler;
+    ///
+    /// let scheduler = Scheduler::builder().worker_threads(1).test_clock().build()?;
+    /// let _warming = scheduler.health().not_ready("the cache is cold");
+    /// assert!(!scheduler.health().is_ending());
+    /// scheduler.block_on(scheduler.shutdown(std::time::Duration::from_secs(1)));
+    /// assert!(scheduler.health().is_ending());
+    /// # Ok::<(), procession::scheduler::BuildError>(())
+    /// ```
+    pub fn is_ending(&self) -> bool {
+        self.state().is_ending()
+    }
+
     /// Returns why the program is not ready, the oldest reason first. Returns no reason if it is
     /// ready.
     pub fn reasons(&self) -> Vec<Arc<str>> {

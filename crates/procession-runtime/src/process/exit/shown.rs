@@ -23,6 +23,7 @@ impl fmt::Display for Exit {
             Self::MailboxFull => f.write_str("the process's mailbox was full"),
             Self::NoProcess => f.write_str("there is no such process"),
             Self::NoConnection => f.write_str("there is no connection to the node of the process"),
+            Self::Left => f.write_str("the node of the process has left the cluster"),
             Self::ThreadEnded => f.write_str("the thread that the process stays on has ended"),
             Self::Refused => f.write_str("the scheduler takes no more processes"),
         }
