@@ -92,6 +92,10 @@ struct Connection {
     told: Option<Reach>,
     /// Set once this node ends the connection in order.
     farewell: Option<Farewell>,
+    /// The scheduler shuts down, and this node leaves the cluster first.
+    is_cancelled: bool,
+    /// The messages that the other node had accepted when it was told that this node leaves.
+    owed: Option<u64>,
     /// The other node ends the connection in order, and has sent everything.
     is_other_done: bool,
     /// Set once it has ended, unless its process is terminated.
@@ -136,6 +140,8 @@ pub(crate) async fn run(
         listens: false,
         told: None,
         farewell: None,
+        is_cancelled: false,
+        owed: None,
         is_other_done: false,
         why: None,
     };
@@ -172,6 +178,7 @@ impl Connection {
             if link.permitted.is_due() {
                 self.tell_grants();
             }
+            self.settle();
             let wrote = match write(&link, carrier, &mut outbox) {
                 Ok(wrote) => wrote,
                 Err(why) => return Err(self.read_rest(cx, carrier, &mut inbox, why)),
@@ -210,7 +217,7 @@ impl Connection {
                         Ok(Some(event)) => self.event(cx, event)?,
                         Ok(None) => break,
                         Err(why) => {
-                            self.end_in_order(why);
+                            self.cancelled(why);
                             break;
                         }
                     }
@@ -227,8 +234,8 @@ impl Connection {
             self.forget_lost();
             let until = self.pulse.until(confirms, self.node.beat(), now);
             let end = self.farewell.as_ref().map_or(Instant::NEVER, |farewell| farewell.until);
-            time.as_mut().reset(until.min(end));
-            let looks = (has_more, self.farewell.is_some());
+            time.as_mut().reset(until.min(end).min(self.looks_again(now)));
+            let looks = (has_more, self.farewell.is_some() || self.is_cancelled);
             match wait(cx, &carrier.stream, &link, looks, time.as_mut()).await {
                 Ok((event, has_waited)) => {
                     if has_waited {
@@ -238,7 +245,7 @@ impl Connection {
                         self.event(cx, event)?;
                     }
                 }
-                Err(why) => self.end_in_order(why),
+                Err(why) => self.cancelled(why),
             }
         }
     }
@@ -306,6 +313,8 @@ impl Connection {
             farewell.answered(question);
         }
         self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
+        // Its kind may not have been known before.
+        self.node.tell_if_leaving(&self.link);
         true
     }
 

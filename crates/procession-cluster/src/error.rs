@@ -23,6 +23,9 @@ pub struct SendTermError {
 pub enum SendTermCause {
     /// The node is not connected.
     NoConnection,
+    /// The node is [leaving](crate::Node::drain) the cluster, and takes no more calls and starts.
+    /// Messages that ask for no reply are still accepted.
+    Leaving,
     /// The queue of the connection has no room. At most 4 MiB of messages of up to 64 KiB wait
     /// there, and 32 MiB of larger messages. One sender may use half of that room. A message that
     /// is longer waits alone.
@@ -72,6 +75,7 @@ impl fmt::Display for SendTermCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoConnection => f.write_str("the node is not connected"),
+            Self::Leaving => f.write_str("the node is leaving the cluster"),
             Self::Full => f.write_str("the queue of the connection is full"),
             Self::TooLong => f.write_str("the message is longer than the limit of this node"),
             Self::NotPortable(error) => write!(f, "the message cannot be sent: {error}"),
@@ -88,6 +92,7 @@ impl From<Unqueued> for SendTermCause {
             Unqueued::Full(_) => Self::Full,
             Unqueued::TooLong => Self::TooLong,
             Unqueued::Closed => Self::NoConnection,
+            Unqueued::Leaving => Self::Leaving,
             Unqueued::Wrong(error) => Self::NotPortable(error),
             Unqueued::NotAllowed => Self::NotAllowed,
         }
@@ -97,7 +102,7 @@ impl From<Unqueued> for SendTermCause {
 impl From<SendTermCause> for RelayCause {
     fn from(cause: SendTermCause) -> Self {
         match cause {
-            SendTermCause::NoConnection => Self::NoConnection,
+            SendTermCause::NoConnection | SendTermCause::Leaving => Self::NoConnection,
             SendTermCause::Full => Self::Full,
             SendTermCause::TooLong => Self::TooLong,
             SendTermCause::NotPortable(_) => Self::NotPortable,

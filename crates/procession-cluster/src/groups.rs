@@ -175,7 +175,7 @@ impl Node {
         let begin = move || options.try_start(move |cx| run(cx, node, name, groups)).ok();
         let started = self.0.scheduler.get().and_then(|own| relay::within(*own, begin)).flatten();
         let stopped = || RegisterError::NotAttached(scope.to_owned());
-        let process = started.filter(|_| !self.is_stopped()).ok_or_else(stopped)?;
+        let process = started.filter(|_| !self.is_leaving()).ok_or_else(stopped)?;
         let (pid, member) = (process.pid(), self.attach(&process.address().map(|letter| letter)));
         if let Err(refused) = self.register(scope, &member) {
             cancel(pid);
@@ -230,7 +230,7 @@ struct Scope {
 enum Next {
     Letter(Letter),
     Changed(GroupEvent),
-    /// Something else may have happened: the node may have stopped, or it is time to try again.
+    /// Something else may have happened: the node may leave, or it is time to try again.
     Look,
     End,
 }
@@ -264,7 +264,7 @@ async fn run(mut cx: Context<Letter>, node: Node, name: Atom, groups: Groups) {
             }
             Next::End => return,
         }
-        if scope.node.is_stopped() {
+        if scope.node.is_leaving() {
             return;
         }
     }
@@ -285,7 +285,7 @@ async fn next(
     };
     let mut stopped = pin!(scope.node.0.changed.notified());
     stopped.as_mut().enable();
-    if scope.node.is_stopped() {
+    if scope.node.is_leaving() {
         return Next::End;
     }
     let mut event = pin!(cx.recv_event());

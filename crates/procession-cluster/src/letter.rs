@@ -73,6 +73,9 @@ pub struct RemoteDown {
 
 /// The node that sends the replies to calls.
 pub(crate) trait Replies: Send + Sync {
+    /// Returns what a call holds until it is answered. A node that leaves waits for that.
+    fn open_call(&self) -> Arc<()>;
+
     /// Sends the reply to a call.
     fn reply(
         &self,
@@ -97,6 +100,8 @@ pub(crate) type AwaitedRoom<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>
 #[derive(Clone)]
 pub struct TermReply {
     node: Arc<dyn Replies>,
+    #[expect(dead_code, reason = "held for its count")]
+    open: Arc<()>,
     pub(crate) from: NodePid,
     pub(crate) to: NodePid,
     pub(crate) tag: Term,
@@ -104,7 +109,8 @@ pub struct TermReply {
 
 impl TermReply {
     pub(crate) fn new(node: Arc<dyn Replies>, from: NodePid, to: NodePid, tag: Term) -> Self {
-        Self { node, from, to, tag }
+        let open = node.open_call();
+        Self { node, open, from, to, tag }
     }
 
     /// Sends the reply.

@@ -263,6 +263,10 @@ pub(crate) struct Link {
     pub(crate) counts: Counts,
     pub(crate) permitted: Permitted,
     answers: Mutex<Answers>,
+    /// Set once the other node was told that this one leaves. Only nodes of this crate are.
+    pub(crate) told_leaving: OnceLock<()>,
+    /// Set once all has arrived that the other node had accepted when it was told.
+    pub(crate) settled: OnceLock<()>,
     /// Set once everybody but the subscribers has been notified of the end: the messages that are
     /// lost, at most.
     pub(crate) left: OnceLock<u64>,
@@ -315,6 +319,8 @@ impl Link {
             counts: Counts::default(),
             permitted: Permitted::default(),
             answers: Mutex::new(Answers::default()),
+            told_leaving: OnceLock::new(),
+            settled: OnceLock::new(),
             left: OnceLock::new(),
         }
     }

@@ -14,6 +14,7 @@ use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub(crate) mod admission;
+pub(crate) mod drain;
 pub(crate) mod ended;
 pub(crate) mod exports;
 pub(crate) mod functions;
@@ -100,6 +101,8 @@ pub(crate) struct Inner {
     /// The connections that could not be made in the background, for their reports only.
     pub(crate) dial_failures: Refusals,
     pub(crate) references: AtomicU64,
+    /// Held by each call of other nodes that is not answered.
+    pub(crate) open_calls: Arc<()>,
     /// The process that accepts connections and knows the ends of attached processes.
     pub(crate) keeper: Mutex<Option<Address<NoMessage>>>,
     /// The number of the scheduler of the keeper. The node does not keep the scheduler alive.

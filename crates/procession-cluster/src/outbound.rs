@@ -66,6 +66,8 @@ pub(crate) enum Unqueued {
     Full(usize),
     TooLong,
     Closed,
+    /// It asks for something, and the other node is leaving the cluster.
+    Leaving,
     Wrong(EncodeError),
     /// The other node does not permit it.
     NotAllowed,
@@ -76,10 +78,12 @@ pub(crate) enum Unqueued {
 enum Kind {
     /// It is refused if there is no room.
     Message,
+    /// A message that asks for a reply. In addition, it is refused if the other node is leaving.
+    Call,
     /// A message that is never refused for that.
     #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
     Reply,
-    /// An operation that is no message, and is refused if there is no room.
+    /// An operation that is no message, and is refused as a call is.
     Request,
     /// An operation that is no message. It is never refused if it is short.
     Signal,
@@ -89,7 +93,7 @@ impl Kind {
     /// Returns `true` if nothing of this length waits beyond the room.
     fn needs_room(self, length: usize) -> bool {
         match self {
-            Self::Message | Self::Request => true,
+            Self::Message | Self::Call | Self::Request => true,
             Self::Reply => false,
             // The reason of a long one can be left out.
             Self::Signal => length > FRAGMENT_LEN,
@@ -101,7 +105,12 @@ impl Kind {
     }
 
     fn is_message(self) -> bool {
-        matches!(self, Self::Message | Self::Reply)
+        matches!(self, Self::Message | Self::Call | Self::Reply)
+    }
+
+    /// Returns `true` if a node that is leaving gets nothing of this kind.
+    fn asks(self) -> bool {
+        matches!(self, Self::Call | Self::Request)
     }
 }
 
@@ -160,6 +169,8 @@ struct Queue {
     /// The messages that the latest call of [`fill`](Outbound::fill) has moved.
     moved: u64,
     accepts: Accepts,
+    /// The other node is leaving.
+    is_leaving: bool,
     /// The entry of the messages that the system does not have.
     outgoing: Option<Outgoing>,
     /// The entry of a connection that ends in order.
@@ -217,6 +228,16 @@ impl Outbound {
         self.put(lane, control, Some(message), Kind::Message)
     }
 
+    /// Queues a message of a process that asks for a reply.
+    pub(crate) fn call(
+        &self,
+        lane: Lane,
+        control: &Control,
+        message: &Term,
+    ) -> Result<(), Unqueued> {
+        self.put(lane, control, Some(message), Kind::Call)
+    }
+
     /// Queues a message that cannot be refused for a lack of room, as a signal is not: a reply,
     /// which answers a message of the other node and of no third one.
     #[cfg(feature = "serde")]
@@ -239,9 +260,13 @@ impl Outbound {
         self.put(lane, control, Some(message), Kind::Request)
     }
 
-    /// Looks whether a small message of a sender has room. Counts as a refused message if not.
-    pub(crate) fn check_room(&self, lane: Lane) -> Result<(), Unqueued> {
+    /// Looks whether a small call of a sender is accepted. Counts as a refused message if it has no
+    /// room.
+    pub(crate) fn check_call(&self, lane: Lane) -> Result<(), Unqueued> {
         let mut queue = self.queue.lock();
+        if queue.is_leaving {
+            return Err(Unqueued::Leaving);
+        }
         if queue.has_room(lane, 1, false) {
             return Ok(());
         }
@@ -315,6 +340,9 @@ impl Outbound {
         };
         if !is_accepted {
             return Err(Unqueued::Closed);
+        }
+        if kind.asks() && queue.is_leaving {
+            return Err(Unqueued::Leaving);
         }
         if kind.needs_room(length) && !queue.has_room(lane, length, is_large) {
             queue.refused += u64::from(!kind.is_signal());
@@ -446,6 +474,19 @@ impl Outbound {
         }
         drop(queue);
         self.room.notify_waiters();
+    }
+
+    /// Refuses calls and requests from now on, because the other node is leaving. Returns how many
+    /// messages were accepted so far.
+    pub(crate) fn refuse_calls(&self) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.is_leaving = true;
+        queue.accepted
+    }
+
+    /// Returns `true` if the other node is leaving.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.queue.lock().is_leaving
     }
 
     /// Returns `true` if the connection ends, or has ended.

@@ -52,21 +52,23 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use procession::net::TcpStream;
+use procession::scheduler::Health;
 use procession::time::Instant;
 use procession::{Context, timeout};
+use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
 
 use crate::connection::Connection;
-use crate::connection::io::{CLOSED, Ends, Told, told_to_end, unless};
+use crate::connection::io::{CLOSED, Ends, SHUTS_DOWN, Told, told_to_end, unless};
 use crate::connection::stage::{Farewell, Left, Stage};
 use crate::link::Order;
-use crate::outbound::PULSE_LANE;
-use crate::term::{Atom, Term};
-use crate::wire::control::{Control, Target};
-use crate::wire::names::PULSE;
+use crate::node::drain::{LEAVING, LOOK_EVERY, accepted, accepted_of};
+use crate::term::Term;
 
 /// The statement that the other node has sent everything, and ends the connection.
 const DONE: &str = "done";
+/// The end of a connection to a node that has left the cluster in order.
+pub(super) const LEFT: &str = "it has left the cluster";
 
 impl Connection {
     /// Waits until the subscribers have received the news of the connection.
@@ -96,21 +98,51 @@ impl Connection {
 
     /// Sends the statement that this node has nothing more to send, to a node of this crate.
     fn tell_done(&self) {
-        let (to, monitor) = (self.link.peer_pid(), self.node.question());
-        self.link.tell(PULSE_LANE, Term::atom(DONE), |reason| Control::Down {
-            from: Target::Name(Atom::known(PULSE)),
-            to,
-            monitor,
-            reason,
-        });
+        self.node.state(&self.link, Term::atom(DONE));
     }
 
-    /// Takes the statement that the other node has nothing more for this one.
+    /// Takes a statement of the other node: that it has nothing more for this one, that it leaves
+    /// the cluster, or how many messages it had accepted when this node said so.
     pub(super) fn other_told(&mut self, statement: Option<&Term>) {
-        if statement.is_some_and(|statement| statement.is_atom(DONE)) {
+        let Some(statement) = statement else { return };
+        if statement.is_atom(DONE) {
             self.is_other_done = true;
-            self.end_in_order(CLOSED.to_owned());
+            let why = if self.link.outbound.is_leaving() { LEFT } else { CLOSED };
+            self.end_in_order(why.to_owned());
+        } else if statement.is_atom(LEAVING) {
+            self.node.state(&self.link, accepted(self.link.outbound.refuse_calls()));
+        } else if let Some(accepted) = accepted_of(statement) {
+            self.owed = Some(accepted);
         }
+    }
+
+    /// Notes that all has arrived that the other node had accepted when it learned that this node
+    /// leaves.
+    pub(super) fn settle(&mut self) {
+        let received = self.link.counts.received.load(Relaxed);
+        if self.owed.take_if(|owed| *owed <= received).is_some() {
+            // Ignored: it may have been so before.
+            let _ = self.link.settled.set(());
+        }
+        if self.is_cancelled && self.node.is_idle() {
+            self.end_in_order(SHUTS_DOWN.to_owned());
+        }
+    }
+
+    /// Handles a cancel of this process: a shutdown of the scheduler drains the node first.
+    pub(super) fn cancelled(&mut self, why: Ends) {
+        if Health::here().is_ending() {
+            self.node.leave();
+            self.is_cancelled = true;
+        } else {
+            self.end_in_order(why);
+        }
+    }
+
+    /// Returns when this connection looks again whether the node has drained.
+    pub(super) fn looks_again(&self, now: Instant) -> Instant {
+        let waits = self.is_cancelled && self.farewell.is_none();
+        if waits { now + LOOK_EVERY } else { Instant::NEVER }
     }
 
     /// Returns an error if the connection ends now. `is_written` says that the system has taken all

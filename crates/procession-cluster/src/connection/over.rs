@@ -5,6 +5,7 @@ use std::sync::Arc;
 use procession::Exit;
 use procession::mailbox::relay::{self, Outgoing, RemoteSignal};
 
+use super::farewell::LEFT;
 use super::io::SHUTS_DOWN;
 use crate::connection::Connection;
 use crate::connection::io::Ends;
@@ -47,16 +48,17 @@ impl Drop for Connection {
             };
             (outgoing, lost)
         });
+        let exit = if why == LEFT { Exit::Left } else { Exit::NoConnection };
         // The field that is dropped last.
         let _over = Over { node, link, why, outgoing };
         // First, so that a notified process can connect again.
         self.node.forget(&self.link);
         let mut tables = self.link.close();
         for (monitor, watch) in std::mem::take(&mut tables.watches) {
-            watch.tell(monitor, Exit::NoConnection);
+            watch.tell(monitor, exit.clone());
         }
         for (_, caller) in std::mem::take(&mut tables.calls) {
-            caller.waits.end(Err(Exit::NoConnection));
+            caller.waits.end(Err(exit.clone()));
         }
         for (_, asker) in std::mem::take(&mut tables.starts) {
             asker.refuse(StartRefusal::NoConnection);
@@ -64,7 +66,7 @@ impl Drop for Connection {
         for (own, other) in std::mem::take(&mut tables.links) {
             if let Some((to, _)) = self.node.local(own) {
                 let from = self.node.pid(&other);
-                relay::receive(RemoteSignal::Exit { from, to, exit: Exit::NoConnection });
+                relay::receive(RemoteSignal::Exit { from, to, exit: exit.clone() });
             }
         }
         for (id, (own, other)) in std::mem::take(&mut tables.unlinks) {

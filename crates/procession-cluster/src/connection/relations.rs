@@ -267,7 +267,9 @@ impl Connection {
         mut request: SpawnRequest,
         arguments: Term,
     ) {
-        let (arguments, applied) = Applied::read(&mut request, arguments, |tag| self.has_made(tag));
+        let open = self.node.open_call();
+        let has_made = |tag: &Reference| self.has_made(tag);
+        let (arguments, applied) = Applied::read(&mut request, arguments, has_made, open);
         let started = self.start(&request, arguments, applied.as_ref());
         let SpawnRequest { id, from, links, monitors, .. } = request;
         let started = match started {
@@ -325,6 +327,9 @@ impl Connection {
         arguments: Term,
         applied: Option<&Applied>,
     ) -> Result<Spawned, &'static str> {
+        if self.node.is_leaving() {
+            return Err("leaving");
+        }
         // First, so that a node without the grant does not learn what is exported.
         let may_start = self.node.permits_spawn(&self.link.peer.name, request);
         let may_look = self.node.permits_looks(&self.link.peer.name);

@@ -373,6 +373,7 @@ impl NodeBuilder {
             refusals: Refusals::default(),
             dial_failures: Refusals::default(),
             references: AtomicU64::new(1),
+            open_calls: Arc::default(),
             keeper: Mutex::new(None),
             scheduler: OnceLock::new(),
         }));

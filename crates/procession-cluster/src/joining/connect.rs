@@ -47,7 +47,7 @@ pub enum ConnectError {
     TimedOut,
     /// The scheduler has started no process for the connection.
     Process(SpawnCause),
-    /// This node has stopped.
+    /// This node has stopped, or [leaves](Node::drain) the cluster.
     Stopped,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for ConnectError {
             Self::Lost(error) => write!(f, "the connection ended during the handshake: {error}"),
             Self::TimedOut => f.write_str("connecting took longer than the time limit"),
             Self::Process(cause) => write!(f, "the connection has got no process: {cause}"),
-            Self::Stopped => f.write_str("this node has stopped"),
+            Self::Stopped => f.write_str("this node has stopped, or leaves the cluster"),
         }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Applied {
     /// The module, the function and the number of arguments, for the trace of a failure.
     frame: Term,
     pub(crate) returned: Returned,
+    #[expect(dead_code, reason = "held for its count")]
+    open: Arc<()>,
 }
 
 impl Applied {
@@ -48,6 +50,7 @@ impl Applied {
         request: &mut SpawnRequest,
         arguments: Term,
         right: impl Fn(&Reference) -> bool,
+        open: Arc<()>,
     ) -> (Term, Option<Self>) {
         let Term::List(mut items) = arguments else { return (arguments, None) };
         let tag = match items.first() {
@@ -68,7 +71,7 @@ impl Applied {
         let names = [module.clone().into(), function.clone().into(), request.arity.into()];
         (request.module, request.function) = (module, function);
         let frame = Term::tuple(names.into_iter().chain([Term::List(Vec::new())]));
-        let applied = tag.map(|tag| Self { tag, frame, returned: Returned::default() });
+        let applied = tag.map(|tag| Self { tag, frame, returned: Returned::default(), open });
         (Term::List(arguments), applied)
     }
 
@@ -98,7 +101,8 @@ pub enum ApplyError {
     Refused(Atom),
     /// The function has failed, with this reason. That is `undef` if there is no such function, or
     /// a node of this crate does not [export](Node::export_function) it, and `not_allowed` without
-    /// a [grant](crate::Grants::spawn), whether it is exported or not.
+    /// a [grant](crate::Grants::spawn), whether it is exported or not, and `leaving` while the node
+    /// [leaves](Node::drain).
     Failed(Term),
     /// The function has thrown this term. Only functions of BEAM nodes do.
     Thrown(Term),

@@ -84,7 +84,7 @@ impl Node {
         // A monitor is never refused, so the monitor of a call without room would take room from
         // other monitors.
         let permitted = link.check_permitted(&target);
-        if let Err(why) = permitted.and_then(|()| link.outbound.check_room(number)) {
+        if let Err(why) = permitted.and_then(|()| link.outbound.check_call(number)) {
             return Err(CallTermError::Send(SendTermError::new(request, why)));
         }
         let (sender, receiver) = oneshot::channel();
@@ -107,7 +107,7 @@ impl Node {
         ]);
         let control =
             Control::Send { from: Some(from.clone()), to: target.clone(), request: context() };
-        if let Err(why) = link.outbound.send(number, &readable(control, &link), &message) {
+        if let Err(why) = link.outbound.call(number, &readable(control, &link), &message) {
             let term = last(message);
             return Err(CallTermError::Send(SendTermError::new(term, why)));
         }
@@ -186,6 +186,10 @@ impl Node {
 }
 
 impl Replies for Inner {
+    fn open_call(&self) -> Arc<()> {
+        Arc::clone(&self.open_calls)
+    }
+
     fn reply(
         &self,
         from: &NodePid,
@@ -221,7 +225,7 @@ fn end_call(link: &Link, tag: &Term, why: Unqueued) {
     let word = match why {
         Unqueued::TooLong => "too_large",
         Unqueued::Wrong(_) => "unencodable",
-        Unqueued::Full(_) | Unqueued::Closed | Unqueued::NotAllowed => return,
+        Unqueued::Full(_) | Unqueued::Closed | Unqueued::Leaving | Unqueued::NotAllowed => return,
     };
     if let Some(call) = reference_of(tag) {
         // Ignored: the end of the connection ends the call.

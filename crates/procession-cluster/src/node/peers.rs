@@ -100,6 +100,8 @@ pub(crate) struct Peers {
     attempts: u64,
     /// Set once the node is stopped: the connections that were there.
     stopped: Option<Vec<Arc<Link>>>,
+    /// Set once the node leaves the cluster: since when.
+    leaving: Option<Instant>,
     /// The ended connections of which not everybody has been notified. There is at most one to each
     /// node.
     told: HashMap<Atom, Told>,
@@ -192,7 +194,7 @@ pub(crate) enum Dial {
     GiveUp,
     /// It makes an attempt with this number.
     Begin(u64),
-    /// The node has stopped.
+    /// The node has stopped, or leaves the cluster.
     Stopped,
 }
 
@@ -237,10 +239,30 @@ impl Peers {
         self.stopped.is_some()
     }
 
+    /// Refuses further connections from now on, because the node leaves the cluster. Returns the
+    /// connections, or `None` if it leaves already.
+    pub(crate) fn leave(&mut self) -> Option<Vec<Arc<Link>>> {
+        if self.is_leaving() {
+            return None;
+        }
+        self.leaving = Some(Instant::now());
+        Some(self.links().cloned().collect())
+    }
+
+    /// Returns since when the node leaves the cluster, if it does.
+    pub(crate) fn leaves_since(&self) -> Option<Instant> {
+        self.leaving
+    }
+
+    /// Returns `true` if the node leaves the cluster, or has stopped.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_some() || self.is_stopped()
+    }
+
     /// `Dial`. An impatient process does not wait for an attempt of the other node, nor for the end
     /// of a connection, which takes up to the patience.
     pub(crate) fn dial(&mut self, peer: &Atom, is_impatient: bool) -> Dial {
-        if self.is_stopped() {
+        if self.is_leaving() {
             return Dial::Stopped;
         }
         match self.by_name.get(peer) {
@@ -281,7 +303,7 @@ impl Peers {
     pub(crate) fn decide(&mut self, own: &Atom, peer: &Atom) -> (Status, u64) {
         self.attempts += 1;
         let attempt = self.attempts;
-        if self.is_stopped() {
+        if self.is_leaving() {
             return (Status::NotAllowed, attempt);
         }
         let status = match self.by_name.entry(peer.clone()) {
@@ -344,8 +366,8 @@ impl Peers {
         (side, attempt): (Side, u64),
         make: impl FnOnce(u64) -> Link,
     ) -> Admission {
-        if self.is_stopped() {
-            return Admission::Unwanted("this node has stopped");
+        if self.is_leaving() {
+            return Admission::Unwanted("this node has stopped, or leaves the cluster");
         }
         let is_wanted = match (side, self.by_name.get(peer)) {
             (Side::Own, _) => self.is_connecting(peer, attempt),

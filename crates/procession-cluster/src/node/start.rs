@@ -26,9 +26,9 @@ pub enum StartTermError {
     Send(SendTermCause),
     /// The other node has refused it. A node of this crate says `undef` if the function is not
     /// [exported](Node::export), `not_allowed` without a [grant](crate::Grants::spawn), whether it
-    /// is exported or not, `badarg` if there are more or fewer arguments, and `system_limit` if it
-    /// has no room. A node of the BEAM says `notsup` or `system_limit`, and starts a process that
-    /// fails for a function that does not exist.
+    /// is exported or not, `badarg` if there are more or fewer arguments, `system_limit` if it has
+    /// no room, and `leaving` while it [leaves](Node::drain). A node of the BEAM says `notsup` or
+    /// `system_limit`, and starts a process that fails for a function that does not exist.
     Refused(Atom),
     /// The name of a module or a function has more than 255 characters.
     Name(String),

@@ -49,7 +49,7 @@ impl<T: DeserializeOwned + Send> AwaitedReply for Awaited<T> {
                 // The caller learns that there is no reply.
                 Err(_) => drop(right),
             },
-            Err(Exit::NoConnection) => right.disconnected(),
+            Err(Exit::NoConnection | Exit::Left) => right.disconnected(),
             Err(_) => drop(right),
         });
     }
@@ -103,11 +103,14 @@ where
     // One to a third node is refused if there is no room. Otherwise the sender could overrun the
     // connection to that node.
     let is_always = sender.is_some_and(|sender| sender == to.node);
+    let open = node.open_call();
     Ok(Reply::from_fn(move |value: Option<T>| {
         let (term, replies) =
             scope::within(&node, &own, None, || value.and_then(|value| to_term(&value).ok()));
         // A reply has no room for another reply.
         drop(replies);
         node.reply_typed(&own, &to, &tag, term, is_always);
+        // A node that leaves has waited for this.
+        drop(open);
     }))
 }

@@ -297,7 +297,10 @@ impl<M> TypedWay<M> {
             ([call], true) => as_call(term, &own, call),
             _ => term,
         };
-        link.outbound.send(own.number(), &control, &term)?;
+        match calls.references.is_empty() {
+            true => link.outbound.send(own.number(), &control, &term)?,
+            false => link.outbound.call(own.number(), &control, &term)?,
+        }
         calls.keep();
         Ok(())
     }
@@ -345,7 +348,7 @@ impl<'a> Calls<'a> {
         let mut calls = Self { link, own, target, references: Vec::new() };
         if !replies.is_empty() {
             // As for a call of a node.
-            link.outbound.check_room(own.number())?;
+            link.outbound.check_call(own.number())?;
         }
         for (call, reply) in replies {
             let (from, to) = (own.clone(), target.clone());

@@ -1,5 +1,6 @@
 //! Two nodes in one program, over loopback.
 
+mod drain;
 mod ends;
 mod epmd;
 mod functions;
