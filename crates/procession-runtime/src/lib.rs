@@ -109,8 +109,7 @@ pub mod look {
     pub use crate::observe::stack::{ProcessStack, StackSource};
     #[cfg(feature = "door")]
     pub use crate::observe::symbols::StackFrame;
-    pub use crate::process::inspection::Inspection;
-    pub use crate::process::request::{MessageDirection, TracedMessage};
+    pub use crate::process::request::{Inspection, MessageDirection, TracedMessage};
     pub use crate::process::shown_waits::WaitReason;
     pub use crate::process::wait_reason::Waiting;
     pub use crate::relations::entries::PidList;

@@ -7,7 +7,6 @@ pub(crate) mod body;
 pub(crate) mod cancel;
 pub(crate) mod exit;
 pub(crate) mod handling;
-pub(crate) mod inspection;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod kind;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]

@@ -22,7 +22,7 @@ use crate::mailbox::event::Event;
 use crate::mailbox::request;
 use crate::process::body::{Body, Queued, Step, System};
 use crate::process::exit::Outcome;
-use crate::process::inspection::Inspection;
+use crate::process::request::Inspection;
 use crate::process::slot::{Mailbox, Slot};
 use crate::process::unwind::{DropGuarded, drop_guarded, guarded};
 use crate::process::wait_reason::Waiting;

@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::process::inspection::Inspection;
-use crate::process::request::ProcessRequest;
+use crate::process::request::{Inspection, ProcessRequest};
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::unwind::drop_each;
 use crate::process::wake;

@@ -31,7 +31,7 @@ use procession_protocols::process::state::WaitPhase;
 use crate::Exit;
 use crate::machine::value::CommandResult;
 use crate::mailbox::header::Header;
-use crate::process::inspection::Inspection;
+use crate::process::request::Inspection;
 use crate::process::slot::Slot;
 use crate::relations::signal::Signal;
 use crate::time::action::Armed;

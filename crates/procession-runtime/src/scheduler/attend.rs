@@ -10,10 +10,11 @@ use procession_protocols::process::state::Seen;
 use crate::Exit;
 #[cfg(feature = "door")]
 use crate::process::body::Step;
-use crate::process::inspection::Inspection;
 #[cfg(feature = "door")]
 use crate::process::request::StackRequest;
-use crate::process::request::{InspectAnswer, MessageLog, ProcessRequest, TraceRequest};
+use crate::process::request::{
+    InspectAnswer, Inspection, MessageLog, ProcessRequest, TraceRequest,
+};
 use crate::process::slot::{Ready, Slot};
 use crate::process::unwind::{drop_each, guarded};
 use crate::process::waker;

@@ -7,7 +7,7 @@ use procession_sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Exit;
 use crate::process::body::Step;
-use crate::process::inspection::Inspection;
+use crate::process::request::Inspection;
 use crate::process::slot::{Extra, Ready, Slot};
 #[cfg(feature = "tracing")]
 use crate::process::span;

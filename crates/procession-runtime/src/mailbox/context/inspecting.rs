@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Context;
-use crate::process::inspection::Inspection;
+use crate::process::request::Inspection;
 use crate::process::slot::SlotRef;
 use crate::process::unwind::drop_guarded;
 

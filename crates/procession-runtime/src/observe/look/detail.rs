@@ -6,7 +6,7 @@ use crate::Pid;
 use crate::observe::ask::{self, AskError};
 use crate::observe::look::pass;
 use crate::observe::process_info::{ProcessInfo, ProcessRelations};
-use crate::process::inspection::Inspection;
+use crate::process::request::Inspection;
 use crate::relations::links;
 use crate::scheduler::current::Hold;
 use crate::scheduler::reach::{find, reach};
