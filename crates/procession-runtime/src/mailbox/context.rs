@@ -1,24 +1,26 @@
-//! The context of a process with a mailbox: its side of the mailbox, its PID, and its relations.
+//! The context of a process with a mailbox: its side of the mailbox, its PID, and its relations. And
+//! the events that a context has looked at, and left for another kind of receive.
 
-mod aside;
 mod down;
 pub(crate) mod inspecting;
 mod mark;
 mod take;
 mod timed;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_queue::Batch;
 
-use self::aside::Aside;
 use crate::Pid;
 use crate::mailbox::address::Address;
 use crate::mailbox::event::Event;
+use crate::mailbox::header::Header;
 use crate::mailbox::request;
 use crate::process::body::System;
 use crate::process::slot::{Slot, SlotRef};
@@ -491,5 +493,108 @@ impl<M: Send + 'static> Drop for Recv<'_, M> {
         if self.waits {
             self.context.wait_no_longer();
         }
+    }
+}
+
+/// The numbers of urgent events are smaller than this number, and the numbers of others larger.
+const ORDINARY: u64 = 1 << 63;
+
+/// The events that were left, each kind urgent ones first, then the oldest. Their numbers order the
+/// two kinds.
+struct Aside<M> {
+    messages: VecDeque<(u64, M)>,
+    signals: VecDeque<(u64, Signal)>,
+    last: u64,
+    /// The number of urgent events that were left.
+    urgent: u64,
+    /// Set if the event that a receive looks at is urgent.
+    is_urgent: bool,
+    /// The headers of the messages, by number.
+    headers: SortedMap<u64, Header>,
+    /// The header of the message that a receive looks at.
+    looked_at: Option<Header>,
+    marked: Option<Mark<M>>,
+}
+
+impl<M> Default for Aside<M> {
+    fn default() -> Self {
+        Self {
+            messages: VecDeque::new(),
+            signals: VecDeque::new(),
+            last: ORDINARY,
+            urgent: 0,
+            is_urgent: false,
+            headers: SortedMap::new(),
+            looked_at: None,
+            marked: None,
+        }
+    }
+}
+
+/// Inserts an event behind all with smaller numbers.
+fn insert_in_order<T>(events: &mut VecDeque<(u64, T)>, number: u64, event: T) {
+    if number > ORDINARY {
+        return events.push_back((number, event));
+    }
+    let place = events.partition_point(|(other, _)| *other < number);
+    events.insert(place, (number, event));
+}
+
+impl<M> Aside<M> {
+    /// Leaves an event, which is not received.
+    fn leave(&mut self, event: Event<M>, header: Option<Header>) {
+        let last =
+            if std::mem::take(&mut self.is_urgent) { &mut self.urgent } else { &mut self.last };
+        *last += 1;
+        let number = *last;
+        if let Some(header) = header {
+            self.headers.insert(number, header);
+        }
+        match event {
+            Event::Message(message) => insert_in_order(&mut self.messages, number, message),
+            Event::Down(down) => insert_in_order(&mut self.signals, number, Signal::Down(down)),
+            Event::Exit(exit) => insert_in_order(&mut self.signals, number, Signal::Exit(exit)),
+            Event::MailboxFull => insert_in_order(&mut self.signals, number, Signal::MailboxFull),
+            Event::Completion { .. } | Event::Cancel => {
+                unreachable!("a state machine is told these")
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.signals.is_empty() && self.marked.is_none()
+    }
+}
+
+/// The events that came after a monitor was made while the mailbox was long. `Context::taken` is
+/// older. The answer of this monitor, or of a later monitor, can only be here or still in the
+/// queue.
+struct Mark<M> {
+    since: MonitorRef,
+    /// Set if the process no longer waits for the answer of that monitor. The next monitor may then
+    /// set a new mark.
+    is_answered: bool,
+    /// The events that were searched for the answer of `looked_for`. They are older than `rest`.
+    looked: Batch<M, System>,
+    looked_for: MonitorRef,
+    rest: Batch<M, System>,
+}
+
+impl<M> Mark<M> {
+    fn new(since: MonitorRef) -> Self {
+        Self {
+            since,
+            is_answered: false,
+            looked: Batch::new(),
+            looked_for: since,
+            rest: Batch::new(),
+        }
+    }
+
+    /// Returns all events, oldest first.
+    fn into_batch(self) -> Batch<M, System> {
+        let mut all = self.looked;
+        all.append(self.rest);
+        all
     }
 }

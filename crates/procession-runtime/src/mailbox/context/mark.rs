@@ -1,7 +1,6 @@
 //! The mark behind which a receive looks for the answer of a new monitor.
 
-use super::Context;
-use super::aside::Mark;
+use super::{Context, Mark};
 use crate::process::body::{Queued, System};
 use crate::process::slot::Mailbox;
 use crate::relations::signal::{Down, MonitorRef, Signal};

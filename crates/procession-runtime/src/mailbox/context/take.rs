@@ -2,8 +2,7 @@
 
 use procession_queue::{Batch, Entry, EventQueue};
 
-use super::Context;
-use super::aside::Aside;
+use super::{Aside, Context};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{leave, take_bounded, take_urgent};
