@@ -5,8 +5,7 @@ use std::task::Poll;
 
 pub use crate::mailbox::address::Address;
 pub use crate::mailbox::call::CallError;
-pub use crate::mailbox::context::Context;
-pub use crate::mailbox::event::Event;
+pub use crate::mailbox::context::{Context, Event};
 pub use crate::mailbox::reply::Reply;
 pub use crate::mailbox::send_error::SendError;
 pub use crate::pool::spawn_blocking;

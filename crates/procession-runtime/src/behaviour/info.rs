@@ -1,6 +1,6 @@
 //! Notices about other processes.
 
-use crate::mailbox::event::Event;
+use crate::mailbox::context::Event;
 use crate::relations::signal::{Down, ExitSignal};
 
 /// A notice about another process, or about the mailbox, in a behaviour.

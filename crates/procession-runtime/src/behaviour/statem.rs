@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use crate::Exit;
 use crate::behaviour::info::Info;
-use crate::mailbox::context::Context;
-use crate::mailbox::event::Event;
+use crate::mailbox::context::{Context, Event};
 use crate::scheduler::budget;
 use crate::time::{Instant, timeout};
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::mailbox::event::Event;
+use crate::mailbox::context::Event;
 use crate::mailbox::header::Header;
 use crate::mailbox::request;
 use crate::scheduler::current;

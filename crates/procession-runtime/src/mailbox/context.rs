@@ -1,5 +1,5 @@
-//! The context of a process with a mailbox: its side of the mailbox, its PID, and its relations. And
-//! the events that a context has looked at, and left for another kind of receive.
+//! The context of a process with a mailbox: its side of the mailbox, its PID and its relations, the
+//! events that it receives, and the events that it has left for another kind of receive.
 
 mod down;
 pub(crate) mod inspecting;
@@ -18,8 +18,8 @@ use procession_protocols::util::sorted_map::SortedMap;
 use procession_queue::Batch;
 
 use crate::Pid;
+use crate::machine::value::CommandResult;
 use crate::mailbox::address::Address;
-use crate::mailbox::event::Event;
 use crate::mailbox::header::Header;
 use crate::mailbox::request;
 use crate::process::body::System;
@@ -28,7 +28,7 @@ use crate::process::typed::TypedPin;
 use crate::process::wait_edge::Habit;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
-use crate::relations::signal::{Down, MonitorRef, Signal};
+use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
 use crate::scheduler::current;
 use crate::scheduler::placed::placed;
 use crate::util::exclusive::Exclusive;
@@ -492,6 +492,60 @@ impl<M: Send + 'static> Drop for Recv<'_, M> {
     fn drop(&mut self) {
         if self.waits {
             self.context.wait_no_longer();
+        }
+    }
+}
+
+/// An event that a state machine receives in a step.
+///
+/// ```
+/// use procession::mailbox::Event;
+///
+/// /// Adds a message to the sum. Returns `false` if the process is to end.
+/// fn handle(event: Event<u32>, sum: &mut u32) -> bool {
+///     match event {
+///         Event::Message(number) => *sum += number,
+///         Event::Cancel => return false,
+///         // This process yields no commands, and monitors no other process.
+///         _ => {}
+///     }
+///     true
+/// }
+///
+/// let mut sum = 0;
+/// assert!(handle(Event::Message(2), &mut sum));
+/// assert!(!handle(Event::Cancel, &mut sum));
+/// assert_eq!(sum, 2);
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<M> {
+    /// A message.
+    Message(M),
+    /// A yielded command is complete.
+    Completion {
+        /// The tag of the command.
+        tag: u64,
+        /// The result of the command.
+        result: CommandResult,
+    },
+    /// The process is asked to end.
+    Cancel,
+    /// A monitored process has ended.
+    Down(Down),
+    /// A trapped exit signal.
+    Exit(ExitSignal),
+    /// The mailbox of this process is full, if it has
+    /// [asked to be told](crate::mailbox::Urgent::with_full_mailbox).
+    MailboxFull,
+}
+
+impl<M> From<Signal> for Event<M> {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Down(down) => Self::Down(down),
+            Signal::Exit(exit) => Self::Exit(exit),
+            Signal::MailboxFull => Self::MailboxFull,
         }
     }
 }

@@ -3,8 +3,7 @@
 use std::future::poll_fn;
 use std::task::Context as TaskContext;
 
-use super::Context;
-use crate::mailbox::event::Event;
+use super::{Context, Event};
 use crate::process::target::WaitTarget;
 use crate::process::wait_edge::{WaitProof, mutation};
 use crate::process::wait_reason::Waiting;

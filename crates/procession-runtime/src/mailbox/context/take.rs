@@ -2,11 +2,10 @@
 
 use procession_queue::{Batch, Entry, EventQueue};
 
-use super::{Aside, Context};
+use super::{Aside, Context, Event};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{leave, take_bounded, take_urgent};
-use crate::mailbox::event::Event;
 use crate::mailbox::header::Header;
 use crate::mailbox::request;
 use crate::process::body::{Queued, System};
