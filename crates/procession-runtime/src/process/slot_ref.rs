@@ -11,7 +11,9 @@ use procession_sync::atomic::Ordering::Relaxed;
 use crate::Pid;
 use crate::process::request::MessageLog;
 use crate::process::slot::{Extra, Home, Slot, SlotRef};
-use crate::process::wait_edge::{Habit, WaitProof};
+use crate::process::wait_edge::Habit;
+#[cfg(feature = "look")]
+use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
 use crate::scheduler::shared::Shared;
