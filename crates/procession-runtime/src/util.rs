@@ -8,3 +8,4 @@ pub(crate) mod generator;
 pub(crate) mod out_of_range;
 pub(crate) mod parse_error;
 pub(crate) mod recv_error;
+pub(crate) mod sort;

@@ -174,11 +174,11 @@ impl<K, V> SortedMap<K, V> {
 
     /// Inserts an entry at the place that a search has returned.
     fn put(&mut self, Place { chunk: at, index }: Place, entry: (K, V)) -> Place {
-        let Some(chunk) = self.chunks.get_mut(at) else {
+        if self.chunks.is_empty() {
             self.chunks.reserve_exact(1);
-            self.chunks.push(vec![entry]);
-            return Place { chunk: at, index: 0 };
-        };
+            self.chunks.push(Vec::with_capacity(1));
+        }
+        let chunk = &mut self.chunks[at];
         if chunk.len() < Self::CHUNK {
             chunk.insert(index, entry);
             return Place { chunk: at, index };

@@ -1,12 +1,12 @@
 //! What the system shows of the sockets and threads of this program.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 
+use procession_protocols::util::sorted_map::{SortedMap, SortedSet};
 use procession_sync::Mutex;
 
 use crate::sys::World;
@@ -100,9 +100,9 @@ type SocketEnds = (SocketAddr, Option<SocketAddr>);
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     /// By their descriptors.
-    own: BTreeMap<i32, TcpSocket>,
+    own: SortedMap<i32, TcpSocket>,
     /// The addresses of these sockets.
-    addresses: BTreeSet<SocketAddr>,
+    addresses: SortedSet<SocketAddr>,
     /// Set if something is on its way from or to a socket of this program.
     is_busy: bool,
 }
@@ -215,13 +215,13 @@ impl Sockets {
     /// A socket with a descriptor says itself what it has not delivered. Of the others, `all` is
     /// asked only if one may have something to deliver, because it takes milliseconds.
     fn of(
-        own: BTreeMap<i32, TcpSocket>,
+        own: SortedMap<i32, TcpSocket>,
         has_orphans: impl FnOnce() -> bool,
         all: impl FnOnce() -> Vec<TcpSocket>,
     ) -> Self {
-        let addresses = own.values().map(|socket| socket.local).collect::<BTreeSet<_>>();
+        let addresses = own.values().map(|socket| socket.local).collect::<SortedSet<_>>();
         let pairs = own.values().map(|socket| (socket.local, socket.remote));
-        let pairs = pairs.collect::<BTreeSet<SocketEnds>>();
+        let pairs = pairs.collect::<SortedSet<SocketEnds>>();
         let is_among = |address: Option<SocketAddr>| is_among(&addresses, address);
         // Its other end is in the queue of a listener, or about to be.
         let is_half = |socket: &TcpSocket| {
@@ -253,7 +253,7 @@ impl Sockets {
 }
 
 /// Returns `true` if a socket has this address, or listens on all addresses with this port.
-fn is_among(addresses: &BTreeSet<SocketAddr>, address: Option<SocketAddr>) -> bool {
+fn is_among(addresses: &SortedSet<SocketAddr>, address: Option<SocketAddr>) -> bool {
     let Some(address) = address.filter(|address| address.port() != 0) else { return false };
     let any = |host: IpAddr| addresses.contains(&(host, address.port()).into());
     addresses.contains(&address)

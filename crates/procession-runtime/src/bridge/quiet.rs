@@ -28,8 +28,9 @@
 //! What the worker cannot see is a socket of tokio's with another program at its other end. While a
 //! task waits for it, the clock moves.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
+
+use procession_protocols::util::sorted_map::SortedSet;
 
 use super::program::{self, SeenThread, Sockets};
 use crate::scheduler::part::SeenScheduler;
@@ -75,7 +76,7 @@ pub(super) struct QuietSince {
     /// The threads at the last look, all of which slept.
     asleep: Option<Vec<SeenThread>>,
     /// The threads that never rest.
-    ignored: BTreeSet<u32>,
+    ignored: SortedSet<u32>,
     /// The number of threads when all was quiet for the last time.
     thread_count: u64,
 }

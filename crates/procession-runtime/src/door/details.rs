@@ -1,7 +1,8 @@
 //! One process, the list of all processes, the supervision tree, and failed processes, as JSON.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use procession_protocols::util::sorted_map::SortedMap;
 
 use super::json::Json;
 use super::response::RESPONSE_BYTES_MAX;
@@ -103,7 +104,7 @@ pub(super) fn list(json: &mut Json, shared: &Shared, skip: usize, count: usize) 
 /// one.
 pub(super) fn tree(json: &mut Json, shared: &Shared) {
     let in_steps = process_info::in_steps(shared);
-    let mut nodes = BTreeMap::new();
+    let mut nodes = SortedMap::new();
     let mut truncated = false;
     for slot in census::each(shared) {
         if let Some(supervisor) = links::overview(&slot).supervisor {
@@ -112,7 +113,7 @@ pub(super) fn tree(json: &mut Json, shared: &Shared) {
                 break;
             }
             nodes.insert(slot.seen_pid(), Some(supervisor));
-            nodes.entry(supervisor).or_insert(None);
+            nodes.get_or_insert_with(supervisor, || None);
         }
     }
     json.name("nodes").array(|json| {

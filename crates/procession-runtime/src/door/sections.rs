@@ -1,9 +1,8 @@
 //! Sections of libraries, as JSON and as metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use procession_protocols::util::sorted_map::SortedMap;
+use procession_protocols::util::sorted_map::{SortedMap, SortedSet};
 
 use super::answers::object;
 use super::json::Json;
@@ -40,9 +39,9 @@ fn read(shared: &Shared) -> SortedMap<&'static str, DoorSection> {
 
 /// Writes the tables of a section, each a list.
 fn write(json: &mut Json, section: &DoorSection) {
-    let mut tables = BTreeMap::<_, Vec<_>>::new();
+    let mut tables = SortedMap::<_, Vec<_>>::new();
     for (table, row) in section.rows() {
-        tables.entry(*table).or_default().push(row);
+        tables.get_or_default(*table).push(row);
     }
     let mut is_truncated = section.is_truncated();
     for (table, rows) in tables {
@@ -95,18 +94,18 @@ impl Figure {
 /// take precedence.
 pub(super) fn metrics(text: &mut String, shared: &Shared) {
     let sections = read(shared);
-    let mut families = BTreeMap::<_, FamilyText<'_>>::new();
+    let mut families = SortedMap::<_, FamilyText<'_>>::new();
     for (section, found) in &sections {
         for (table, row) in found.rows() {
             for figure in row.figures() {
-                let family = families
-                    .entry(figure.family(section, table))
-                    .or_insert_with(|| FamilyText { figure, series: Vec::new() });
+                let family = families.get_or_insert_with(figure.family(section, table), || {
+                    FamilyText { figure, series: Vec::new() }
+                });
                 family.series.extend(figure.value.map(|value| (row, value)));
             }
         }
     }
-    let mut taken: BTreeSet<_> = FAMILIES
+    let mut taken: SortedSet<_> = FAMILIES
         .iter()
         .flat_map(|family| {
             [family.name.to_owned(), format!("{}{}", family.name, family.of.suffix())]
@@ -140,7 +139,7 @@ fn write_family(
     let _ = write!(text, "# HELP {name} ");
     write_escaped(text, figure.help);
     text.push('\n');
-    let mut written = BTreeSet::new();
+    let mut written = SortedSet::new();
     for (row, value) in series {
         let mut labels = String::new();
         let pairs = row.labels().iter().map(|(name, value)| (*name, &**value));

@@ -15,6 +15,8 @@
 use std::io;
 use std::time::Duration;
 
+use procession_protocols::util::sorted_map::SortedMap;
+
 use super::io::{Io, IoResult, Side};
 use crate::coroutine;
 pub use crate::sys::poll::{PollFd, PollFlags};
@@ -108,18 +110,11 @@ fn ask_at_once(descriptors: &mut [PollFd]) -> io::Result<usize> {
 /// Returns a set that becomes readable once one of `descriptors` may have a report.
 fn watch(descriptors: &[PollFd]) -> io::Result<PollSet> {
     let set = PollSet::open()?;
-    let mut asked: Vec<_> = descriptors
-        .iter()
-        .map(|one| (one.descriptor(), one.events().bits()))
-        .filter(|one| one.0 >= 0)
-        .collect();
     // A descriptor that occurs several times is added once, with all flags that are asked for.
-    asked.sort_unstable();
-    asked.dedup_by(|later, first| {
-        let same = later.0 == first.0;
-        first.1 |= if same { later.1 } else { 0 };
-        same
-    });
+    let mut asked = SortedMap::<_, i16>::new();
+    for one in descriptors.iter().filter(|one| one.descriptor() >= 0) {
+        *asked.get_or_default(one.descriptor()) |= one.events().bits();
+    }
     for (descriptor, events) in asked {
         set.add(descriptor, events)?;
     }

@@ -1,12 +1,13 @@
 //! The metrics of a scheduler, through the facade of the crate `metrics`.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use ::metrics::{
     Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
 };
+
+use procession_protocols::util::sorted_map::SortedMap;
 
 use crate::Scheduler;
 use crate::observe::metrics::{FAMILIES, Family, FamilyType, Labels, MetricSink, MetricsReader};
@@ -52,7 +53,7 @@ pub struct MetricsPublisher {
     shared: Weak<Shared>,
     reader: MetricsReader,
     /// The counts of buckets that were published, by family.
-    published: BTreeMap<&'static str, Vec<u64>>,
+    published: SortedMap<&'static str, Vec<u64>>,
     is_described: bool,
 }
 
@@ -62,7 +63,7 @@ impl MetricsPublisher {
         Self {
             shared: Arc::downgrade(scheduler.shared()),
             reader: MetricsReader::default(),
-            published: BTreeMap::new(),
+            published: SortedMap::new(),
             is_described: false,
         }
     }
@@ -113,7 +114,7 @@ fn describe(family: &Family) {
 /// The recorder of this thread or of the program.
 struct FacadeSink<'a> {
     scheduler: String,
-    published: &'a mut BTreeMap<&'static str, Vec<u64>>,
+    published: &'a mut SortedMap<&'static str, Vec<u64>>,
 }
 
 impl FacadeSink<'_> {
@@ -138,7 +139,7 @@ impl MetricSink for FacadeSink<'_> {
 
     fn histogram(&mut self, family: &Family, buckets: &[(Option<u64>, u64)], _: u64) {
         let recorded = ::metrics::histogram!(sample_name(family), self.labels(&[]));
-        let before = self.published.entry(family.name).or_default();
+        let before = self.published.get_or_default(family.name);
         before.resize(buckets.len(), 0);
         let mut last_bound = 0.0;
         for (&(bound, count), before) in buckets.iter().zip(before) {

@@ -243,7 +243,7 @@ impl Sections {
 
     /// Returns the names.
     #[cfg(feature = "door")]
-    pub(crate) fn names(&self) -> std::collections::BTreeSet<&'static str> {
+    pub(crate) fn names(&self) -> procession_protocols::util::sorted_map::SortedSet<&'static str> {
         self.0.lock().by_name.keys().map(|(name, _)| *name).collect()
     }
 

@@ -95,6 +95,7 @@ use procession_sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use crate::process::target::WaitTarget;
 use crate::util::column::Column;
+use crate::util::sort::sort;
 
 /// The defects that the simulation plants.
 pub(crate) mod mutation {
@@ -324,7 +325,7 @@ impl WaitEdges {
     /// clock.
     pub(crate) fn take_new(&self) -> Vec<u32> {
         let mut new = self.new.as_ref().map(|new| mem::take(&mut *new.lock())).unwrap_or_default();
-        new.sort_unstable();
+        sort(&mut new);
         new.dedup();
         new
     }

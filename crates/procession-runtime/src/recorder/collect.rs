@@ -15,6 +15,7 @@ use crate::scheduler::log::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
 use crate::sys::World;
 use crate::util::bounded_text::cut;
+use crate::util::sort::sort;
 
 /// The maximum number of words that are collected. Most become less than 10 bytes of a trace, and
 /// none more than 60. If there are more, the oldest are dropped.
@@ -132,7 +133,7 @@ impl TracedNames {
         let words = || workers.clone().flat_map(Chunks::words);
         let named = words().filter(|word| names_process(*word));
         let mut named: Vec<_> = named.map(|word| (word.slot(), word.generation())).collect();
-        named.sort_unstable();
+        sort(&mut named);
         named.dedup();
         let found = |(slot, low): (u32, u16)| {
             let place = shared.table().slot(slot)?;

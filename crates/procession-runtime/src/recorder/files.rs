@@ -14,6 +14,7 @@ use crate::recorder::trace::Trace;
 use crate::scheduler::builder::Builder;
 use crate::scheduler::shared::Shared;
 use crate::sys::{World, stderr};
+use crate::util::sort::sort;
 
 /// The maximum number of dumps in a directory, and of their bytes.
 const FILES_MAX: usize = 8;
@@ -88,7 +89,7 @@ fn write_file(trace: &Trace, directory: &Path, path: &Path) -> io::Result<()> {
 /// Removes the oldest dumps of a directory until one more of this size is within the limits.
 fn make_room(directory: &Path, bytes: u64) {
     let mut dumps = dumps_in(directory);
-    dumps.sort();
+    sort(&mut dumps);
     let mut total = bytes + dumps.iter().map(|(_, _, bytes)| bytes).sum::<u64>();
     let mut count = dumps.len() + 1;
     for (_, path, bytes) in dumps {

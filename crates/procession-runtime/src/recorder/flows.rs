@@ -5,6 +5,7 @@
 
 use crate::recorder::timeline::Moment;
 use crate::scheduler::log::{EventWord, WordKind};
+use crate::util::sort::sort;
 
 /// The flows through the moments of each worker.
 pub(crate) struct Flows {
@@ -78,7 +79,7 @@ fn ends(workers: &[Vec<Moment>], is_end: fn(EventWord) -> bool) -> Vec<(u64, End
             (word.target(), End { at, worker, moment: number })
         }));
     }
-    ends.sort_unstable();
+    sort(&mut ends);
     ends
 }
 

@@ -7,6 +7,7 @@ use crate::recorder::collect::{Collector, Recording, TracedProcess};
 use crate::recorder::timeline;
 use crate::scheduler::log::{EventWord, WordKind};
 use crate::scheduler::shared::Shared;
+use crate::util::sort::sort_by_key;
 
 /// The number of columns.
 pub(crate) const COLUMNS: u64 = 300;
@@ -179,7 +180,7 @@ fn slices(columns: &[Vec<LocationTime>], window: u64) -> Vec<LaneSlice> {
 /// Sorts the locations by their time, the longest first.
 fn sort_locations(locations: &mut Vec<(LaneLocation, u64)>, workers: &mut [WorkerLane]) {
     let mut order: Vec<_> = (0..locations.len()).collect();
-    order.sort_by_key(|&location| std::cmp::Reverse(locations[location].1));
+    sort_by_key(&mut order, |&location| std::cmp::Reverse(locations[location].1));
     let mut rank = vec![0; order.len()];
     order.iter().enumerate().for_each(|(new, &old)| rank[old] = new);
     *locations = order.iter().map(|&old| locations[old]).collect();

@@ -22,6 +22,7 @@ use crate::recorder::flows;
 use crate::recorder::timeline;
 use crate::recorder::timeline::Moment;
 use crate::scheduler::log::{EventWord, WordKind};
+use crate::util::sort::sort_by_key;
 
 mod track;
 
@@ -356,7 +357,7 @@ fn write_process<W: Write>(
             events.push((moment.at, end, worker, moment.word));
         }
     }
-    events.sort_by_key(|&(at, ..)| at);
+    sort_by_key(&mut events, |&(at, ..)| at);
     let named = events.first().and_then(|&(.., word)| recording.names.of(word));
     let mut track = Track::begin(out, uuid, &format!("{} {pid}", name_of(named)))?;
     for (at, end, worker, word) in events {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::recorder::collect::{Chunks, Recording};
 use crate::scheduler::log::{EventWord, WordKind};
+use crate::util::sort::sort_by_key;
 
 /// An event with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(crate) fn of_worker(recording: &Recording, worker: usize) -> Vec<Moment> {
     points.extend(marks(recording, worker as u32, last.end()));
     points.push((last.end(), recording.stamps.end.1));
     // At one position, a worker's own time is before the time of the watchdog, which looks later.
-    points.sort_by_key(|point| point.0);
+    sort_by_key(&mut points, |point| point.0);
     let mut latest = 0;
     for (_, time) in &mut points {
         latest = latest.max(*time);

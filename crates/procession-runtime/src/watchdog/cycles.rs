@@ -1,10 +1,11 @@
 //! Cycles of waits: the reports of processes that wait for one another.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession_protocols::scheduler::seat_id::NEVER;
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::observe::process_info;
@@ -39,7 +40,7 @@ pub(crate) struct WaitCycles {
     kept: Mutex<VecDeque<Arc<WaitCycle>>>,
     /// The wait of the lowest slot of each cycle that was reported: its generation, and the
     /// number of its monitor or of the wait.
-    reported: Mutex<BTreeMap<u32, (u32, u64)>>,
+    reported: Mutex<SortedMap<u32, (u32, u64)>>,
 }
 
 impl Default for WaitCycles {

@@ -1,8 +1,7 @@
 //! Which processes have lent their priority to which others, as it is under the lock.
 
-use std::collections::BTreeMap;
-
 use crate::process::priority::Priority;
+use crate::util::sorted_map::SortedMap;
 
 /// The number of processes that lend to one another in a row.
 pub const CHAIN_MAX: usize = 8;
@@ -22,9 +21,9 @@ struct Loan {
 /// All loans.
 #[derive(Debug, Default)]
 pub(super) struct Loans {
-    by_lender: BTreeMap<ProcessKey, Loan>,
+    by_lender: SortedMap<ProcessKey, Loan>,
     /// The number of loans to each borrower, by priority, and their greatest depth since it was 0.
-    to_borrowers: BTreeMap<(ProcessKey, Priority), (usize, usize)>,
+    to_borrowers: SortedMap<(ProcessKey, Priority), (usize, usize)>,
 }
 
 impl Loans {
@@ -47,7 +46,7 @@ impl Loans {
 
     fn insert(&mut self, lender: ProcessKey, loan: Loan) {
         self.by_lender.insert(lender, loan);
-        let (count, depth) = self.to_borrowers.entry((loan.borrower, loan.priority)).or_default();
+        let (count, depth) = self.to_borrowers.get_or_default((loan.borrower, loan.priority));
         (*count, *depth) = (*count + 1, loan.depth.max(*depth));
     }
 

@@ -16,10 +16,11 @@
 //! waited at the moment between. At that moment, nothing could wake one without another having been
 //! woken before. So none is ever woken.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::Location;
 use std::time::Duration;
 
+use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
 use crate::Pid;
@@ -35,6 +36,7 @@ use crate::scheduler::part::Part;
 use crate::scheduler::shared::Shared;
 use crate::scheduler::wait_graph::{LastHope, LastWait, SlotKey};
 use crate::sys::nanoseconds;
+use crate::util::sort::{sort, sort_by_key};
 
 /// The maximum number of leaked processes that a report lists.
 const LEAKED_MAX: usize = 1000;
@@ -59,7 +61,7 @@ type SpawnGroup = (&'static Location<'static>, Option<String>);
 /// The numbers of processes by group, at one time.
 struct GroupCounts {
     at: u64,
-    counts: BTreeMap<SpawnGroup, u64>,
+    counts: SortedMap<SpawnGroup, u64>,
 }
 
 /// What a scheduler keeps from one search to the next.
@@ -83,7 +85,7 @@ impl LeakCounts {
     }
 
     /// Returns the groups that have grown at each look, and keeps the counts.
-    fn grown(&self, now: u64, counts: &BTreeMap<SpawnGroup, u64>) -> Vec<Suspicion> {
+    fn grown(&self, now: u64, counts: &SortedMap<SpawnGroup, u64>) -> Vec<Suspicion> {
         let mut kept = self.counts.lock();
         let grows = |key: &SpawnGroup, count: u64| {
             let known = |one: &GroupCounts| one.counts.get(key).copied().unwrap_or(0);
@@ -124,9 +126,9 @@ struct Gathered {
     /// The parents of processes that exist. Their children may ask for the PID at any time.
     parents: Vec<SlotKey>,
     groups: Vec<(SpawnGroup, u64)>,
-    places: BTreeMap<SpawnGroup, usize>,
+    places: SortedMap<SpawnGroup, usize>,
     /// By group, the waits that are suspected: their number and the longest.
-    long: BTreeMap<(usize, u16), (u64, u64)>,
+    long: SortedMap<(usize, u16), (u64, u64)>,
     /// The group of the last process.
     last: usize,
 }
@@ -147,7 +149,7 @@ impl Gathered {
             key.1 = None;
         }
         let next = self.groups.len();
-        let place = *self.places.entry(key.clone()).or_insert(next);
+        let place = *self.places.get_or_insert_with(key.clone(), || next);
         if place == next {
             self.groups.push((key, 0));
         }
@@ -157,7 +159,7 @@ impl Gathered {
     }
 
     fn suspect(&mut self, group: usize, waiting: Waiting, age: u64) {
-        let (count, longest) = self.long.entry((group, waiting.bits())).or_default();
+        let (count, longest) = self.long.get_or_default((group, waiting.bits()));
         *count += 1;
         *longest = age.max(*longest);
     }
@@ -196,7 +198,7 @@ fn gather(shared: &Shared, suspect_after: u64, now: u64) -> Gathered {
             found.suspect(group, waiting, age);
         }
     }
-    found.parents.sort_unstable();
+    sort(&mut found.parents);
     let Gathered { waits, parents, .. } = &mut found;
     waits.retain(|wait| {
         !matches!(wait.hope, LastHope::Nothing | LastHope::Owner(_))
@@ -312,7 +314,7 @@ pub(crate) fn leaks(shared: &Shared) -> Leaks {
     });
     let mut suspected: Vec<_> = waited.collect();
     suspected.extend(kept.grown(now, &groups.iter().cloned().collect()));
-    suspected.sort_by_key(|suspicion| std::cmp::Reverse(suspicion.count));
+    sort_by_key(&mut suspected, |suspicion| std::cmp::Reverse(suspicion.count));
     suspected.truncate(SUSPECTED_MAX);
     Leaks { leaked, leaked_total: waits.len() as u64, suspected }
 }

@@ -10,6 +10,7 @@ use crate::observe::look::figure::ProcessFigures;
 use crate::observe::look::query::{GroupKey, SortKey};
 use crate::observe::look::view::ProcessGroup;
 use crate::process::slot::Slot;
+use crate::util::sort::sort_by_key;
 
 /// The number of groups that a look keeps apart. A program has fewer locations than this, so the
 /// limit only bounds the memory.
@@ -111,7 +112,7 @@ impl LookGroups {
     pub(crate) fn into_sorted(self, key: SortKey, top: usize) -> (Vec<ProcessGroup>, u64) {
         let mut groups = joined(self.groups);
         // Stable: equal groups stay in the order of their locations.
-        groups.sort_by_key(|group| Reverse((group.rank(key), group.processes)));
+        sort_by_key(&mut groups, |group| Reverse((group.rank(key), group.processes)));
         let cut = groups.iter().skip(top).map(|group| group.processes).sum::<u64>();
         groups.truncate(top);
         (groups, self.left_off + cut)
@@ -129,7 +130,7 @@ fn joined(mut groups: Vec<ProcessGroup>) -> Vec<ProcessGroup> {
             group.waiting.map(|waiting| waiting.bits()),
         )
     };
-    groups.sort_by(|one, other| property(one).cmp(&property(other)));
+    sort_by_key(&mut groups, property);
     groups.dedup_by(|other, one| {
         let is_same = property(one) == property(other);
         if is_same {

@@ -23,6 +23,7 @@ use crate::scheduler::shared::Shared;
 use crate::scheduler::stalls::samples::{SampleSum, SampleTable};
 use crate::sys::nanoseconds;
 use crate::time::Instant;
+use crate::util::sort::sort;
 
 /// The number of mailboxes that a look keeps for later differences. If more mailboxes hold
 /// messages, the longest are kept.
@@ -69,7 +70,7 @@ impl LongestMailboxes {
     fn into_figures(self) -> Figures<u64> {
         let mut figures: Figures<u64> =
             self.0.into_iter().map(|Reverse((length, key))| (key, u64::from(length))).collect();
-        figures.sort_unstable();
+        sort(&mut figures);
         figures
     }
 }

@@ -14,6 +14,7 @@ use crate::process::slot::Slot;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::stalls::samples::SampleSum;
 use crate::sys::nanoseconds;
+use crate::util::sort::sort;
 
 /// The number of characters of a label that a row shows.
 const LABEL_MAX: usize = 120;
@@ -117,7 +118,7 @@ impl Baseline {
     pub(crate) fn keep_rows(&mut self, rows: &[ProcessInfo]) {
         let kept = rows.iter().map(|row| (key_of(row), (row.received, row.steps)));
         self.rows = kept.collect();
-        self.rows.sort_unstable();
+        sort(&mut self.rows);
     }
 }
 

@@ -9,6 +9,7 @@ use procession_sync::Mutex;
 
 use crate::scheduler::part::Part;
 use crate::scheduler::shared::Shared;
+use crate::util::sort::sort;
 
 /// The maximum number of processes in the table, about 200 KiB.
 const SAMPLED_MAX: usize = 4096;
@@ -80,7 +81,8 @@ impl SampledTimes {
     fn forget_least(&mut self) {
         let mut times: Vec<_> = self.sums.values().map(|sum| sum.time).collect();
         let quarter = times.len() / 4;
-        let (_, &mut limit, _) = times.select_nth_unstable(quarter);
+        sort(&mut times);
+        let limit = times[quarter];
         let mut left = quarter + 1;
         self.sums.retain(|_, sum| {
             let goes = sum.time <= limit && left > 0;
