@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use procession::mailbox::{Event, WhenFull};
 use procession::process::Groups;
 use procession::sync::{broadcast, channel};
-use procession::{Context, Exit, JoinHandle, Scheduler, SpawnOptions, spawn, yield_now};
+use procession::{Address, Context, Exit, JoinHandle, Scheduler, SpawnOptions, spawn, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Mutex, MutexGuard};
@@ -92,6 +92,24 @@ fn the_memory_of_monitored_processes_that_are_killed_at_once_comes_back() {
     assert!(again < after + PROCESSES, "{} bytes more", again - after);
     drop(scheduler);
     assert!(ALLOCATED_BYTES.load(Relaxed) < before, "the scheduler itself was there before");
+}
+
+/// The body of a process that waits for its first message: the future, with its context.
+const WAITING_BYTES_MAX: usize = 80;
+
+#[test]
+fn a_process_that_waits_has_only_its_future() {
+    let _alone = alone();
+    let scheduler =
+        Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread");
+    let start = |_| scheduler.start(|mut cx: Context<()>| async move { cx.recv().await }).detach();
+    let addresses: Vec<_> = (0..PROCESSES).map(start).collect();
+    scheduler.run_until_idle();
+    let waiting = ALLOCATED_BYTES.load(Relaxed);
+    assert!(addresses.iter().all(Address::kill));
+    scheduler.run_until_idle();
+    let each = (waiting - ALLOCATED_BYTES.load(Relaxed)) / PROCESSES;
+    assert!(each <= WAITING_BYTES_MAX, "{each} bytes for each");
 }
 
 /// A queue keeps one or two blocks, which have 16 KiB each.

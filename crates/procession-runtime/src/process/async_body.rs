@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
+use pin_project_lite::pin_project;
+
 use crate::Exit;
 use crate::process::body::{Body, Step};
 use crate::process::exit::{AnyOutput, Judge};
@@ -85,6 +87,54 @@ where
             // A result is taken once.
             *result = Some(std::mem::replace(ended, Err(Exit::Normal)));
         }
+    }
+}
+
+pin_project! {
+    /// A future that a closure makes in the first poll.
+    ///
+    /// The future takes the place of the closure. An async block that calls the closure keeps the
+    /// place of what the closure has captured, which was a third of the body of a process that
+    /// waits for its first message.
+    #[project = DeferredProjection]
+    pub(crate) enum Deferred<C, F> {
+        Fresh { make: Option<C> },
+        Runs { #[pin] future: F },
+    }
+}
+
+impl<C: FnOnce() -> F, F> Deferred<C, F> {
+    pub(crate) fn new(make: C) -> Self {
+        Self::Fresh { make: Some(make) }
+    }
+
+    /// Makes the future. It is a function of its own so that a build without optimisation keeps no
+    /// copy of the future on the stack while it polls the future.
+    #[cold]
+    fn begin(mut self: Pin<&mut Self>) -> Pin<&mut F> {
+        if let DeferredProjection::Fresh { make } = self.as_mut().project() {
+            let make = make.take().expect("a future that panicked is not polled again");
+            self.set(Self::Runs { future: make() });
+        }
+        match self.project() {
+            DeferredProjection::Runs { future } => future,
+            DeferredProjection::Fresh { .. } => unreachable!("the future was just set"),
+        }
+    }
+}
+
+impl<C: FnOnce() -> F, F: Future> Future for Deferred<C, F> {
+    type Output = F::Output;
+
+    // Within the step, a loop that receives would have fewer registers, and take five instructions
+    // more for each message.
+    #[inline(never)]
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<F::Output> {
+        let future = match self.as_mut().project() {
+            DeferredProjection::Runs { future } => future,
+            DeferredProjection::Fresh { .. } => self.begin(),
+        };
+        future.poll(task)
     }
 }
 

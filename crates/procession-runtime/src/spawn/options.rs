@@ -10,7 +10,7 @@ use crate::mailbox::address::Address;
 use crate::mailbox::bounds::{Urgent, WhenFull};
 use crate::mailbox::context::Context;
 use crate::mailbox::dead_letter::KeptMailbox;
-use crate::process::async_body::AsyncBody;
+use crate::process::async_body::{AsyncBody, Deferred};
 use crate::process::exit::{AnyOutput, ByOutcome, Judge, OnCancel, Returns};
 use crate::process::reporting::Reporting;
 use crate::process::slot::{Slot, SlotRef};
@@ -454,7 +454,7 @@ impl SpawnOptions {
             address = Some(Address::new(kind.pin(newborn)));
             let context = Context::new(kind.pin(newborn));
             // The closure runs in the first step, so its panic ends the process and not the caller.
-            let future = async move { process(context, value).await };
+            let future = Deferred::new(move || process(context, value));
             Ok(Box::new(AsyncBody::<_, ByOutcome>::Runs(future)))
         })
         .map(|(share, monitor)| Child::new(address, share, monitor))
