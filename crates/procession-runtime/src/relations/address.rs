@@ -43,7 +43,7 @@ impl<M: Send + 'static> Address<M> {
     /// Ends the process between two of its steps, with [`Exit::Killed`](crate::Exit::Killed), even
     /// if it traps exits. Returns `true` if it existed. See [`kill`](crate::relations::kill()).
     pub fn kill(&self) -> bool {
-        links::kill(self.pid())
+        links::kill(self.seen_pid())
     }
 
     /// Cancels the process, which is the polite way to end it: a process with a context may clean
@@ -60,12 +60,12 @@ impl<M: Send + 'static> Address<M> {
     /// });
     /// ```
     pub fn cancel(&self) -> bool {
-        links::cancel(self.pid())
+        links::cancel(self.seen_pid())
     }
 
     /// Changes the priority of the process. Returns `true` if it exists. See
     /// [`process::set_priority`](crate::process::set_priority()).
     pub fn set_priority(&self, priority: Priority) -> bool {
-        set_priority(self.pid(), priority)
+        set_priority(self.seen_pid(), priority)
     }
 }
