@@ -650,14 +650,17 @@ fn the_watchdog_reports() {
         let both = (Arc::clone(&one), Arc::clone(&two));
         // Both hold their lock before one waits for the other.
         let (ready, begins) = oneshot::channel::<()>();
+        let (holds, is_held) = oneshot::channel::<()>();
         let first = scheduler.spawn(async move {
             let _one = one.lock().await;
+            let _ = holds.send(());
             begins.await.expect("the other has begun");
             drop(two.lock().await);
         });
         let second = scheduler.spawn(async move {
             let _two = both.1.lock().await;
             let _ = ready.send(());
+            is_held.await.expect("the other has begun");
             drop(both.0.lock().await);
         });
         (first, second)
@@ -689,9 +692,11 @@ fn a_step_that_blocks_on_a_future_is_in_a_cycle() {
         let [one, two] = locks();
         let (first, second) = (Arc::clone(&two), Arc::clone(&one));
         let (ready, begins) = oneshot::channel::<()>();
+        let (holds, is_held) = oneshot::channel::<()>();
         let own = scheduler.clone();
         let blocks = scheduler.spawn(async move {
             let _one = one.lock().await;
+            let _ = holds.send(());
             begins.await.expect("the other has begun");
             let mut kept = Vec::new();
             let other_end = poll_fn(move |task| {
@@ -705,6 +710,7 @@ fn a_step_that_blocks_on_a_future_is_in_a_cycle() {
         let waits = scheduler.spawn(async move {
             let _two = first.lock().await;
             let _ = ready.send(());
+            is_held.await.expect("the other has begun");
             drop(second.lock().await);
         });
         let over = Arc::clone(&is_over);
