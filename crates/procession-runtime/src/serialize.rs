@@ -386,6 +386,6 @@ mod tests {
         }
         let format: U32Deserializer<Error> = 15_u32.into_deserializer();
         let error = Exit::deserialize(format).expect_err("there are 15");
-        assert_eq!(error.to_string(), "invalid value: integer `13`, expected an exit below 13");
+        assert_eq!(error.to_string(), "invalid value: integer `15`, expected an exit below 15");
     }
 }
