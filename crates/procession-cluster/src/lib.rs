@@ -67,6 +67,12 @@
 //!   pass between them. [`message_limit`](NodeBuilder::message_limit)
 //!   is the longest message.
 //!
+//! # Groups and names
+//!
+//! [Groups](Node::share_groups) of processes have members on all nodes, those of the BEAM among
+//! them. A [shared name](Node::share_names) belongs to one process, unless nodes are not connected.
+//! An [exclusive name](exclusive) is held by one process at a time, by a lease.
+//!
 //! # Permissions
 //!
 //! Without certificates, a connection is plain text, so a node only talks to its own machine.
@@ -89,6 +95,7 @@ mod connection;
 mod cookie;
 mod epmd;
 mod error;
+pub mod exclusive;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -16,7 +16,7 @@ const FLOORS: &[&str] = &[
     "letter",
     "link",
     "node",
-    "connection groups serialize",
+    "connection exclusive groups serialize",
     "fuzzing joining names",
 ];
 

@@ -3,6 +3,7 @@
 mod drain;
 mod ends;
 mod epmd;
+mod exclusive;
 mod functions;
 mod grants;
 mod groups;

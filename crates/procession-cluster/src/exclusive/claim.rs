@@ -1,0 +1,251 @@
+//! The process of a claim: it asks for a name, waits for it, and makes it free again.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+use procession::sync::{Notify, oneshot};
+use procession::time::Instant;
+use procession::{Pid, sleep, timeout};
+
+use super::store::{Claimed, Fence, LeaseId};
+use super::table::{Claim, Current, Names, Stage};
+use crate::term::NodePid;
+
+/// The longest name, in bytes.
+const NAME_MAX: usize = 1024;
+
+/// A name that a process holds, until this is dropped.
+///
+/// It stays with the process that has claimed the name: that process is killed if the lease is not
+/// renewed in time. Let no other process work under the name, unless it is linked to that one.
+#[derive(Debug)]
+#[must_use = "the name is free again when this is dropped"]
+pub struct ExclusiveName {
+    name: Arc<str>,
+    fence: Fence,
+    /// From its drop on, the process is not killed if the lease is lost.
+    _holds: Arc<()>,
+    /// Tells the process of the claim that it is dropped.
+    _held: oneshot::Sender<Infallible>,
+}
+
+impl ExclusiveName {
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the fence of the claim. See the [module](super#fences).
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+}
+
+/// Why a process does not get a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// No process of this program claims the name, but another thread.
+    NoProcess,
+    /// The name is empty, or longer than 1024 bytes.
+    Name(String),
+    /// The process holds the name already.
+    Held(String),
+    /// The node has stopped, or is about to.
+    Stopped,
+}
+
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcess => f.write_str("only a process can hold a name"),
+            Self::Name(name) => {
+                write!(f, "an exclusive name has 1 to {NAME_MAX} bytes, and not {}", name.len())
+            }
+            Self::Held(name) => write!(f, "this process holds the name {name:?} already"),
+            Self::Stopped => f.write_str("the node has stopped"),
+        }
+    }
+}
+
+impl Error for ClaimError {}
+
+/// Returns the text by which a store knows a claim of a process. No two claims have one text.
+pub(super) fn holder_text(pid: &NodePid, claim: u64) -> String {
+    format!("{} {} {} {} {claim}", pid.node.as_str(), pid.id, pid.serial, pid.creation)
+}
+
+/// A claim in the table, which its drop removes.
+pub(super) struct Registered {
+    names: Arc<Names>,
+    number: u64,
+    name: Arc<str>,
+    /// By which the store knows the claim.
+    holder: String,
+    freed: Arc<Notify>,
+    /// The greatest fence of the node before the claim.
+    before: u64,
+}
+
+impl Registered {
+    pub(super) fn new(names: &Arc<Names>, name: &Arc<str>, pid: Pid) -> Result<Self, ClaimError> {
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(ClaimError::Name((**name).to_owned()));
+        }
+        let own = names.node.node_pid(pid).ok_or(ClaimError::NoProcess)?;
+        let is_stopped = names.node.is_stopped();
+        let freed = Arc::new(Notify::new());
+        let mut table = names.table.lock();
+        if is_stopped || table.stage != Stage::Runs {
+            return Err(ClaimError::Stopped);
+        }
+        let is_same = |claim: &Claim| claim.is_held() && claim.pid == pid && claim.name == *name;
+        if table.claims.values().any(is_same) {
+            return Err(ClaimError::Held((**name).to_owned()));
+        }
+        table.last_claim += 1;
+        let (number, before) = (table.last_claim, table.newest);
+        let claim =
+            Claim { name: Arc::clone(name), pid, held: Weak::new(), freed: Arc::clone(&freed) };
+        table.claims.insert(number, claim);
+        let (names, name) = (Arc::clone(names), Arc::clone(name));
+        Ok(Self { names, number, name, holder: holder_text(&own, number), freed, before })
+    }
+
+    /// Claims the name for whoever waits at `told`, until that is dropped, or what it receives.
+    pub(super) async fn pursue(self, mut told: oneshot::Sender<ExclusiveName>) {
+        let mut tried = None;
+        while let Some(lease) = self.lease(&mut told).await {
+            let tried = tried.insert(Tried::again(tried, lease));
+            // It waits for the answer even if nobody else waits: a request that is given up may
+            // still succeed, and then nobody would make the name free.
+            let (names, time) = (&self.names, self.names.lease_time);
+            let claim = names.store.claim(&self.name, &self.holder, lease);
+            match timeout(time, claim).await {
+                Ok(Ok(Claimed::Won(fence))) if fence.get() <= self.before => {
+                    let why = format!("{fence} comes after {}", self.before);
+                    names.report("the store has given a fence that is too small to a claim", why);
+                    self.release(*tried).await;
+                    self.pause(&mut told).await;
+                }
+                Ok(Ok(Claimed::Won(fence))) => {
+                    if let Some(holds) = self.hold(fence, lease) {
+                        let (held, dropped) = oneshot::channel();
+                        let name = Arc::clone(&self.name);
+                        // If nobody takes it, it is dropped here. Otherwise, it is dropped later.
+                        drop(told.send(ExclusiveName { name, fence, _holds: holds, _held: held }));
+                        let _ = dropped.await;
+                        return self.release(*tried).await;
+                    }
+                    // By the next lease, the name is not free before the last one has ended.
+                    self.pause(&mut told).await;
+                }
+                Ok(Ok(Claimed::Taken(revision))) => {
+                    if names.watch_from(revision) {
+                        until_closed(&mut told, self.freed.notified()).await;
+                    }
+                }
+                Ok(Err(error)) => {
+                    tried.is_uncertain = true;
+                    names.report("cannot claim a name", error);
+                    self.pause(&mut told).await;
+                }
+                Err(_) => tried.is_uncertain = true,
+            }
+        }
+        if let Some(tried) = tried {
+            self.release(tried).await;
+        }
+    }
+
+    /// Waits for the lease of the node. Returns `None` if nobody wants the name any more.
+    async fn lease(&self, told: &mut oneshot::Sender<ExclusiveName>) -> Option<LeaseId> {
+        loop {
+            let mut changed = pin!(self.names.changed.notified());
+            changed.as_mut().enable();
+            let (lease, stage) = {
+                let table = self.names.table.lock();
+                (table.lease, table.stage)
+            };
+            if stage != Stage::Runs || told.is_closed() {
+                return None;
+            }
+            if let Some(Current { id, .. }) = lease {
+                return Some(id);
+            }
+            until_closed(told, changed).await;
+        }
+    }
+
+    async fn pause(&self, told: &mut oneshot::Sender<ExclusiveName>) {
+        until_closed(told, sleep(self.names.pause())).await;
+    }
+
+    /// Notes that the process holds the name, unless the lease is lost or the names stop.
+    fn hold(&self, fence: Fence, lease: LeaseId) -> Option<Arc<()>> {
+        let mut table = self.names.table.lock();
+        let is_current = table.stage == Stage::Runs
+            && table.lease.is_some_and(|own| own.id == lease && Instant::now() < own.deadline);
+        let claim = table.claims.get_mut(&self.number).filter(|_| is_current)?;
+        let holds = Arc::new(());
+        claim.held = Arc::downgrade(&holds);
+        table.newest = table.newest.max(fence.get());
+        Some(holds)
+    }
+
+    /// Makes the name free. Otherwise, the end of the lease does.
+    async fn release(&self, Tried { lease, is_uncertain }: Tried) {
+        let is_current = || self.names.table.lock().lease.is_some_and(|own| own.id == lease);
+        while is_current() {
+            let (store, name, holder) = (&self.names.store, &self.name, &self.holder);
+            let released = match is_uncertain {
+                true => store.withdraw(name, holder, lease),
+                false => store.release(name, holder),
+            };
+            match timeout(self.names.lease_time, released).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => self.names.report("cannot make a name free", error),
+                Err(_) => {}
+            }
+            sleep(self.names.pause()).await;
+        }
+    }
+}
+
+/// What a claim has asked the store for.
+#[derive(Clone, Copy)]
+struct Tried {
+    lease: LeaseId,
+    /// Set if a claim by this lease was not answered, and may arrive later.
+    is_uncertain: bool,
+}
+
+impl Tried {
+    /// A claim by a lease that has ended cannot succeed any more.
+    fn again(before: Option<Self>, lease: LeaseId) -> Self {
+        before.filter(|before| before.lease == lease).unwrap_or(Self { lease, is_uncertain: false })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.names.table.lock().claims.remove(&self.number);
+        self.names.changed.notify_waiters();
+    }
+}
+
+/// Waits for a future, or until nobody waits for the name.
+async fn until_closed(told: &mut oneshot::Sender<ExclusiveName>, future: impl Future) {
+    let (mut closed, mut future) = (pin!(told.closed()), pin!(future));
+    poll_fn(|task| {
+        let is_ready =
+            closed.as_mut().poll(task).is_ready() || future.as_mut().poll(task).is_ready();
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

@@ -1,0 +1,324 @@
+//! What exclusive names need of a store, and the store of a single program.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::error::Error;
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::sync::Notify;
+use procession_sync::Mutex;
+
+/// The names that became free most recently and are remembered by [`EmbeddedLeases`]. A program
+/// that looks at them rarely tries all the names again that it waits for.
+const FREED_MAX: usize = 1024;
+
+/// The number of a claim that was successful: greater than those of all successful claims before.
+///
+/// A process that holds an exclusive name passes its fence to whatever it writes to, with each
+/// write. A store that remembers the greatest fence so far, and refuses a lesser one, takes no
+/// write of a process that has lost its name. See the [module](crate::exclusive#fences).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// Makes a fence of the number that a store has given.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number, which is what is written beside the data.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<Fence> for u64 {
+    fn from(fence: Fence) -> Self {
+        fence.0
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl procession::process::Outcome for Fence {}
+
+/// The number of a lease, which the store chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeaseId(pub u64);
+
+/// A lease that a store has granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its number.
+    pub id: LeaseId,
+    /// How long it lasts without a renewal. [`Duration::MAX`] if it never ends by itself.
+    pub lasts: Duration,
+}
+
+/// The answer of a store to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The name is held for the holder that has claimed it.
+    Won(Fence),
+    /// Another holder has the name, at this revision of the store.
+    Taken(u64),
+}
+
+/// The row of a name in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The text that the claim was made with.
+    pub holder: String,
+    /// The fence of the claim.
+    pub fence: Fence,
+}
+
+/// Names that have become free.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Freed {
+    /// The names. One may have been claimed again since.
+    pub names: Vec<String>,
+    /// The revision of the store up to which these are all.
+    pub revision: u64,
+}
+
+/// The answer of a [`LeaseStore`], which arrives later.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A store that several nodes share, and that decides who holds a name.
+///
+/// [`EmbeddedLeases`] is one for the nodes of a single program, and [`Etcd`](super::Etcd) one for
+/// nodes anywhere. Implement it to use another store. All methods must be linearizable: an answer
+/// takes into account whatever was answered before the question was asked. The answer of a change
+/// may get lost on its way, and then the change may have been made, or may be made later.
+///
+/// The store has a revision, which is a number that each change makes greater.
+pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
+    /// Grants a lease that lasts for at least `time`, from the moment of the grant.
+    fn grant(&self, time: Duration) -> Answer<'_, Lease>;
+
+    /// Makes a lease last for its whole time again, from the moment of the renewal. Returns `false`
+    /// if it has ended.
+    fn renew(&self, lease: LeaseId) -> Answer<'_, bool>;
+
+    /// Ends a lease, if it has not ended. All names that are held by it become free.
+    fn revoke(&self, lease: LeaseId) -> Answer<'_, ()>;
+
+    /// Gives a name to `holder` if it is free, until the lease ends. Only a holder whose claim was
+    /// answered [`Claimed::Won`] has it.
+    ///
+    /// The fence is the revision that the claim has made. If the same holder already has the name
+    /// by the same lease, because the answer to the same claim got lost, it is the fence of that
+    /// claim. If the lease has ended, this is an error.
+    fn claim<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, Claimed>;
+
+    /// Makes a name free, if `holder` has it.
+    fn release<'a>(&'a self, name: &'a str, holder: &'a str) -> Answer<'a, ()>;
+
+    /// Makes a name free like [`release`](Self::release), after a claim of `holder` by this lease
+    /// that was not answered. If the claim arrives later, it does not succeed. Otherwise nobody
+    /// would know of it, and the name would be taken as long as the lease is renewed.
+    fn withdraw<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, ()>;
+
+    /// Returns the row of a name, unless it is free.
+    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>>;
+
+    /// Waits until names have become free after a revision, and returns them. It may also return
+    /// none, so that the next call begins at a later revision.
+    ///
+    /// If the store does not remember all that became free after the revision, this is an error.
+    fn freed(&self, after: u64) -> Answer<'_, Freed>;
+}
+
+/// Why a store has not answered.
+#[derive(Debug)]
+pub struct StoreError(Box<dyn Error + Send + Sync>);
+
+impl StoreError {
+    /// Makes an error of its cause, or of a text.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(cause.into())
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store of leases has not answered: {}", self.0)
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// The store of a single program: nodes of the program that share a clone of it share its names.
+///
+/// A lease never ends by itself, because whoever holds one stops with the store. So if one of
+/// several schedulers is dropped without an orderly end, the names of its nodes stay taken. Fences
+/// grow as long as the program runs, and begin anew with it. If fences are written to something
+/// that lasts longer, begin [after](Self::after) the greatest fence in it.
+#[derive(Clone, Default)]
+pub struct EmbeddedLeases(Arc<Embedded>);
+
+#[derive(Default)]
+struct Embedded {
+    table: Mutex<Table>,
+    /// Notified when names become free.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    revision: u64,
+    last_lease: u64,
+    leases: BTreeSet<LeaseId>,
+    rows: BTreeMap<String, (Row, LeaseId)>,
+    /// The names that became free, and when. The oldest are forgotten.
+    freed: VecDeque<(u64, String)>,
+    /// The revision of the last name in `freed` that was forgotten.
+    forgotten: u64,
+}
+
+impl EmbeddedLeases {
+    /// Creates a store without names.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates a store whose fences are greater than this one.
+    pub fn after(fence: Fence) -> Self {
+        let store = Self::default();
+        store.0.table.lock().revision = fence.get();
+        store
+    }
+
+    fn answer<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Table) -> Result<T, StoreError>,
+    ) -> Answer<'static, T> {
+        let (answer, is_changed) = {
+            let mut table = self.0.table.lock();
+            let before = table.freed.back().map(|(revision, _)| *revision);
+            let answer = question(&mut table);
+            (answer, table.freed.back().map(|(revision, _)| *revision) != before)
+        };
+        if is_changed {
+            self.0.changed.notify_waiters();
+        }
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+impl Table {
+    fn free(&mut self, is_meant: impl Fn(&str, &Row, LeaseId) -> bool) {
+        let mut gone = Vec::new();
+        self.rows.retain(|name, (row, lease)| {
+            let stays = !is_meant(name, row, *lease);
+            if !stays {
+                gone.push(name.clone());
+            }
+            stays
+        });
+        for name in gone {
+            self.revision += 1;
+            self.freed.push_back((self.revision, name));
+            if self.freed.len() > FREED_MAX
+                && let Some((revision, _)) = self.freed.pop_front()
+            {
+                self.forgotten = revision;
+            }
+        }
+    }
+}
+
+impl LeaseStore for EmbeddedLeases {
+    fn grant(&self, _: Duration) -> Answer<'_, Lease> {
+        self.answer(|table| {
+            table.last_lease += 1;
+            let id = LeaseId(table.last_lease);
+            table.leases.insert(id);
+            Ok(Lease { id, lasts: Duration::MAX })
+        })
+    }
+
+    fn renew(&self, lease: LeaseId) -> Answer<'_, bool> {
+        self.answer(|table| Ok(table.leases.contains(&lease)))
+    }
+
+    fn revoke(&self, lease: LeaseId) -> Answer<'_, ()> {
+        self.answer(|table| {
+            table.leases.remove(&lease);
+            table.free(|_, _, by| by == lease);
+            Ok(())
+        })
+    }
+
+    fn claim<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, Claimed> {
+        self.answer(|table| match table.rows.get(name) {
+            Some((row, _)) if row.holder == holder => Ok(Claimed::Won(row.fence)),
+            Some(_) => Ok(Claimed::Taken(table.revision)),
+            None if !table.leases.contains(&lease) => Err(StoreError::new("the lease has ended")),
+            None => {
+                table.revision += 1;
+                let fence = Fence(table.revision);
+                let row = Row { holder: holder.to_owned(), fence };
+                table.rows.insert(name.to_owned(), (row, lease));
+                Ok(Claimed::Won(fence))
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, name: &'a str, holder: &'a str) -> Answer<'a, ()> {
+        self.answer(|table| {
+            table.free(|other, row, _| other == name && row.holder == holder);
+            Ok(())
+        })
+    }
+
+    fn withdraw<'a>(&'a self, name: &'a str, holder: &'a str, _: LeaseId) -> Answer<'a, ()> {
+        // A claim is made when it is asked for.
+        self.release(name, holder)
+    }
+
+    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>> {
+        self.answer(|table| Ok(table.rows.get(name).map(|(row, _)| row.clone())))
+    }
+
+    fn freed(&self, after: u64) -> Answer<'_, Freed> {
+        Box::pin(async move {
+            loop {
+                let mut changed = pin!(self.0.changed.notified());
+                changed.as_mut().enable();
+                {
+                    let table = self.0.table.lock();
+                    if after < table.forgotten {
+                        return Err(StoreError::new("names that became free were forgotten"));
+                    }
+                    let later = table.freed.iter().filter(|(revision, _)| *revision > after);
+                    let names: Vec<_> = later.map(|(_, name)| name.clone()).collect();
+                    if !names.is_empty() {
+                        return Ok(Freed { names, revision: table.revision });
+                    }
+                }
+                changed.await;
+            }
+        })
+    }
+}
+
+impl fmt::Debug for EmbeddedLeases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.0.table.lock();
+        let rows = table.rows.iter().map(|(name, (row, _))| (name, row));
+        f.write_str("EmbeddedLeases ")?;
+        f.debug_map().entries(rows).finish()
+    }
+}

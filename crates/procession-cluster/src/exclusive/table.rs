@@ -1,0 +1,167 @@
+//! The names of a node: its lease, and its processes that wait for names or hold them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use procession::mailbox::relay;
+use procession::process::{self, OnCancel};
+use procession::sync::Notify;
+use procession::time::Instant;
+use procession::{Pid, SpawnOptions};
+use procession_sync::Mutex;
+
+use super::store::{LeaseId, LeaseStore};
+use crate::node::Node;
+use crate::node::refusals::{self, Refusals};
+
+/// The names of a node, and the processes that claim them.
+pub(super) struct Names {
+    pub(super) node: Node,
+    pub(super) store: Arc<dyn LeaseStore>,
+    pub(super) lease_time: Duration,
+    pub(super) table: Mutex<Table>,
+    /// Notified when there is a lease, when a claim has ended, and when the names stop.
+    pub(super) changed: Notify,
+    /// Notified when `watched` begins.
+    pub(super) watches: Notify,
+    pub(super) reports: Refusals,
+}
+
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) lease: Option<Current>,
+    pub(super) claims: BTreeMap<u64, Claim>,
+    pub(super) last_claim: u64,
+    /// The greatest fence that the store has given to this node.
+    pub(super) newest: u64,
+    /// The revision from which on all names that become free are seen, if somebody waits.
+    pub(super) watched: Option<u64>,
+    pub(super) stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    #[default]
+    Runs,
+    /// Processes that hold names may end, and no process gets a name any more.
+    Stops,
+    /// All have ended.
+    Over,
+}
+
+/// The lease of the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Current {
+    pub(super) id: LeaseId,
+    /// From then on, no process of this node holds a name.
+    pub(super) deadline: Instant,
+}
+
+/// A process that waits for a name, or holds it.
+pub(super) struct Claim {
+    pub(super) name: Arc<str>,
+    pub(super) pid: Pid,
+    /// Of the [`ExclusiveName`](super::ExclusiveName), as long as it holds the name.
+    pub(super) held: Weak<()>,
+    /// Notified when the name may be free.
+    pub(super) freed: Arc<Notify>,
+}
+
+impl Claim {
+    pub(super) fn is_held(&self) -> bool {
+        self.held.strong_count() > 0
+    }
+}
+
+impl Names {
+    /// Calls a function in the scheduler of the node. Returns `None` if it has ended.
+    pub(super) fn within_node<R>(&self, call: impl FnOnce() -> R) -> Option<R> {
+        self.node.0.scheduler.get().and_then(|own| relay::within(*own, call))
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.table.lock().stage
+    }
+
+    /// Lets no process have a name any more. Returns `false` if that was so before.
+    pub(super) fn refuse(&self) -> bool {
+        let is_first = {
+            let mut table = self.table.lock();
+            let is_first = table.stage == Stage::Runs;
+            if is_first {
+                table.stage = Stage::Stops;
+            }
+            is_first
+        };
+        if is_first {
+            self.tell_all();
+            self.changed.notify_waiters();
+        }
+        is_first
+    }
+
+    /// Also cancels the processes that hold names, and kills those that do not end.
+    pub(super) fn stop(self: &Arc<Self>) {
+        if !self.refuse() {
+            return;
+        }
+        for pid in self.holders() {
+            process::cancel(pid);
+        }
+        let names = Arc::downgrade(self);
+        let kill = move || {
+            let holders = names.upgrade().map(|names| names.holders());
+            for pid in holders.into_iter().flatten() {
+                process::kill(pid);
+            }
+        };
+        let lease_time = self.lease_time;
+        // Ignored: without a timer, the processes have any time.
+        let _ = self.within_node(|| procession::time::run_after(lease_time, kill).is_ok());
+    }
+
+    /// Returns the processes that hold names.
+    pub(super) fn holders(&self) -> Vec<Pid> {
+        let table = self.table.lock();
+        table.claims.values().filter(|claim| claim.is_held()).map(|claim| claim.pid).collect()
+    }
+
+    pub(super) async fn until(&self, stage: Stage) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.stage() >= stage {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Reports, once in a while, what is wrong with the store.
+    pub(super) fn report(&self, what: &'static str, why: impl fmt::Display) {
+        let text = || format!("{}: {what}", self.node.name());
+        if let Some(report) = self.reports.report(what, text, why) {
+            let tells = async move { refusals::tell(Err(report)) };
+            drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
+        }
+    }
+
+    /// Returns the time between two attempts to reach a store that has not answered.
+    pub(super) fn pause(&self) -> Duration {
+        self.lease_time / 10
+    }
+
+    /// Lets all claims try again, because the watch may have missed something.
+    pub(super) fn tell_all(&self) {
+        let mut table = self.table.lock();
+        table.watched = None;
+        table
+            .claims
+            .values()
+            .filter(|claim| !claim.is_held())
+            .for_each(|claim| claim.freed.notify_one());
+    }
+}

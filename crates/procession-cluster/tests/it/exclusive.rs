@@ -1,0 +1,442 @@
+//! Names that one process of the cluster holds, and children that run once, on a store that is
+//! slow, silent, and wrong.
+
+#[cfg(feature = "etcd")]
+mod gateway;
+mod model;
+#[cfg(feature = "etcd")]
+mod stopped;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use procession::supervisor::{Running, Supervisor};
+use procession::sync::oneshot;
+use procession::time::Instant;
+use procession::{Context, Exit, JoinHandle, Scheduler, sleep, spawn, timeout};
+use procession_cluster::Node;
+use procession_cluster::exclusive::{
+    ClaimError, EmbeddedLeases, ExclusiveNames, Fence, LeaseStore, Singleton,
+};
+
+use self::model::{Fault, Ledger, Line, Model};
+use crate::cookie;
+
+const LEASE: Duration = Duration::from_secs(10);
+/// The time that a scheduler may take for something beyond the time that it is to take.
+const SOON: Duration = Duration::from_millis(200);
+
+/// Runs a test on the test clock.
+fn run<F>(test: F) -> F::Output
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let scheduler = Scheduler::builder().worker_threads(1).test_clock().build();
+    scheduler.expect("it can be built").block_on(test)
+}
+
+async fn node(name: &str) -> Node {
+    Node::builder(name).cookie(cookie()).start().await.expect("it starts")
+}
+
+async fn names(name: &str, store: impl LeaseStore) -> (Node, ExclusiveNames) {
+    let node = node(name).await;
+    let names = ExclusiveNames::builder(&node).store(store).lease_time(LEASE).start();
+    (node, names)
+}
+
+/// Starts a process that claims a name, tells its fence, and holds the name until it is cancelled.
+async fn hold(names: &ExclusiveNames, name: &str) -> (JoinHandle<Fence>, Fence) {
+    let (names, name) = (names.clone(), name.to_owned());
+    let (tells, fence) = oneshot::channel();
+    let holds = spawn(async move {
+        let held = names.claim(name).await.expect("it runs");
+        tells.send(held.fence()).expect("the test waits");
+        std::future::pending::<()>().await;
+        held.fence()
+    });
+    let fence = fence.await.expect("it gets the name");
+    (holds, fence)
+}
+
+/// Writes to a ledger with the fence of a name, as often as the process can.
+async fn write(names: ExclusiveNames, ledger: Ledger) {
+    let held = names.claim("ledger").await.expect("it runs");
+    write_with(held.fence(), &ledger).await;
+}
+
+async fn write_with(fence: Fence, ledger: &Ledger) {
+    loop {
+        ledger.write(fence.get());
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What each store must do.
+async fn a_name_has_one_holder<S: LeaseStore>(store: impl Fn() -> S) {
+    let (a, of_a) = names("a@127.0.0.1", store()).await;
+    let (b, of_b) = names("b@127.0.0.1", store()).await;
+    let (first, first_fence) = hold(&of_a, "bills").await;
+    let (other, other_fence) = hold(&of_b, "letters").await;
+    assert!(other_fence > first_fence);
+    let holder = of_b.holder("bills").await.expect("it answers").expect("there is one");
+    assert_eq!((&holder.pid.node, holder.fence), (a.name(), first_fence));
+    assert_eq!(a.pid(&holder.pid), first.pid());
+    assert_eq!(of_b.holder("nothing").await.expect("it answers"), None);
+
+    // It waits for the end of the first, and no longer.
+    let (from_b, from_a) = (of_b.clone(), of_a.clone());
+    let waits = spawn(async move { from_b.claim("bills").await.expect("it runs").fence() });
+    let gives_up = spawn(async move { timeout(SOON, from_a.claim("bills")).await.is_err() });
+    assert_eq!(gives_up.await, Ok(true), "the name is taken");
+    assert!(!waits.is_finished());
+    let ended = Instant::now();
+    first.cancel();
+    assert_eq!(first.await, Err(Exit::Shutdown));
+    let second_fence = waits.await.expect("it gets the name");
+    assert!(second_fence > other_fence);
+    assert!(ended.elapsed() < Duration::from_secs(2), "{:?}", ended.elapsed());
+    // The process has ended, and so has its claim.
+    let (third, third_fence) = hold(&of_a, "bills").await;
+    assert!(third_fence > second_fence);
+    // The node takes its names along, and a process that ends itself is not cancelled.
+    third.cancel();
+    assert_eq!((a.stop().await, b.stop().await), (0, 0));
+    of_a.stop().await;
+    of_b.stop().await;
+    assert_eq!(other.await, Err(Exit::Shutdown));
+}
+
+#[test]
+fn the_store_of_a_program_gives_a_name_to_one_process() {
+    run(async {
+        let store = EmbeddedLeases::after(Fence::new(7));
+        a_name_has_one_holder(|| store.clone()).await;
+        assert_eq!(format!("{store:?}"), "EmbeddedLeases {}");
+    });
+}
+
+#[test]
+fn a_store_with_leases_gives_a_name_to_one_process() {
+    run(async {
+        let model = Model::start();
+        a_name_has_one_holder(|| model.line()).await;
+        model.with(|rows| assert!(rows.by_name.is_empty(), "{rows:?}"));
+    });
+}
+
+#[test]
+fn a_claim_that_cannot_succeed_is_refused() {
+    run(async {
+        let (node, names) = names("a@127.0.0.1", EmbeddedLeases::new()).await;
+        assert_eq!(names.claim("bills").await.unwrap_err(), ClaimError::NoProcess);
+        let (of_names, of_node) = (names.clone(), node.clone());
+        let claims = spawn(async move {
+            let long = "x".repeat(1025);
+            assert_eq!(of_names.claim(&*long).await.unwrap_err(), ClaimError::Name(long));
+            let empty = String::new();
+            assert_eq!(of_names.claim("").await.unwrap_err(), ClaimError::Name(empty));
+            let held = of_names.claim("bills").await.expect("it is free");
+            let again = of_names.claim("bills").await.unwrap_err();
+            assert_eq!(again, ClaimError::Held("bills".into()));
+            let fence = held.fence();
+            drop(held);
+            let held = of_names.claim("bills").await.expect("it is free again");
+            assert!(held.fence() > fence);
+            assert_eq!(held.name(), "bills");
+            drop(held);
+            of_node.stop().await;
+            assert_eq!(of_names.claim("bills").await.unwrap_err(), ClaimError::Stopped);
+        });
+        assert_eq!(claims.await, Ok(()));
+        names.stop().await;
+    });
+}
+
+/// Goal: without assumptions about the store but its clock, the ledger refuses nothing. Method: the
+/// line of the holder falls silent, so that its lease is not renewed.
+#[test]
+fn a_holder_ends_before_its_lease_does() {
+    run(async {
+        let (model, ledger) = (Model::start(), Ledger::default());
+        let (line, line_of_b) = (model.line(), model.line());
+        let (_a, of_a) = names("a@127.0.0.1", line.clone()).await;
+        let (_b, of_b) = names("b@127.0.0.1", line_of_b).await;
+        let writes = spawn(write(of_a, ledger.clone()));
+        let first = ledger.next(0).await;
+        let waits = spawn(write(of_b, ledger.clone()));
+        sleep(LEASE * 5).await;
+        line.set(Fault::Silent);
+        let silent = Instant::now();
+        assert_eq!(writes.await, Err(Exit::Killed));
+        let second = ledger.next(1).await;
+        assert!(second > first);
+        let written = ledger.written();
+        let [(_, _, last), (_, next, _)] = *written.taken else { panic!("{written:?}") };
+        // The last renewal was sent up to a third of the lease before.
+        assert!(last.duration_since(silent) >= LEASE * 7 / 10 - LEASE / 3 - SOON, "{last:?}");
+        assert!(last.duration_since(silent) <= LEASE * 7 / 10, "{last:?}");
+        assert!(next.duration_since(silent) <= LEASE + SOON, "{next:?}");
+        assert!(next.duration_since(last) >= LEASE * 3 / 10 - SOON, "{written:?}");
+        assert_eq!(written.refused, 0);
+        waits.cancel();
+    });
+}
+
+/// Goal: an answer that waited while the program did not run extends nothing. Method: each way of
+/// the line takes so long that the lease is over when the answer arrives.
+#[test]
+fn a_renewal_counts_from_when_it_was_sent() {
+    run(async {
+        let (model, ledger) = (Model::start(), Ledger::default());
+        let line = model.line();
+        let (_a, of_a) = names("a@127.0.0.1", line.clone()).await;
+        let writes = spawn(write(of_a, ledger.clone()));
+        ledger.next(0).await;
+        // Two of these round trips are within 7 tenths of the lease.
+        line.set(Fault::Slow(Duration::from_millis(1700)));
+        sleep(LEASE * 10).await;
+        assert!(!writes.is_finished());
+        line.set(Fault::Slow(Duration::from_millis(3600)));
+        let slow = Instant::now();
+        assert_eq!(writes.await, Err(Exit::Killed));
+        assert!(slow.elapsed() <= LEASE * 7 / 10, "{:?}", slow.elapsed());
+    });
+}
+
+/// Goal: the ledger is safe from a store that ends leases early, and the old holder is killed soon.
+#[test]
+fn a_lease_that_ends_early_leaves_the_ledger_whole() {
+    run(async {
+        let (model, ledger) = (Model::start(), Ledger::default());
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        let (_b, of_b) = names("b@127.0.0.1", model.line()).await;
+        let writes = spawn(write(of_a.clone(), ledger.clone()));
+        let first = ledger.next(0).await;
+        let waits = spawn(write(of_b, ledger.clone()));
+        sleep(LEASE / 30).await;
+        model.end_lease_of("ledger");
+        let early = Instant::now();
+        assert!(ledger.next(1).await > first);
+        assert!(early.elapsed() <= SOON, "{:?}", early.elapsed());
+        assert_eq!(writes.await, Err(Exit::Killed));
+        assert!(early.elapsed() <= LEASE / 3 + SOON, "{:?}", early.elapsed());
+        let written = ledger.written();
+        assert!((1..100).contains(&written.refused), "{}", written.refused);
+        assert_eq!(written.taken.len(), 2);
+        waits.cancel();
+    });
+}
+
+#[test]
+fn a_claim_whose_answer_is_lost_is_found_again() {
+    run(async {
+        let model = Model::start();
+        let line = model.line();
+        let (_a, of_a) = names("a@127.0.0.1", line.clone()).await;
+        // So that there is a lease.
+        let (first, _) = hold(&of_a, "first").await;
+        line.set(Fault::LosesAnswers);
+        let claims = spawn(async move { of_a.claim("bills").await.expect("it runs").fence() });
+        sleep(LEASE / 20).await;
+        let fence = model.with(|rows| rows.by_name["bills"].0.fence);
+        line.set(Fault::None);
+        assert_eq!(claims.await, Ok(fence));
+        assert!(!first.is_finished());
+        first.cancel();
+        sleep(LEASE).await;
+        model.with(|rows| assert!(rows.by_name.is_empty(), "{rows:?}"));
+    });
+}
+
+#[test]
+fn a_claim_that_was_given_up_is_taken_back() {
+    run(async {
+        let model = Model::start();
+        let line = model.line();
+        let (_a, of_a) = names("a@127.0.0.1", line.clone()).await;
+        let (first, _) = hold(&of_a, "first").await;
+        line.set(Fault::Slow(SOON));
+        let gives_up = spawn(async move { timeout(SOON, of_a.claim("bills")).await.is_err() });
+        assert_eq!(gives_up.await, Ok(true));
+        sleep(SOON * 3 / 2).await;
+        model.with(|rows| assert!(rows.by_name.contains_key("bills"), "it had arrived"));
+        sleep(4 * SOON).await;
+        model.with(|rows| assert!(!rows.by_name.contains_key("bills"), "{rows:?}"));
+        assert!(!first.is_finished());
+    });
+}
+
+/// Goal: a claim that arrives after it was given up does not take the name for ever. Method: claims
+/// arrive so late that the node has sent the next one.
+#[test]
+fn a_claim_that_arrives_late_does_not_succeed() {
+    run(async {
+        let model = Model::start();
+        let line = model.line();
+        let (_a, of_a) = names("a@127.0.0.1", line.clone()).await;
+        let (first, _) = hold(&of_a, "first").await;
+        line.set(Fault::DelaysClaims(LEASE * 3 / 2));
+        let late = LEASE + SOON;
+        let gives_up = spawn(async move { timeout(late, of_a.claim("bills")).await.is_err() });
+        assert_eq!(gives_up.await, Ok(true));
+        sleep(LEASE / 2).await;
+        model.with(|rows| assert!(rows.by_name.contains_key("bills"), "the first has arrived"));
+        sleep(LEASE * 2).await;
+        model.with(|rows| assert!(!rows.by_name.contains_key("bills"), "{rows:?}"));
+        assert!(!first.is_finished(), "the lease is the same");
+    });
+}
+
+/// Goal: fences never go back. Method: the store forgets all that it had, as after it was restored
+/// from a copy.
+#[test]
+fn a_fence_that_goes_back_is_not_given_to_a_process() {
+    run(async {
+        let model = Model::start();
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        for _ in 0..5 {
+            let (holds, _) = hold(&of_a, "bills").await;
+            holds.cancel();
+            assert_eq!(holds.await, Err(Exit::Shutdown));
+        }
+        let (holds, last) = hold(&of_a, "bills").await;
+        model.with(|rows| *rows = Default::default());
+        assert_eq!(holds.await, Err(Exit::Killed));
+        // Each attempt makes the revision greater, so that it succeeds in the end.
+        let (_, fence) = hold(&of_a, "bills").await;
+        assert!(fence > last, "{fence} comes after {last}");
+    });
+}
+
+/// A node with a singleton that writes to a ledger.
+struct Host {
+    node: Node,
+    line: Line,
+    tree: Running,
+}
+
+async fn host(name: &str, model: &Model, ledger: &Ledger) -> Host {
+    host_with(name, Fault::None, model, ledger).await
+}
+
+async fn host_with(name: &str, fault: Fault, model: &Model, ledger: &Ledger) -> Host {
+    let line = model.line();
+    line.set(fault);
+    let (node, names) = names(name, line.clone()).await;
+    let ledger = ledger.clone();
+    let writes = Singleton::new(&names, "ledger", move |cx: Context<()>, fence| {
+        let ledger = ledger.clone();
+        async move {
+            // It ends when it is asked to.
+            let mut until = pin!(cx.cancelled());
+            loop {
+                ledger.write(fence.get());
+                if timeout(Duration::from_millis(50), until.as_mut()).await.is_ok() {
+                    return;
+                }
+            }
+        }
+    });
+    let tree = Supervisor::one_for_one().intensity(0, LEASE).child(writes);
+    Host { node, line, tree: tree.try_start().await.expect("it starts") }
+}
+
+/// Goal: a singleton runs on one node at a time, whatever happens to its node, and the supervisor
+/// above it sees no restart.
+#[test]
+fn a_singleton_moves_when_its_node_goes() {
+    run(async {
+        let (model, ledger) = (Model::start(), Ledger::default());
+        let a = host("a@127.0.0.1", &model, &ledger).await;
+        ledger.next(0).await;
+        let b = host("b@127.0.0.1", &model, &ledger).await;
+        sleep(LEASE).await;
+        assert_eq!(ledger.written().taken.len(), 1);
+
+        // Its supervisor ends.
+        a.tree.cancel();
+        assert_eq!(a.tree.await, Exit::Shutdown);
+        let ended = Instant::now();
+        ledger.next(1).await;
+        assert!(ended.elapsed() <= SOON, "{:?}", ended.elapsed());
+
+        // Its node cannot reach the store for a while, and is the first to wait then.
+        let c = host("c@127.0.0.1", &model, &ledger).await;
+        b.line.set(Fault::Silent);
+        let silent = Instant::now();
+        ledger.next(2).await;
+        assert!(silent.elapsed() <= LEASE + SOON, "{:?}", silent.elapsed());
+        b.line.set(Fault::None);
+        sleep(LEASE).await;
+        assert_eq!(ledger.written().taken.len(), 3);
+
+        // The node stops.
+        let ended = Instant::now();
+        c.node.stop().await;
+        ledger.next(3).await;
+        assert!(ended.elapsed() <= SOON, "{:?}", ended.elapsed());
+        // The supervisors above have seen no failure.
+        for tree in [b.tree, c.tree] {
+            tree.cancel();
+            assert_eq!(tree.await, Exit::Shutdown);
+        }
+        assert_eq!(ledger.written().refused, 0);
+        drop(b.node);
+    });
+}
+
+/// Goal: whatever the lines do, no write is refused as long as leases do not end early, and there
+/// is a holder again once all is well. Method: faults by chance, on three nodes.
+#[test]
+fn faults_of_lines_never_let_two_processes_write() {
+    for seed in 0..20 {
+        run(async move {
+            let mut chance = fastrand::Rng::with_seed(seed);
+            let (model, ledger) = (Model::start(), Ledger::default());
+            let mut hosts = Vec::new();
+            for name in ["a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1"] {
+                hosts.push(host(name, &model, &ledger).await);
+            }
+            for _ in 0..60 {
+                let fault = match chance.u8(..5) {
+                    0 => Fault::Silent,
+                    1 => Fault::Slow(Duration::from_millis(chance.u64(1..5000))),
+                    2 => Fault::LosesAnswers,
+                    3 => Fault::Refuses,
+                    _ => Fault::None,
+                };
+                hosts[chance.usize(..3)].line.set(fault);
+                sleep(Duration::from_millis(chance.u64(1..8000))).await;
+            }
+            hosts.iter().for_each(|host| host.line.set(Fault::None));
+            let holders = ledger.written().taken.len();
+            sleep(LEASE * 2).await;
+            let written = ledger.written();
+            assert!(holders > 1, "seed {seed}: nothing happened");
+            let (_, _, last) = written.taken.last().expect("there is one");
+            assert!(last.elapsed() < Duration::from_millis(100), "seed {seed}: nobody writes");
+            assert_eq!(written.refused, 0, "seed {seed}: {written:?}");
+            for host in hosts {
+                host.tree.cancel();
+                assert_eq!(host.tree.await, Exit::Shutdown);
+            }
+        });
+    }
+}
+
+/// The ledger sees what a defect in the store, or in what a node believes of it, leads to.
+#[test]
+fn planted_defects_are_seen() {
+    for defect in [Fault::RenewsNothing, Fault::GrantsTooMuch, Fault::GivesTwice] {
+        run(async move {
+            let (model, ledger) = (Model::start(), Ledger::default());
+            let _a = host_with("a@127.0.0.1", defect, &model, &ledger).await;
+            ledger.next(0).await;
+            let _b = host_with("b@127.0.0.1", defect, &model, &ledger).await;
+            sleep(LEASE * 2).await;
+            assert!(ledger.written().refused > 0, "{defect:?}");
+        });
+    }
+}

@@ -1,0 +1,363 @@
+//! A model of a store of leases, and of the lines between it and the nodes, with their faults. Also
+//! the ledger that the holders of a name write to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::sync::{Notify, oneshot};
+use procession::time::{Instant, sleep_until};
+use procession::{sleep, spawn, timeout};
+use procession_cluster::exclusive::{
+    Answer, Claimed, Fence, Freed, Lease, LeaseId, LeaseStore, Row, StoreError,
+};
+use procession_sync::Mutex;
+
+/// What a store has.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) revision: u64,
+    leases: BTreeMap<LeaseId, (Duration, Instant)>,
+    last_lease: u64,
+    pub(crate) by_name: BTreeMap<String, (Row, LeaseId)>,
+    pub(crate) freed: Vec<(u64, String)>,
+    /// The holders whose claims must not succeed any more.
+    pub(crate) withdrawn: BTreeSet<String>,
+}
+
+impl Rows {
+    pub(crate) fn grant(&mut self, lasts: Duration) -> LeaseId {
+        self.last_lease += 1;
+        self.leases.insert(LeaseId(self.last_lease), (lasts, Instant::now() + lasts));
+        LeaseId(self.last_lease)
+    }
+
+    pub(crate) fn renew(&mut self, lease: LeaseId) -> Option<Duration> {
+        let (lasts, end) = self.leases.get_mut(&lease)?;
+        *end = Instant::now() + *lasts;
+        Some(*lasts)
+    }
+
+    pub(crate) fn revoke(&mut self, lease: LeaseId) -> bool {
+        self.free(|_, _, by| by == lease);
+        self.leases.remove(&lease).is_some()
+    }
+
+    /// `None` without the lease.
+    pub(crate) fn claim(&mut self, name: &str, holder: &str, lease: LeaseId) -> Option<Claimed> {
+        Some(match self.by_name.get(name) {
+            Some((row, by)) if row.holder == holder && *by == lease => Claimed::Won(row.fence),
+            Some(_) => Claimed::Taken(self.revision),
+            None if !self.leases.contains_key(&lease) => return None,
+            None if self.withdrawn.contains(holder) => Claimed::Taken(self.revision),
+            None => {
+                self.revision += 1;
+                let fence = Fence::new(self.revision);
+                let row = Row { holder: holder.to_owned(), fence };
+                self.by_name.insert(name.to_owned(), (row, lease));
+                Claimed::Won(fence)
+            }
+        })
+    }
+
+    /// Makes the names free that are meant. Those of one change have one revision.
+    pub(crate) fn free(&mut self, is_meant: impl Fn(&str, &Row, LeaseId) -> bool) -> bool {
+        let revision = self.revision + 1;
+        let before = self.freed.len();
+        let freed = &mut self.freed;
+        self.by_name.retain(|name, (row, lease)| {
+            let goes = is_meant(name, row, *lease);
+            if goes {
+                freed.push((revision, name.clone()));
+            }
+            !goes
+        });
+        let is_changed = freed.len() > before;
+        self.revision += u64::from(is_changed);
+        is_changed
+    }
+
+    /// Ends the leases whose time is over, and returns when the next one ends.
+    fn expire(&mut self) -> Instant {
+        let now = Instant::now();
+        let over: Vec<_> =
+            self.leases.iter().filter(|(_, (_, end))| *end <= now).map(|(id, _)| *id).collect();
+        for lease in over {
+            self.revoke(lease);
+        }
+        self.leases.values().map(|(_, end)| *end).min().unwrap_or(Instant::NEVER)
+    }
+
+    pub(crate) fn freed_after(&self, after: u64) -> Vec<(u64, String)> {
+        self.freed.iter().filter(|(revision, _)| *revision > after).cloned().collect()
+    }
+}
+
+/// A store, whose leases end in time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    rows: Mutex<Rows>,
+    /// Notified after each change.
+    changed: Notify,
+}
+
+impl Model {
+    /// Creates a store in the running scheduler.
+    pub(crate) fn start() -> Self {
+        let model = Self::default();
+        spawn(model.clone().expire()).detach();
+        model
+    }
+
+    /// Ends leases when their time is over.
+    async fn expire(self) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            let (is_changed, next) = {
+                let mut rows = self.0.rows.lock();
+                let before = rows.revision;
+                let next = rows.expire();
+                (rows.revision != before, next)
+            };
+            if is_changed {
+                self.0.changed.notify_waiters();
+            }
+            // Ignored: it looks again in either case.
+            let _ = timeout(next.duration_since(Instant::now()), changed).await;
+        }
+    }
+
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Rows) -> T) -> T {
+        let result = {
+            let mut rows = self.0.rows.lock();
+            rows.expire();
+            change(&mut rows)
+        };
+        self.0.changed.notify_waiters();
+        result
+    }
+
+    /// Ends the lease of a name early, as etcd has done when the disk of its leader was slow.
+    pub(crate) fn end_lease_of(&self, name: &str) {
+        self.with(|rows| rows.revoke(rows.by_name[name].1));
+    }
+
+    /// Waits for names that become free after a revision.
+    pub(crate) async fn freed(&self, after: u64) -> Vec<(u64, String)> {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            let freed = self.0.rows.lock().freed_after(after);
+            if !freed.is_empty() {
+                return freed;
+            }
+            changed.await;
+        }
+    }
+
+    /// Returns a new line to the store, for one node.
+    pub(crate) fn line(&self) -> Line {
+        Line(Arc::new(LineState { model: self.clone(), ..LineState::default() }))
+    }
+}
+
+/// What a line does to requests and answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fault {
+    #[default]
+    None,
+    /// Requests arrive when the fault is over, even if nobody waits any more.
+    Silent,
+    /// Each way takes this time.
+    Slow(Duration),
+    /// Requests arrive, and their answers do not.
+    LosesAnswers,
+    /// Requests are refused.
+    Refuses,
+    /// Claims arrive after this time.
+    DelaysClaims(Duration),
+    /// A defect: renewals are answered, and not made.
+    RenewsNothing,
+    /// A defect: leases are said to last longer than they do.
+    GrantsTooMuch,
+    /// A defect: a claim takes the name from its holder.
+    GivesTwice,
+}
+
+/// The line of a node to a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Line(Arc<LineState>);
+
+#[derive(Debug, Default)]
+struct LineState {
+    model: Model,
+    fault: Mutex<Fault>,
+    changed: Notify,
+}
+
+impl Line {
+    pub(crate) fn set(&self, fault: Fault) {
+        *self.0.fault.lock() = fault;
+        self.0.changed.notify_waiters();
+    }
+
+    fn fault(&self) -> Fault {
+        *self.0.fault.lock()
+    }
+
+    /// Waits until the line passes something on.
+    async fn pass(&self) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            match self.fault() {
+                Fault::Silent => changed.await,
+                Fault::Slow(time) => return sleep(time).await,
+                _ => return,
+            }
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Rows) -> Result<T, StoreError> + Send + 'static,
+    ) -> Answer<'static, T> {
+        self.ask_later(Duration::ZERO, question)
+    }
+
+    /// A request is a process, since it may arrive after its sender has given it up.
+    fn ask_later<T: Send + 'static>(
+        &self,
+        delay: Duration,
+        question: impl FnOnce(&mut Rows) -> Result<T, StoreError> + Send + 'static,
+    ) -> Answer<'static, T> {
+        let (line, (answers, answer)) = (self.clone(), oneshot::channel());
+        spawn(async move {
+            sleep(delay).await;
+            line.pass().await;
+            let result = match line.fault() {
+                Fault::Refuses => Err(StoreError::new("refused")),
+                _ => line.0.model.with(question),
+            };
+            if line.fault() == Fault::LosesAnswers {
+                return drop(answers.send(Err(StoreError::new("the answer is lost"))));
+            }
+            line.pass().await;
+            // Ignored: nobody may wait any more.
+            let _ = answers.send(result);
+        })
+        .detach();
+        Box::pin(async move { answer.await.map_err(StoreError::new)? })
+    }
+}
+
+impl LeaseStore for Line {
+    fn grant(&self, lasts: Duration) -> Answer<'_, Lease> {
+        let factor = if self.fault() == Fault::GrantsTooMuch { 6 } else { 1 };
+        self.ask(move |rows| Ok(Lease { id: rows.grant(lasts), lasts: lasts * factor }))
+    }
+
+    fn renew(&self, lease: LeaseId) -> Answer<'_, bool> {
+        let renews = self.fault() != Fault::RenewsNothing;
+        self.ask(move |rows| Ok(!renews || rows.renew(lease).is_some()))
+    }
+
+    fn revoke(&self, lease: LeaseId) -> Answer<'_, ()> {
+        self.ask(move |rows| {
+            rows.revoke(lease);
+            Ok(())
+        })
+    }
+
+    fn claim<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, Claimed> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        let gone = || StoreError::new("the lease has ended");
+        let delay = match self.fault() {
+            Fault::DelaysClaims(delay) => delay,
+            _ => Duration::ZERO,
+        };
+        let is_taken = self.fault() == Fault::GivesTwice;
+        self.ask_later(delay, move |rows| {
+            rows.free(|other, row, _| is_taken && other == name && row.holder != holder);
+            rows.claim(&name, &holder, lease).ok_or_else(gone)
+        })
+    }
+
+    fn release<'a>(&'a self, name: &'a str, holder: &'a str) -> Answer<'a, ()> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        self.ask(move |rows| {
+            rows.free(|other, row, _| other == name && row.holder == holder);
+            Ok(())
+        })
+    }
+
+    fn withdraw<'a>(&'a self, name: &'a str, holder: &'a str, _: LeaseId) -> Answer<'a, ()> {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        self.ask(move |rows| {
+            rows.free(|other, row, _| other == name && row.holder == holder);
+            rows.withdrawn.insert(holder);
+            Ok(())
+        })
+    }
+
+    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>> {
+        let name = name.to_owned();
+        self.ask(move |rows| Ok(rows.by_name.get(&name).map(|(row, _)| row.clone())))
+    }
+
+    fn freed(&self, after: u64) -> Answer<'_, Freed> {
+        Box::pin(async move {
+            let freed = self.0.model.freed(after).await;
+            self.pass().await;
+            let revision = freed.last().map_or(after, |(revision, _)| *revision);
+            Ok(Freed { names: freed.into_iter().map(|(_, name)| name).collect(), revision })
+        })
+    }
+}
+
+/// What the holders of a name write to: it takes no write with a fence that is less than one that
+/// it has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger(Arc<Mutex<Written>>);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written {
+    newest: u64,
+    /// The fences that were taken, when each was new and when it was seen last.
+    pub(crate) taken: Vec<(u64, Instant, Instant)>,
+    pub(crate) refused: usize,
+}
+
+impl Ledger {
+    pub(crate) fn write(&self, fence: u64) {
+        let mut written = self.0.lock();
+        let now = Instant::now();
+        if fence < written.newest {
+            written.refused += 1;
+        } else if fence > written.newest {
+            written.newest = fence;
+            written.taken.push((fence, now, now));
+        } else if let Some((_, _, last)) = written.taken.last_mut() {
+            *last = now;
+        }
+    }
+
+    pub(crate) fn written(&self) -> Written {
+        self.0.lock().clone()
+    }
+
+    /// Waits for a write of another holder than those before.
+    pub(crate) async fn next(&self, count: usize) -> u64 {
+        loop {
+            if let Some((fence, ..)) = self.0.lock().taken.get(count) {
+                return *fence;
+            }
+            sleep_until(Instant::now() + Duration::from_millis(10)).await;
+        }
+    }
+}
