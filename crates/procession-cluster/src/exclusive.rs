@@ -103,6 +103,12 @@
 //! always, and the lease is renewed until they have ended. If a node dies, its names are free once
 //! its lease has ended.
 //!
+//! # Seeing it
+//!
+//! The [door](procession::observe) of the scheduler has a section `exclusive`: the names that
+//! processes of the node hold, with their fences, how many processes wait, and how often a lease
+//! was lost. The figures are also metrics, such as `procession_exclusive_name_fence`.
+//!
 //! # Rejected
 //!
 //! - *The crate `etcd-client`*: etcd's protocol is gRPC, so the crate needs tonic, prost and tower.

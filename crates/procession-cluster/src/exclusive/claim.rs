@@ -27,9 +27,8 @@ const NAME_MAX: usize = 1024;
 #[must_use = "the name is free again when this is dropped"]
 pub struct ExclusiveName {
     name: Arc<str>,
-    fence: Fence,
     /// From its drop on, the process is not killed if the lease is lost.
-    _holds: Arc<()>,
+    fence: Arc<Fence>,
     /// Tells the process of the claim that it is dropped.
     _held: oneshot::Sender<Infallible>,
 }
@@ -42,7 +41,7 @@ impl ExclusiveName {
 
     /// Returns the fence of the claim. See the [module](super#fences).
     pub fn fence(&self) -> Fence {
-        self.fence
+        *self.fence
     }
 }
 
@@ -134,11 +133,11 @@ impl Registered {
                     self.pause(&mut told).await;
                 }
                 Ok(Ok(Claimed::Won(fence))) => {
-                    if let Some(holds) = self.hold(fence, lease) {
+                    if let Some(fence) = self.hold(fence, lease) {
                         let (held, dropped) = oneshot::channel();
                         let name = Arc::clone(&self.name);
                         // If nobody takes it, it is dropped here. Otherwise, it is dropped later.
-                        drop(told.send(ExclusiveName { name, fence, _holds: holds, _held: held }));
+                        drop(told.send(ExclusiveName { name, fence, _held: held }));
                         let _ = dropped.await;
                         return self.release(*tried).await;
                     }
@@ -187,15 +186,15 @@ impl Registered {
     }
 
     /// Notes that the process holds the name, unless the lease is lost or the names stop.
-    fn hold(&self, fence: Fence, lease: LeaseId) -> Option<Arc<()>> {
+    fn hold(&self, fence: Fence, lease: LeaseId) -> Option<Arc<Fence>> {
         let mut table = self.names.table.lock();
         let is_current = table.stage == Stage::Runs
             && table.lease.is_some_and(|own| own.id == lease && Instant::now() < own.deadline);
         let claim = table.claims.get_mut(&self.number).filter(|_| is_current)?;
-        let holds = Arc::new(());
-        claim.held = Arc::downgrade(&holds);
+        let held = Arc::new(fence);
+        claim.held = Arc::downgrade(&held);
         table.newest = table.newest.max(fence.get());
-        Some(holds)
+        Some(held)
     }
 
     /// Makes the name free. Otherwise, the end of the lease does.

@@ -7,11 +7,13 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use procession::Context;
 use procession::process::{self, cancelled};
 use procession::time::{Instant, sleep_until};
 
 use super::store::Lease;
-use super::table::{Current, Names, Stage};
+use super::table::{Claim, Current, Names, Stage};
+use crate::node::NoMessage;
 
 /// Returns for how long processes hold their names after a renewal was sent, if the lease lasts for
 /// `lasts`. The rest is for the end of the processes, and for clocks that differ.
@@ -20,7 +22,9 @@ fn held_for(lasts: Duration) -> Duration {
 }
 
 /// Gets a lease, renews it, and gets another one when it is lost, until the names stop.
-pub(super) async fn keep(names: Arc<Names>) {
+pub(super) async fn keep(cx: Context<NoMessage>, names: Arc<Names>) {
+    let shown = Arc::clone(&names);
+    let _shown = cx.show_section("exclusive", move |section| shown.show(section));
     // If a store panics, nobody would renew the lease.
     let _keeper = Keeper(&names);
     while !names.is_over() {
@@ -153,6 +157,7 @@ impl Names {
         let holders: Vec<_> = {
             let mut table = self.table.lock();
             table.lease = None;
+            table.losses += u64::from(table.claims.values().any(Claim::is_held));
             let held = table.claims.values_mut().filter(|claim| claim.is_held());
             held.map(|claim| {
                 claim.held = Weak::new();

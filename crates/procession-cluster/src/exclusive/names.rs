@@ -86,8 +86,8 @@ impl ExclusiveNamesBuilder {
             let label = format!("lease of {}", names.node.name());
             // It has to be in time.
             let options = SpawnOptions::new().label(label).priority(Priority::High);
-            let keeps = lease::keep(Arc::clone(&names));
-            let kept = options.on_cancel(OnCancel::Ask).try_spawn(keeps).is_ok();
+            let kept = Arc::clone(&names);
+            let kept = options.try_start(move |cx| lease::keep(cx, kept)).is_ok();
             let label = format!("watch of the names of {}", names.node.name());
             let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Drop);
             kept && options.try_spawn(watch(Arc::clone(&names))).is_ok()

@@ -7,13 +7,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use procession::mailbox::relay;
+use procession::observe::DoorSection;
 use procession::process::{self, OnCancel};
 use procession::sync::Notify;
 use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
 use procession_sync::Mutex;
 
-use super::store::{LeaseId, LeaseStore};
+use super::store::{Fence, LeaseId, LeaseStore};
 use crate::node::Node;
 use crate::node::refusals::{self, Refusals};
 
@@ -39,6 +40,8 @@ pub(super) struct Table {
     pub(super) newest: u64,
     /// The revision from which on all names that become free are seen, if somebody waits.
     pub(super) watched: Option<u64>,
+    /// How often a lease with holders was lost.
+    pub(super) losses: u64,
     pub(super) stage: Stage,
 }
 
@@ -65,7 +68,7 @@ pub(super) struct Claim {
     pub(super) name: Arc<str>,
     pub(super) pid: Pid,
     /// Of the [`ExclusiveName`](super::ExclusiveName), as long as it holds the name.
-    pub(super) held: Weak<()>,
+    pub(super) held: Weak<Fence>,
     /// Notified when the name may be free.
     pub(super) freed: Arc<Notify>,
 }
@@ -146,6 +149,31 @@ impl Names {
         if let Some(report) = self.reports.report(what, text, why) {
             let tells = async move { refusals::tell(Err(report)) };
             drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
+        }
+    }
+
+    /// Shows the names in the door of the scheduler.
+    pub(super) fn show(&self, section: &mut DoorSection) {
+        let (held, count, losses) = {
+            let table = self.table.lock();
+            let held = table.claims.values().filter_map(|claim| {
+                let fence = claim.held.upgrade()?;
+                Some((Arc::clone(&claim.name), claim.pid, fence.get()))
+            });
+            (held.collect::<Vec<_>>(), table.claims.len(), table.losses)
+        };
+        let (node, waiting) = (self.node.name().as_str(), count - held.len());
+        section.row("lease", |row| {
+            row.label("node", node)
+                .gauge("held", "Names that processes of the node hold.", held.len() as u64)
+                .gauge("waiting", "Processes that wait for a name.", waiting as u64)
+                .counter("losses", "Leases that were lost while processes held names.", losses);
+        });
+        for (name, pid, fence) in &held {
+            section.row("name", |row| {
+                row.label("node", node).label("name", name).label("pid", pid);
+                row.gauge("fence", "The fence of the process that holds the name.", *fence);
+            });
         }
     }
 

@@ -10,6 +10,7 @@ mod stopped;
 use std::pin::pin;
 use std::time::Duration;
 
+use procession::observe::DoorOptions;
 use procession::supervisor::{Running, Supervisor};
 use procession::sync::oneshot;
 use procession::time::Instant;
@@ -20,7 +21,8 @@ use procession_cluster::exclusive::{
 };
 
 use self::model::{Fault, Ledger, Line, Model};
-use crate::cookie;
+use crate::section::ask;
+use crate::{cookie, until};
 
 const LEASE: Duration = Duration::from_secs(10);
 /// The time that a scheduler may take for something beyond the time that it is to take.
@@ -308,6 +310,34 @@ fn a_fence_that_goes_back_is_not_given_to_a_process() {
         let (_, fence) = hold(&of_a, "bills").await;
         assert!(fence > last, "{fence} comes after {last}");
     });
+}
+
+/// Goal: the door tells who holds what, and who has lost it.
+#[test]
+fn the_door_shows_names_and_losses() {
+    let folder = std::env::temp_dir().join(format!("procession-names-{}", std::process::id()));
+    let options = DoorOptions::default().directory(&folder);
+    let builder = Scheduler::builder().worker_threads(2).door(options).on_exit(|_| {});
+    let scheduler = builder.build().expect("the directory is new");
+    let socket = scheduler.door().expect("it was asked for").socket().to_owned();
+    scheduler.block_on(async {
+        let model = Model::start();
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        let (holds, fence) = hold(&of_a, "bills").await;
+        let waits = spawn(async move { of_a.claim("bills").await.map(drop) });
+        let lease = r#"{"node":"a@127.0.0.1","held":1,"waiting":1,"losses":0}"#;
+        until(|| ask(&socket, "/exclusive").contains(lease)).await;
+        let name = format!(r#""name":"bills","pid":"{}","fence":{fence}"#, holds.pid());
+        let json = ask(&socket, "/exclusive");
+        assert!(json.contains(&name), "{json}");
+        model.end_lease_of("bills");
+        assert_eq!(holds.await, Err(Exit::Killed));
+        until(|| ask(&socket, "/exclusive").contains(r#""losses":1"#)).await;
+        waits.cancel();
+    });
+    drop(scheduler);
+    // Ignored: another test may use it.
+    drop(std::fs::remove_dir_all(&folder));
 }
 
 /// A node with a singleton that writes to a ledger.

@@ -12,7 +12,7 @@ use procession_cluster::{Cookie, Letter, Node};
 use crate::{connect, cookie, listens, seen_by, until};
 
 /// Asks the door of a scheduler. Returns the body of the answer.
-fn ask(socket: &Path, target: &str) -> String {
+pub(crate) fn ask(socket: &Path, target: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
