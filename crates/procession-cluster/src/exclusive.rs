@@ -98,10 +98,10 @@
 //! # At the end
 //!
 //! A name is free again as soon as its [`ExclusiveName`] is dropped, at the latest when its process
-//! ends, and waiting processes on all nodes are told. If a node stops, its processes that
-//! hold names are cancelled. If the scheduler or the program ends in order, supervisors end them as
-//! always, and the lease is renewed until they have ended. If a node dies, its names are free once
-//! its lease has ended.
+//! ends, and waiting processes on all nodes are told. If a node [drains](crate::Node::drain) or
+//! stops, its processes that hold names are cancelled. If the scheduler or the program ends in
+//! order, supervisors end them as always, and the lease is renewed until they have ended. If a node
+//! dies, its names are free once its lease has ended.
 //!
 //! # Seeing it
 //!

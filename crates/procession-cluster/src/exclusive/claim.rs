@@ -97,10 +97,10 @@ impl Registered {
             return Err(ClaimError::Name((**name).to_owned()));
         }
         let own = names.node.node_pid(pid).ok_or(ClaimError::NoProcess)?;
-        let is_stopped = names.node.is_stopped();
+        let is_leaving = names.node.is_leaving();
         let freed = Arc::new(Notify::new());
         let mut table = names.table.lock();
-        if is_stopped || table.stage != Stage::Runs {
+        if is_leaving || table.stage != Stage::Runs {
             return Err(ClaimError::Stopped);
         }
         let is_same = |claim: &Claim| claim.is_held() && claim.pid == pid && claim.name == *name;

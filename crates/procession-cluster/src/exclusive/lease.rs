@@ -94,8 +94,8 @@ async fn within<F: Future>(names: &Arc<Names>, until: Instant, future: F) -> Opt
         changed.as_mut().enable();
         let mut node_changed = pin!(names.node.0.changed.notified());
         node_changed.as_mut().enable();
-        if names.node.is_stopped() {
-            names.stop();
+        if names.node.is_leaving() {
+            names.leave();
         }
         if names.is_over() {
             return None;
@@ -109,8 +109,7 @@ async fn within<F: Future>(names: &Arc<Names>, until: Instant, future: F) -> Opt
                 return Poll::Ready(Some(None));
             }
             if may_cancel && cancelled.as_mut().poll(task).is_ready() {
-                // The end of the scheduler, in which others cancel the holders in their order.
-                names.refuse();
+                names.leave();
                 return Poll::Ready(None);
             }
             let is_changed = changed.as_mut().poll(task).is_ready()

@@ -158,7 +158,7 @@ impl ExclusiveNames {
     /// cancelled. Returns when they have ended. What has not ended after the
     /// [lease time](ExclusiveNamesBuilder::lease_time) is killed.
     ///
-    /// [`Node::stop`] has the same effect.
+    /// [`Node::drain`] and [`Node::stop`] have the same effect, and do not wait for that.
     pub async fn stop(&self) {
         self.0.stop();
         self.0.until(Stage::Over).await;

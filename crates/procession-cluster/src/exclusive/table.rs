@@ -9,6 +9,7 @@ use std::time::Duration;
 use procession::mailbox::relay;
 use procession::observe::DoorSection;
 use procession::process::{self, OnCancel};
+use procession::scheduler::Health;
 use procession::sync::Notify;
 use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
@@ -90,7 +91,7 @@ impl Names {
     }
 
     /// Lets no process have a name any more. Returns `false` if that was so before.
-    pub(super) fn refuse(&self) -> bool {
+    fn refuse(&self) -> bool {
         let is_first = {
             let mut table = self.table.lock();
             let is_first = table.stage == Stage::Runs;
@@ -104,6 +105,16 @@ impl Names {
             self.changed.notify_waiters();
         }
         is_first
+    }
+
+    /// Lets the node take its names along. In a shutdown of the scheduler, others cancel the
+    /// processes that hold names, in their order.
+    pub(super) fn leave(self: &Arc<Self>) {
+        if Health::here().is_ending() {
+            self.refuse();
+        } else {
+            self.stop();
+        }
     }
 
     /// Also cancels the processes that hold names, and kills those that do not end.

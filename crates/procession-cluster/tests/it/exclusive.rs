@@ -402,9 +402,9 @@ fn a_singleton_moves_when_its_node_goes() {
         sleep(LEASE).await;
         assert_eq!(ledger.written().taken.len(), 3);
 
-        // The node stops.
+        // The node leaves the cluster.
         let ended = Instant::now();
-        c.node.stop().await;
+        c.node.drain(LEASE).await;
         ledger.next(3).await;
         assert!(ended.elapsed() <= SOON, "{:?}", ended.elapsed());
         // The supervisors above have seen no failure.
