@@ -6,9 +6,8 @@
 //! by a lease: unless the lease is renewed, it ends after a while, and the name is free again.
 //!
 //! ```
-//! use procession::start;
-//! use procession::Context;
-//! use procession_cluster::exclusive::ExclusiveNames;
+//! use procession::{Context, start};
+//! use procession_cluster::exclusive::{ClaimError, ExclusiveNames};
 //! use procession_cluster::{Cookie, Node};
 //!
 //! # type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -17,14 +16,11 @@
 //!     let cookie = Cookie::random()?;
 //!     let node = Node::builder("shop@127.0.0.1").cookie(cookie).start().await?;
 //!     let names = ExclusiveNames::builder(&node).start();
-//!     let bills = start(|_: Context<()>| {
-//!         let names = names.clone();
-//!         async move {
-//!             // Waits as long as another process has the name.
-//!             let held = names.claim("bills").await?;
-//!             // What is written is written with the fence, and the name is free after that.
-//!             Ok::<_, procession_cluster::exclusive::ClaimError>(held.fence())
-//!         }
+//!     let bills = start(move |_: Context<()>| async move {
+//!         // Waits as long as another process has the name.
+//!         let held = names.claim("bills").await?;
+//!         // What is written is written with the fence, and the name is free after that.
+//!         Ok::<_, ClaimError>(held.fence())
 //!     });
 //!     assert!(bills.await??.get() > 0);
 //!     Ok::<(), Error>(())
