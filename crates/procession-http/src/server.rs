@@ -352,7 +352,7 @@ impl Server {
     /// many clients there are. If the system sets no limit, there is none. Each server counts only
     /// its own connections, even if a program has several servers.
     ///
-    /// A stream that was [upgraded](Self::upgrades) does not count.
+    /// A stream that was [upgraded](Self::upgrades) from HTTP/1.1 does not count.
     ///
     /// # Panics
     /// Panics if the number is 0.
@@ -485,7 +485,7 @@ impl Server {
     /// it nor waits for it when it drains. At its end the process should say goodbye and read
     /// until the client has closed, because a socket that is dropped with unread input is reset,
     /// and the client may lose what came last. With HTTP/2, the stream is a part of its connection,
-    /// which the server waits for.
+    /// and counts as a request until the process drops it or shuts it down. So the server waits.
     pub fn upgrades(mut self) -> Self {
         self.settings.upgrades = true;
         self

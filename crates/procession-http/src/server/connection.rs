@@ -32,6 +32,8 @@ use super::body::{RequestBody, ResponseBody};
 use super::limits::{BYTES_PER_SECOND, ServerLimits, farewell, grace};
 use super::linger::linger;
 use super::stream::SharedStream;
+#[cfg(feature = "http2")]
+use super::watch::Work;
 use super::watch::{Begun, ConnectionWatch};
 use super::{BoxError, Peer, Settings, is_told};
 use crate::{Error, Timer, trace};
@@ -155,6 +157,30 @@ where
     }
 }
 
+/// Runs the futures of an HTTP/2 connection as processes, and counts them.
+#[cfg(feature = "http2")]
+#[derive(Clone)]
+struct CountingExecutor {
+    watch: Arc<ConnectionWatch>,
+    connection: Option<OwnProcess>,
+}
+
+#[cfg(feature = "http2")]
+impl<F> hyper::rt::Executor<F> for CountingExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let work = Work::new(&self.watch, self.connection.clone());
+        crate::Executor.execute(async move {
+            let output = future.await;
+            work.finish();
+            output
+        });
+    }
+}
+
 /// Serves a connection until its end. `ahead` are bytes that were read from it already.
 pub(super) async fn converse<I, S, B>(
     settings: Arc<Settings>,
@@ -194,7 +220,7 @@ struct CutOff<'a> {
 
 impl Drop for CutOff<'_> {
     fn drop(&mut self) {
-        let unanswered = self.watch.unanswered();
+        let unanswered = self.watch.cut_off();
         // A panic of the service is a separate failure, with its own report.
         if let Some(own) = &self.own
             && unanswered > 0
@@ -226,7 +252,9 @@ where
     let called = Called { service, settings: Arc::clone(settings), peer, watch: Arc::clone(watch) };
     #[cfg(feature = "http2")]
     if watch.is_multiplexed {
-        let mut builder = hyper::server::conn::http2::Builder::new(crate::Executor);
+        let connection = OwnProcess::get();
+        let executor = CountingExecutor { watch: Arc::clone(watch), connection };
+        let mut builder = hyper::server::conn::http2::Builder::new(executor);
         let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
         builder.timer(Timer).max_header_list_size(head_bytes);
         if settings.upgrades {
@@ -254,7 +282,7 @@ enum Phase {
     Head,
     /// For a request.
     Idle,
-    /// For the service, or for the client to take the response.
+    /// For the service, for the client to take the response, or for an upgraded stream of HTTP/2.
     Busy,
     /// The same for a client that has closed its half of the connection. It may be gone.
     HalfClosed,

@@ -15,7 +15,8 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 #[derive(Default)]
 pub(super) struct ConnectionWatch {
-    /// Requests without a complete response, and, in the high half, how many have begun.
+    /// The work that is under way, and, in the high half, how many requests have begun. In
+    /// HTTP/1.1, work is a request without a complete response. In HTTP/2, it is a [`Work`].
     requests: AtomicU64,
     /// Bytes were read since the last response was complete: a request has begun to arrive.
     heard: AtomicBool,
@@ -84,10 +85,18 @@ impl ConnectionWatch {
         }
     }
 
-    /// Returns the number of requests that are not completely answered at the client. If complete
-    /// answers wait for the stream, only the last answer is known.
-    pub(super) fn unanswered(&self) -> u64 {
-        u64::from(self.requests().active).max(u64::from(self.held_up.load(Relaxed)))
+    /// Notes the end of a request or of [`Work`]. Returns `false` if it counts as cut off already.
+    fn leave(&self) -> bool {
+        let left = |requests| (requests as u32 > 0).then(|| requests - 1);
+        self.requests.fetch_update(Relaxed, Relaxed, left).is_ok()
+    }
+
+    /// Returns the number of requests that are not completely answered at the client, which count
+    /// as cut off from now on. If complete answers wait for the stream, only the last answer is
+    /// known.
+    pub(super) fn cut_off(&self) -> u64 {
+        let active = self.requests.fetch_and(!(BEGUN - 1), Relaxed) % BEGUN;
+        active.max(u64::from(self.held_up.load(Relaxed)))
     }
 
     pub(super) fn upgrade(&self) {
@@ -144,7 +153,7 @@ pub(super) struct Begun {
 
 impl Begun {
     pub(super) fn new(watch: &Arc<ConnectionWatch>) -> Self {
-        watch.requests.fetch_add(BEGUN + 1, Relaxed);
+        watch.requests.fetch_add(BEGUN + u64::from(!watch.is_multiplexed), Relaxed);
         watch.moved.store(true, Relaxed);
         Self { watch: Arc::clone(watch), holds: false, raised: None }
     }
@@ -187,6 +196,45 @@ impl Drop for Begun {
         // What was read belongs to this request, or to a later request that arrived with it. In the
         // second case, the time of the later request counts from its next bytes.
         self.watch.heard.store(false, Relaxed);
-        self.watch.requests.fetch_sub(1, Relaxed);
+        if !self.watch.is_multiplexed {
+            self.watch.leave();
+        }
+    }
+}
+
+/// A future of hyper that an HTTP/2 connection waits for: a request, or the write direction of an
+/// upgraded stream, which goes on when the request and its response are gone.
+#[cfg(feature = "http2")]
+pub(super) struct Work {
+    watch: Arc<ConnectionWatch>,
+    /// The process of the connection. `None` once the future has ended.
+    connection: Option<OwnProcess>,
+}
+
+#[cfg(feature = "http2")]
+impl Work {
+    pub(super) fn new(watch: &Arc<ConnectionWatch>, connection: Option<OwnProcess>) -> Self {
+        watch.requests.fetch_add(1, Relaxed);
+        Self { watch: Arc::clone(watch), connection }
+    }
+
+    /// Notes that the future has ended in its own way.
+    pub(super) fn finish(mut self) {
+        self.connection = None;
+    }
+}
+
+#[cfg(feature = "http2")]
+impl Drop for Work {
+    fn drop(&mut self) {
+        // A shutdown terminates this process and the process of the connection in any order.
+        if self.watch.leave()
+            && let Some(connection) = &self.connection
+            && !std::thread::panicking()
+        {
+            connection.note_cut_off(1);
+            // What the stream did not take is of this request, as far as anybody knows.
+            self.watch.hold_up(false);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! HTTP/2, TLS, upgrades, and the connector for the client of hyper-util.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use hyper::body::Body;
 use hyper::client::conn::{http1, http2};
-use hyper::{Request, StatusCode, Version};
+use hyper::ext::Protocol;
+use hyper::rt::{Read, ReadBuf, Write};
+use hyper::upgrade::Upgraded;
+use hyper::{Method, Request, StatusCode, Version};
 use hyper_util::client::legacy::Client;
 use procession::http::{Connector, Executor, Peer, RequestBody, Server, Timer};
 use procession::net::{TcpListener, TcpStream};
@@ -386,12 +389,13 @@ fn the_client_of_hyper_util_keeps_its_connections() {
     });
 }
 
-/// Answers `101`, and sends back in upper case what the client sends on the stream.
+/// Answers that the protocol changes, and sends back in upper case what the client sends on the
+/// stream.
 fn shouts(told: Arc<Mutex<Vec<String>>>) -> impl Answers + use<> {
     Switches(service(move |mut request: Request<RequestBody>| {
         let told = Arc::clone(&told);
         let upgrade = hyper::upgrade::on(&mut request);
-        drop(spawn(async move {
+        drop(spawn_server(async move {
             let mut stream = match upgrade.await {
                 Ok(stream) => stream,
                 Err(error) => return told.lock().push(error.to_string()),
@@ -440,9 +444,13 @@ impl<S: Answers<Future = super::Answering>> tower_service::Service<Request<Reque
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let is_http2 = request.version() == Version::HTTP_2;
         let answer = self.0.call(request);
         Box::pin(async move {
             let mut answer = answer.await?;
+            if is_http2 {
+                return Ok(answer);
+            }
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             answer
                 .headers_mut()
@@ -500,5 +508,87 @@ fn without_upgrades_a_service_gets_no_stream() {
         assert_eq!(stream.receive_all().await, "");
         sleep(SECOND).await;
         assert_eq!(told.lock().len(), 1);
+    });
+}
+
+/// Upgrades a stream of a new HTTP/2 connection (RFC 8441).
+async fn tunnel(door: &Door) -> (http2::SendRequest<String>, Upgraded) {
+    let (mut sender, connection) =
+        http2::handshake(Executor, door.connect()).await.expect("the server answers");
+    drop(spawn_server(connection));
+    // The client must know the settings of the server.
+    sleep(SECOND).await;
+    let request = Request::connect("http://localhost/").extension(Protocol::from_static("shout"));
+    let answer = sender.send_request(request.body(String::new()).expect("it is valid")).await;
+    let stream = hyper::upgrade::on(answer.expect("it is served")).await;
+    (sender, stream.expect("it is upgraded"))
+}
+
+async fn shout(stream: &mut Upgraded) {
+    let sent = poll_fn(|task| Write::poll_write(Pin::new(&mut *stream), task, b"hello")).await;
+    assert_eq!(sent.expect("it is open"), 5);
+    let mut memory = [0; 64];
+    let mut part = ReadBuf::new(&mut memory);
+    let read = poll_fn(|task| Read::poll_read(Pin::new(&mut *stream), task, part.unfilled()));
+    read.await.expect("it is open");
+    assert_eq!(part.filled(), b"HELLO");
+}
+
+#[test]
+fn a_stream_upgraded_by_http2_keeps_its_connection() {
+    driven().block_on(async {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (door, listener) = listen();
+        let server = Server::new().http2().upgrades();
+        let server = spawn_server(server.serve(listener, shouts(Arc::clone(&told))));
+        let (sender, mut stream) = tunnel(&door).await;
+        for _ in 0..3 {
+            shout(&mut stream).await;
+            sleep(SECOND * 1000).await;
+        }
+        server.cancel();
+        sleep(SECOND * 1000).await;
+        shout(&mut stream).await;
+        assert!(told.lock().is_empty());
+        drop(stream);
+        let dropped = Instant::now();
+        server.await.expect("it does not panic").expect("it ends in order");
+        assert_eq!(Instant::now(), dropped);
+        drop(sender);
+        sleep(SECOND).await;
+        assert_eq!(*told.lock(), ["end"]);
+    });
+}
+
+/// A request of HTTP/2 and the stream of an upgrade have processes of their own, which the
+/// shutdown terminates as well.
+#[test]
+fn a_shutdown_counts_what_its_deadline_cuts_off_by_http2() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let holds = service(|mut request: Request<RequestBody>| {
+            let upgrade = hyper::upgrade::on(&mut request);
+            async move {
+                if request.method() == Method::CONNECT {
+                    drop(spawn_server(async {
+                        let _stream = upgrade.await;
+                        pending::<()>().await;
+                    }));
+                    return String::new();
+                }
+                pending().await
+            }
+        });
+        let server = Server::new().http2().upgrades();
+        let _server = spawn_server(server.serve(listener, holds));
+        let (mut sender, _stream) = tunnel(&door).await;
+        let (mut other, _other_stream) = tunnel(&door).await;
+        for sender in [&mut sender, &mut other] {
+            drop(spawn_server(sender.send_request(post("/", ""))));
+        }
+        sleep(SECOND).await;
+        let unfinished = scheduler.shutdown(SECOND * 30).await;
+        assert_eq!((unfinished.requests, unfinished.stopped_requests), (4, 0), "{unfinished}");
     });
 }
