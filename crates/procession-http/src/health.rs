@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Future, Ready, ready};
+use std::future::{self, Future, Ready};
 use std::pin::Pin;
-use std::task::{self, Poll};
+use std::task::{self, Poll, ready};
 
 use hyper::body::{Body, Buf, Bytes, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -68,7 +68,8 @@ impl Default for HealthChecks {
 }
 
 impl<S> HealthChecks<S> {
-    /// Puts health checks before a service. The service does not see their requests.
+    /// Puts health checks before a service. The service does not see their requests, and need not
+    /// be ready for them.
     pub fn around(service: S) -> Self {
         Self { service, health: None }
     }
@@ -109,20 +110,21 @@ impl<S> HealthChecks<S> {
 
 impl<S, B, R> Service<Request<B>> for HealthChecks<S>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
 {
     type Response = Response<HealthBody<R>>;
     type Error = S::Error;
-    type Future = HealthFuture<S::Future, R>;
+    type Future = HealthFuture<S, B, R>;
 
-    fn poll_ready(&mut self, task: &mut task::Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.service.poll_ready(task)
+    /// Always ready, because a check must be answered even if the service is not ready.
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.answer(&request) {
             Some(response) => HealthFuture::Answer { response: Some(response) },
-            None => HealthFuture::Service { future: self.service.call(request) },
+            None => HealthFuture::Waits { service: self.service.clone(), request: Some(request) },
         }
     }
 }
@@ -131,40 +133,62 @@ pin_project! {
     /// The future of [`HealthChecks`].
     #[project = HealthFutureProjected]
     #[must_use = "futures do nothing unless awaited"]
-    pub enum HealthFuture<F, R> {
+    pub enum HealthFuture<S, B, R>
+    where
+        S: Service<Request<B>>,
+    {
         #[doc(hidden)]
         Answer {
             // `None` once it was returned.
             response: Option<Response<HealthBody<R>>>,
         },
+        // For the service to be ready.
+        #[doc(hidden)]
+        Waits {
+            service: S,
+            // `None` once the service has it.
+            request: Option<Request<B>>,
+        },
         #[doc(hidden)]
         Service {
             #[pin]
-            future: F,
+            future: S::Future,
         },
     }
 }
 
-impl<F, R, E> Future for HealthFuture<F, R>
+impl<S, B, R> Future for HealthFuture<S, B, R>
 where
-    F: Future<Output = Result<Response<R>, E>>,
+    S: Service<Request<B>, Response = Response<R>>,
 {
-    type Output = Result<Response<HealthBody<R>>, E>;
+    type Output = Result<Response<HealthBody<R>>, S::Error>;
 
-    fn poll(self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            HealthFutureProjected::Answer { response } => {
-                // A future that is polled after its end may do anything but unsound things.
-                response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response)))
-            }
-            HealthFutureProjected::Service { future } => future.poll(task).map(|result| {
-                result.map(|response| response.map(|body| HealthBody::Service { body }))
-            }),
+    fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let future = match self.as_mut().project() {
+                HealthFutureProjected::Answer { response } => {
+                    // A future that is polled after its end may do anything but unsound things.
+                    return response
+                        .take()
+                        .map_or(Poll::Pending, |response| Poll::Ready(Ok(response)));
+                }
+                HealthFutureProjected::Waits { service, request } => {
+                    ready!(service.poll_ready(task))?;
+                    let Some(request) = request.take() else { return Poll::Pending };
+                    service.call(request)
+                }
+                HealthFutureProjected::Service { future } => {
+                    return future.poll(task).map(|result| {
+                        result.map(|response| response.map(|body| HealthBody::Service { body }))
+                    });
+                }
+            };
+            self.set(HealthFuture::Service { future });
         }
     }
 }
 
-impl<F, R> fmt::Debug for HealthFuture<F, R> {
+impl<S: Service<Request<B>>, B, R> fmt::Debug for HealthFuture<S, B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HealthFuture").finish_non_exhaustive()
     }
@@ -244,6 +268,6 @@ impl<B> Service<Request<B>> for NotFound {
     fn call(&mut self, _: Request<B>) -> Self::Future {
         let mut response = Response::new("not found\n".to_owned());
         *response.status_mut() = StatusCode::NOT_FOUND;
-        ready(Ok(response))
+        future::ready(Ok(response))
     }
 }

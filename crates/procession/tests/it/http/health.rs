@@ -1,18 +1,27 @@
 //! Health checks, and a shared listener in a shutdown.
 
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::{Request, Response};
 use procession::http::{HealthChecks, Listener, Peer, RequestBody, Server};
 use procession::scheduler::Health;
-use procession::spawn;
 use procession::supervisor::{ChildSpec, Supervisor};
+use procession::time::{Instant, Sleep};
+use procession::{sleep, spawn};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
+use tower_service::Service;
 
 use super::pipe::{Door, Pipe, Pipes, listen};
 use super::{Paths, service, spawn_server};
 use crate::scene::driven;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Sends a request on a connection of its own. Returns the status and the body.
 async fn ask(door: &Door, request: &str) -> (String, String) {
@@ -69,6 +78,50 @@ fn a_port_of_its_own_tells_of_another_scheduler() {
         assert!(other.shutdown(Duration::from_secs(1)).await.is_empty());
         let ending = pair("503", "the program is ending\n");
         assert_eq!(ask(&door, "GET /readyz").await, ending);
+        server.cancel();
+        server.await.expect("it does not panic").expect("it ends in order");
+    });
+}
+
+/// Gets ready in a second, and each clone anew.
+#[derive(Default)]
+struct Busy(Option<Pin<Box<Sleep>>>);
+
+impl Clone for Busy {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Service<Request<RequestBody>> for Busy {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, task: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        let wait = self.0.get_or_insert_with(|| Box::pin(sleep(SECOND)));
+        wait.as_mut().poll(task).map(Ok)
+    }
+
+    fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
+        assert!(self.0.take().is_some_and(|wait| wait.is_elapsed()), "it is ready");
+        ready(Ok(Response::new("page".to_owned())))
+    }
+}
+
+#[test]
+fn checks_do_not_wait_for_the_service_to_be_ready() {
+    driven().block_on(async {
+        let (door, listener) = listen();
+        let checks = HealthChecks::around(Busy::default());
+        let server = spawn_server(Server::new().serve(listener, checks));
+        let begin = Instant::now();
+        for (path, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
+            assert_eq!(ask(&door, &format!("GET {path}")).await, pair("200", text));
+        }
+        assert_eq!(Instant::now(), begin);
+        assert_eq!(ask(&door, "GET /page").await, pair("200", "page"));
+        assert_eq!(Instant::now() - begin, SECOND);
         server.cancel();
         server.await.expect("it does not panic").expect("it ends in order");
     });
