@@ -285,7 +285,9 @@ struct Settings {
 ///
 /// 1. It accepts the connections that wait in the backlog, and drops the listener, which closes it
 ///    unless something else has it ([`Arc`]). In a shutdown of the scheduler, a shared listener
-///    [refuses](Listener::refuse) connections as well.
+///    [refuses](Listener::refuse) connections as well. At [`max_connections`], an accepted
+///    connection waits for a place, and the system resets connections beyond an eighth of the
+///    descriptors.
 /// 2. It cancels the process of each connection. Such a connection answers the requests that have
 ///    begun, including a request that has arrived in its socket, and closes. The response of
 ///    HTTP/1.1 says `connection: close`. If an HTTP/1.1 connection has no request, its client may

@@ -18,6 +18,7 @@ use procession_sync::Mutex;
 use tower_service::Service;
 
 use super::body::RequestBody;
+use super::limits::waiting_max;
 use super::{BoxError, Listener, Peer, Settings, is_told};
 
 /// Most connections that are taken from the backlog once the server accepts no more. A backlog is
@@ -90,7 +91,8 @@ impl Connections {
         ConnectionPlace { open: Arc::clone(&self.open), number }
     }
 
-    /// Starts the process of a connection. If it is refused, the connection is closed.
+    /// Starts the process of a connection. If it is refused, the connection is closed. In a drain,
+    /// the process is asked to end.
     fn start<F>(&self, place: ConnectionPlace, peer: Peer, connection: F)
     where
         F: Future + Send + 'static,
@@ -106,17 +108,24 @@ impl Connections {
             drop(connection.await);
             drop(place);
         });
-        if let Ok(child) = child
-            && let Some(entry) = self.open.pids.lock().get_mut(&number)
-        {
+        let Ok(child) = child else { return };
+        if let Some(entry) = self.open.pids.lock().get_mut(&number) {
             *entry = Some(child.pid());
+        }
+        if self.is_draining {
+            child.cancel();
         }
     }
 
-    /// Asks all connections to end, and waits until all have ended.
-    async fn drain(&mut self) {
+    /// Asks all connections to end. Starts the connections of `waiting` as places become free, and
+    /// waits until all have ended.
+    async fn drain<A>(&mut self, waiting: Vec<A>, start: impl Fn(&Self, ConnectionPlace, A)) {
         self.is_draining = true;
         self.cancel();
+        for accepted in waiting {
+            let place = self.place().await;
+            start(self, place, accepted);
+        }
         drop(self.open.places.acquire(self.open.max).await);
         self.is_draining = false;
     }
@@ -164,20 +173,28 @@ where
             None => break,
         }
     }
-    // The clients of these connections may have sent a request.
+    // The clients of these connections may have sent a request. Without a place, a connection waits
+    // here instead of in the backlog, so that the listener can close now.
+    let (mut waiting, waiting_max) = (Vec::new(), waiting_max());
     for _ in 0..BACKLOG_MAX {
-        let Some(place) = connections.try_place() else { break };
+        let place = connections.try_place();
+        if place.is_none() && waiting.len() >= waiting_max {
+            break;
+        }
         let mut next = pin!(listener.next());
         match poll_fn(|task| poll_last(task, |task| next.as_mut().poll(task))).await {
-            Some(Ok(accepted)) => start(&connections, place, accepted),
+            Some(Ok(accepted)) => match place {
+                Some(place) => start(&connections, place, accepted),
+                None => waiting.push(accepted),
+            },
             Some(Err(_)) | None => break,
         }
     }
     if OwnProcess::get().is_some_and(|own| own.is_in_shutdown()) {
         listener.refuse();
     }
-    drop((listener, start));
-    connections.drain().await;
+    drop(listener);
+    connections.drain(waiting, start).await;
     Ok(())
 }
 

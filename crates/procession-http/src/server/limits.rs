@@ -39,6 +39,13 @@ impl Most {
     }
 }
 
+/// Returns the number of connections that a server which ends may hold without a place: an eighth
+/// of the descriptors, which is half of what [`Most::Share`] leaves to services.
+pub(super) fn waiting_max() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current;
+    descriptors.map_or(usize::MAX, |most| usize::try_from(most / 8).unwrap_or(usize::MAX))
+}
+
 /// Returns the number of connections for a limit of descriptors. `None` is no limit.
 fn share(descriptors: Option<u64>) -> usize {
     let Some(descriptors) = descriptors else { return usize::MAX };
@@ -56,7 +63,8 @@ pub(super) const BYTES_PER_SECOND: u64 = 512;
 
 /// How long a client that keeps its connection may take to send one more request, once the server
 /// ends. A client that sends requests in a row does so within milliseconds of the last answer. This
-/// is also the longest time by which a connection without a request delays the end of a server.
+/// is also the longest time by which a connection with a place but without a request delays the end
+/// of a server.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Number of bytes that a connection reads ahead of its protocol, to see the end of its client

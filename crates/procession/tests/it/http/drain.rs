@@ -323,6 +323,28 @@ fn a_server_ends_when_its_signal_comes() {
     });
 }
 
+#[test]
+fn connections_without_a_place_are_served_in_a_drain() {
+    driven().block_on(async {
+        let (door, listener) = listen();
+        let server = spawn_server(Server::new().max_connections(1).serve(listener, late()));
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            streams.push(begun(&door, "/").await);
+        }
+        settle().await;
+        server.cancel();
+        settle().await;
+        assert!(door.try_connect().is_none(), "the listener is closed");
+        for (index, mut stream) in (1..).zip(streams) {
+            let answer = stream.receive_all().await;
+            assert!(answer.ends_with("late"), "{index}: {answer}");
+            assert!(answer.contains("connection: close"), "{index}: {answer}");
+        }
+        server.await.expect("it does not panic").expect("it ends in order");
+    });
+}
+
 /// The kernel has the request, and no worker knows of it when the server is told to end.
 #[test]
 fn a_request_in_the_socket_is_answered() {

@@ -316,8 +316,11 @@ fn a_server_leaves_descriptors_to_its_services() {
         assert!(output.status.success() && told.contains("1 passed"), "{output:?}");
         return;
     }
-    with_server(Server::new(), async |scheduler, door| {
-        let streams: Vec<_> = (0..64).map(|_| door.connect()).collect();
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let (door, listener) = listen();
+        let server = spawn_server(Server::new().serve(listener, answers()));
+        let mut streams: Vec<_> = (0..64).map(|_| door.connect()).collect();
         sleep(SECOND).await;
         let all = scheduler.snapshot().processes;
         let open = all.iter().filter(|one| one.label.as_deref() == Some("http local"));
@@ -325,6 +328,18 @@ fn a_server_leaves_descriptors_to_its_services() {
         assert_eq!(open.len(), 48);
         // Reports of slow steps name the place where the program has called `serve`.
         assert!(open.iter().all(|one| one.location.file().ends_with("tests/it/http/limits.rs")));
+        // Neither does a drain take all descriptors for the connections in the backlog.
+        let mut waiting = streams.split_off(48);
+        for stream in &mut waiting {
+            stream.send(b"GET / HTTP/1.1\r\nhost: me\r\n\r\n").await.expect("there is room");
+        }
+        server.cancel();
+        let mut answered = 0;
+        for mut stream in waiting {
+            answered += usize::from(stream.receive_all().await.ends_with("fine"));
+        }
+        assert_eq!(answered, 8);
+        server.await.expect("it does not panic").expect("the listener does not fail");
         drop(streams);
     });
 }
