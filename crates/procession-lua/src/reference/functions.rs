@@ -48,7 +48,7 @@ const PROCESS: &[Function] = &[
         "sends to a PID or a name; returns `true` if the process accepted the message, `false` if it has ended, and `false` and the cause if its mailbox is full; an unknown name is an error",
     ),
     function(
-        "process.receive(ms?: number): any, call|string|nil, \"down\"|\"exit\"|nil",
+        "process.receive(ms?: number): any, call|string|nil, \"down\"|\"exit\"|\"node_up\"|\"node_down\"|nil",
         "waits for a message and returns it; see below",
     ),
     function(

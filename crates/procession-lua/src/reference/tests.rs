@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
-use super::{HOST_TABLES, LUA, OBJECTS, SECTIONS, signatures, table};
+use procession::process::Priority;
+
+use super::{HOST_TABLES, LUA, OBJECTS, SECTIONS, annotations, signatures, table};
 use crate::program::Program;
 
 /// Returns the names that a process of a program finds, as in `process.send`.
@@ -56,6 +58,24 @@ fn the_tables_of_the_document_are_those_of_the_reference() {
 
 {table}"
         );
+    }
+}
+
+#[test]
+fn the_annotations_name_what_an_entry_takes_and_what_is_received() {
+    let annotations = annotations();
+    let mut lines = annotations.lines();
+    let entry = lines.find(|line| line.starts_with("---@alias entry ")).expect("it has a type");
+    for key in ["allow", "limits", "priority"] {
+        assert!(entry.contains(&format!(" {key}?: ")), "{key}: {entry}");
+    }
+    for priority in Priority::ALL {
+        assert!(entry.contains(&format!("\"{priority}\"")), "{priority}: {entry}");
+    }
+    let receive = signatures().find(|signature| signature.name == "process.receive");
+    let kinds = receive.expect("it is there").results[2];
+    for kind in ["down", "exit", "node_up", "node_down"] {
+        assert!(kinds.contains(&format!("\"{kind}\"")), "{kind}: {kinds}");
     }
 }
 
