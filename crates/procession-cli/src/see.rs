@@ -11,8 +11,9 @@ mod sparks;
 mod top;
 mod trace_file;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -149,7 +150,16 @@ fn dump(door: &DoorFile, args: &SeeArgs, out: &mut impl Write) -> Result<(), Fai
         return Ok(());
     }
     let error = |error| SeeError::File(path.clone(), error);
-    let mut file = fs::File::create_new(path).map_err(error)?;
-    file.write_all(&bytes).map_err(error)?;
+    let mut file = create(Path::new(path)).map_err(error)?;
+    if let Err(cause) = file.write_all(&bytes) {
+        // A part of a trace looks like a trace. Ignored: the first error is the cause.
+        let _ = fs::remove_file(path);
+        return Err(error(cause).into());
+    }
     Ok(())
+}
+
+/// Creates a file that only its owner can read, because labels may contain secrets.
+fn create(path: &Path) -> io::Result<File> {
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }

@@ -1,7 +1,7 @@
 //! Finds the doors of programs, and asks them.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -62,12 +62,26 @@ impl DoorFile {
         self.body(&answer)
     }
 
+    /// Returns `true` if the program has ended, or opens this door no more.
+    pub(super) fn is_gone(&self) -> bool {
+        let connected = UnixStream::connect(&self.0);
+        connected.is_err_and(|error| {
+            matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+        })
+    }
+
     /// Returns the body of a response.
     fn body(&self, answer: &[u8]) -> Result<Vec<u8>, SeeError> {
         let no_answer = || SeeError::NoAnswer(self.0.clone());
         let end = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or_else(no_answer)?;
         let head = String::from_utf8_lossy(&answer[..end]);
         let body = &answer[end + 4..];
+        let is_length = |name: &str| name.eq_ignore_ascii_case("content-length");
+        let fields = head.lines().filter_map(|line| line.split_once(':'));
+        let mut lengths = fields.filter(|(name, _)| is_length(name)).map(|(_, value)| value.trim());
+        if lengths.any(|length| length.parse() != Ok(body.len())) {
+            return Err(SeeError::Cut(self.0.clone()));
+        }
         let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
         match status {
             Some("200") => Ok(body.to_vec()),
@@ -155,5 +169,28 @@ pub(super) fn find(word: Option<&str>) -> Result<DoorFile, SeeError> {
             Err(SeeError::Several(fit.iter().chain([&last]).map(Listed::line).collect()))
         }
         (None, _) => Err(SeeError::Unknown(word.unwrap_or_default().to_owned(), lines)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::DoorFile;
+    use crate::see::error::SeeError;
+
+    #[test]
+    fn an_answer_is_whole_or_an_error() {
+        let body = |length: &str, body: &str| {
+            let answer = format!("HTTP/1.1 200 OK\r\nA: b\r\n{length}\r\n{body}");
+            DoorFile(PathBuf::from("door")).body(answer.as_bytes())
+        };
+        for length in ["", "Content-Length: 5\r\n", "content-length:5\r\n"] {
+            assert_eq!(body(length, "whole").expect("it is whole"), b"whole", "{length}");
+        }
+        for cut in ["", "whol", "whole."] {
+            let cut = body("Content-Length: 5\r\n", cut).expect_err("it is not whole");
+            assert!(matches!(cut, SeeError::Cut(_)), "{cut:?}");
+        }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum SeeError {
     Connection(PathBuf, io::Error),
     /// Something else listens at the socket.
     NoAnswer(PathBuf),
+    /// The answer is not whole.
+    Cut(PathBuf),
     /// The door refused the request. Holds its reason.
     Refused(String),
     File(String, io::Error),
@@ -51,6 +53,7 @@ impl fmt::Display for SeeError {
             Self::NoAnswer(path) => {
                 write!(f, "{} gives no answer that makes sense", path.display())
             }
+            Self::Cut(path) => write!(f, "{} cuts its answer short", path.display()),
             Self::Refused(reason) => write!(f, "the program refused: {reason}"),
             Self::File(path, error) => write!(f, "cannot write {path}: {error}"),
             Self::Unread(path, error) => write!(f, "cannot read {path}: {error}"),

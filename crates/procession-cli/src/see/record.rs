@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ use procession_sync::{Arc, Mutex};
 use serde_json::Value;
 
 use super::door::DoorFile;
-use super::pause;
+use super::{create, pause};
 use crate::failure::Failure;
 use crate::format::{plain, plain_lines};
 use crate::see::args::SeeArgs;
@@ -33,8 +33,8 @@ const ROTATE: u64 = 100_000_000;
 const KEEP: usize = 10;
 /// The default length of a window in seconds.
 const SECONDS: u64 = 5;
-/// The time after which a program that refuses is asked again, for example because somebody else
-/// traces it.
+/// The time after which a program that gives no trace is asked again, for example because somebody
+/// else traces it.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Characters of the name of a program in the names of files.
 const NAME_MAX: usize = 40;
@@ -55,8 +55,8 @@ struct RecordFiles {
     part: Option<Part>,
     /// The number of files so far.
     count: u64,
-    /// The complete files, the oldest first.
-    complete: VecDeque<PathBuf>,
+    /// The files that grow no more, the oldest first.
+    kept: VecDeque<PathBuf>,
     /// The complete files that were not told yet.
     news: Vec<PathBuf>,
 }
@@ -75,13 +75,13 @@ impl RecordFiles {
             Some(part) => part,
             None => {
                 // Before the new file, so that there are never more.
-                while self.complete.len() >= self.keep {
+                while self.kept.len() >= self.keep {
                     self.remove_oldest();
                 }
                 self.count += 1;
                 let name = format!("{}-{:05}.{PART}", self.prefix, self.count);
                 let path = self.directory.join(name);
-                match open(&path) {
+                match create(&path) {
                     Ok(file) => self.part.insert(Part { file, path, bytes: 0 }),
                     Err(error) => return Err((path, error)),
                 }
@@ -109,20 +109,19 @@ impl RecordFiles {
     /// Completes the file that grows. It has its name only when its content is on the disk.
     ///
     /// # Errors
-    /// Returns the path with the error of the system. The file stays as it is.
+    /// Returns the path with the error of the system. The file stays as it is, and counts.
     fn finish(&mut self) -> Result<(), (PathBuf, io::Error)> {
         let Some(part) = self.part.take() else { return Ok(()) };
         let path = part.path.with_extension(SUFFIX);
-        let finished = part.file.sync_all().and_then(|()| fs::rename(&part.path, &path));
-        let finished = finished.and_then(|()| File::open(&self.directory)?.sync_all());
-        match finished {
-            Ok(()) => {
-                self.complete.push_back(path.clone());
-                self.news.push(path);
-                Ok(())
-            }
-            Err(error) => Err((part.path, error)),
+        let renamed = part.file.sync_all().and_then(|()| fs::rename(&part.path, &path));
+        if let Err(error) = renamed {
+            self.kept.push_back(part.path.clone());
+            return Err((part.path, error));
         }
+        self.kept.push_back(path.clone());
+        self.news.push(path);
+        let synced = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| (self.directory.clone(), error))
     }
 
     /// Prints the names of the files that are complete since the last call.
@@ -134,18 +133,11 @@ impl RecordFiles {
     }
 
     fn remove_oldest(&mut self) {
-        if let Some(oldest) = self.complete.pop_front() {
+        if let Some(oldest) = self.kept.pop_front() {
             // Ignored: somebody else may have taken it away.
             let _ = fs::remove_file(oldest);
         }
     }
-}
-
-/// Creates a file that only its owner can read, because labels may contain secrets.
-fn open(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// A recording. Its end takes the files, so only one of several ends has an effect.
@@ -171,7 +163,7 @@ impl Recording {
         if let Err(error) = &finished {
             tell(error, "");
         }
-        let (count, directory) = (files.complete.len(), files.directory.display().to_string());
+        let (count, directory) = (files.kept.len(), files.directory.display().to_string());
         let text = format!("{count} files in {}", plain(&directory));
         Some((text, finished.is_ok()))
     }
@@ -217,7 +209,7 @@ pub(super) fn run(door: &DoorFile, args: &SeeArgs, out: &mut impl Write) -> Resu
         keep: args.keep.map_or(KEEP, |keep| keep.get()),
         part: None,
         count: 0,
-        complete: VecDeque::new(),
+        kept: VecDeque::new(),
         news: Vec::new(),
     }))));
     let scheduler = Scheduler::builder().worker_threads(1).no_door().build();
@@ -225,7 +217,12 @@ pub(super) fn run(door: &DoorFile, args: &SeeArgs, out: &mut impl Write) -> Resu
     let end = end_request().map_err(|error| Failure::Failed(Box::new(error)))?;
     drop(scheduler.spawn(recording.clone().end_on(end)));
     let seconds = args.seconds.unwrap_or(SECONDS);
-    let recorded = record(door, seconds, &recording);
+    let target = format!("/trace?seconds={seconds}");
+    let has_ended = || {
+        pause(AGAIN);
+        door.is_gone()
+    };
+    let recorded = record(|| door.get(&target), has_ended, &recording);
     let Some((text, is_whole)) = recording.end() else {
         // The signal has ended it, and is about to end the program.
         return Ok(());
@@ -235,25 +232,29 @@ pub(super) fn run(door: &DoorFile, args: &SeeArgs, out: &mut impl Write) -> Resu
     if is_whole { Ok(()) } else { Err(Failure::Told) }
 }
 
-/// Records until the program ends, or somebody else ends the recording.
-fn record(door: &DoorFile, seconds: u64, recording: &Recording) -> Result<(), SeeError> {
-    let target = format!("/trace?seconds={seconds}");
-    // Set once a piece was recorded, and while one cannot be written or is refused.
+/// Records until the program ends, or somebody else ends the recording. `has_ended` is asked some
+/// time after `ask` has failed: a program that is stopped, or that somebody else traces, goes on.
+fn record(
+    ask: impl Fn() -> Result<Vec<u8>, SeeError>,
+    has_ended: impl Fn() -> bool,
+    recording: &Recording,
+) -> Result<(), SeeError> {
+    // Set once a piece was recorded, and while pieces are missing or cannot be written.
     let (mut is_begun, mut is_failing) = (false, false);
     loop {
-        let piece = match door.get(&target) {
+        let piece = match ask() {
             Ok(piece) => piece,
-            Err(SeeError::Refused(reason)) if is_begun => {
+            Err(error) if is_begun => {
+                if has_ended() {
+                    return Ok(());
+                }
                 if !is_failing {
-                    let reason = plain(&reason);
-                    let _ = writeln!(io::stderr(), "procession: the program refused: {reason}");
+                    // Ignored: there is nowhere else to say it.
+                    let _ = writeln!(io::stderr(), "procession: {error}; the recording goes on");
                 }
                 is_failing = true;
-                pause(AGAIN);
                 continue;
             }
-            // The program has ended.
-            Err(SeeError::Connection(..) | SeeError::NoAnswer(_)) if is_begun => return Ok(()),
             Err(error) => return Err(error),
         };
         is_begun = true;
@@ -272,39 +273,51 @@ fn record(door: &DoorFile, seconds: u64, recording: &Recording) -> Result<(), Se
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::collections::VecDeque;
     use std::fs;
+    use std::io;
+    use std::path::PathBuf;
 
-    use super::RecordFiles;
+    use procession_sync::{Arc, Mutex};
 
-    #[test]
-    fn files_are_bounded_in_number_and_size() {
-        let directory =
-            std::env::temp_dir().join(format!("procession-record-{}", std::process::id()));
-        fs::create_dir(&directory).expect("it is new");
-        let mut files = RecordFiles {
-            directory: directory.clone(),
+    use super::{RecordFiles, Recording, record};
+    use crate::see::error::SeeError;
+
+    /// The files of a recording in a directory that is not there yet.
+    fn files(name: &str) -> RecordFiles {
+        let name = format!("procession-{name}-{}", std::process::id());
+        RecordFiles {
+            directory: std::env::temp_dir().join(name),
             prefix: "bank".to_owned(),
             rotate: 10,
             keep: 2,
             part: None,
             count: 0,
-            complete: VecDeque::new(),
+            kept: VecDeque::new(),
             news: Vec::new(),
-        };
+        }
+    }
+
+    fn names(directory: &PathBuf) -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("it is there");
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().expect("it is text");
+        let mut names: Vec<_> = entries.map(|entry| name(entry.expect("it can be read"))).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn files_are_bounded_in_number_and_size() {
+        let mut files = files("record");
+        let directory = files.directory.clone();
+        fs::create_dir(&directory).expect("it is new");
         let listed = || {
-            let entries = fs::read_dir(&directory).expect("it is there");
-            let mut found: Vec<_> = entries
-                .map(|entry| {
-                    let entry = entry.expect("it can be read");
-                    let text = fs::read_to_string(entry.path()).expect("it is text");
-                    (entry.file_name().into_string().expect("it is text"), text)
-                })
-                .collect();
-            found.sort();
-            found
+            let text = |name: &String| fs::read_to_string(directory.join(name));
+            let names = names(&directory).into_iter();
+            names.map(|name| (text(&name).expect("it is text"), name)).collect::<Vec<_>>()
         };
-        let named = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        let named = |name: &str, text: &str| (text.to_owned(), name.to_owned());
         for piece in ["aaaa", "bbbb", "cccc"] {
             files.add(piece.as_bytes()).expect("there is room");
         }
@@ -324,18 +337,8 @@ mod tests {
 
     #[test]
     fn a_piece_that_cannot_be_written_harms_no_other() {
-        let directory =
-            std::env::temp_dir().join(format!("procession-gone-{}", std::process::id()));
-        let mut files = RecordFiles {
-            directory: directory.clone(),
-            prefix: "bank".to_owned(),
-            rotate: 10,
-            keep: 2,
-            part: None,
-            count: 0,
-            complete: VecDeque::new(),
-            news: Vec::new(),
-        };
+        let mut files = files("gone");
+        let directory = files.directory.clone();
         let (path, _) = files.add(b"lost").expect_err("there is no directory");
         assert!(path.ends_with("bank-00001.part"));
         fs::create_dir(&directory).expect("it is new");
@@ -343,6 +346,62 @@ mod tests {
         files.finish().expect("there is room");
         let kept = fs::read(directory.join("bank-00002.pftrace")).expect("it is there");
         assert_eq!(kept, b"kept");
+        fs::remove_dir_all(&directory).expect("it is ours");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_completed_counts() {
+        let mut files = files("incomplete");
+        let directory = files.directory.clone();
+        fs::create_dir(&directory).expect("it is new");
+        files.add(b"one").expect("there is room");
+        // The directory cannot be synchronised.
+        files.directory = directory.join("missing");
+        files.finish().expect_err("there is no such directory");
+        files.directory = directory.clone();
+        files.add(b"two").expect("there is room");
+        // The file cannot be renamed.
+        fs::create_dir(directory.join("bank-00002.pftrace")).expect("it is new");
+        files.finish().expect_err("there is a directory of this name");
+        fs::remove_dir(directory.join("bank-00002.pftrace")).expect("it is ours");
+        assert_eq!(names(&directory), ["bank-00001.pftrace", "bank-00002.part"]);
+        for _ in 0..2 {
+            files.add(b"next").expect("there is room");
+            files.finish().expect("there is room");
+        }
+        assert_eq!(names(&directory), ["bank-00003.pftrace", "bank-00004.pftrace"]);
+        fs::remove_dir_all(&directory).expect("it is ours");
+    }
+
+    #[test]
+    fn a_recording_outlasts_a_program_that_is_stopped() {
+        let mut files = files("stopped");
+        let directory = files.directory.clone();
+        files.rotate = 100;
+        fs::create_dir(&directory).expect("it is new");
+        let recording = Recording(Arc::new(Mutex::new(Some(files))));
+        let late = || SeeError::Connection(PathBuf::new(), io::ErrorKind::WouldBlock.into());
+        // Each failure has the answer to whether the program has ended.
+        let answers = RefCell::new(VecDeque::from([
+            (Ok(b"one ".to_vec()), false),
+            (Err(late()), false),
+            (Err(SeeError::Cut(PathBuf::new())), false),
+            (Err(SeeError::NoAnswer(PathBuf::new())), false),
+            (Err(SeeError::Refused("busy".to_owned())), false),
+            (Ok(b"two".to_vec()), false),
+            (Err(late()), true),
+        ]));
+        let ended = RefCell::new(false);
+        let ask = || {
+            let (answer, has_ended) = answers.borrow_mut().pop_front().expect("it has ended");
+            *ended.borrow_mut() = has_ended;
+            answer
+        };
+        record(ask, || *ended.borrow(), &recording).expect("the program has ended");
+        assert!(answers.borrow().is_empty());
+        let (_, is_whole) = recording.end().expect("nothing else has ended it");
+        let text = fs::read_to_string(directory.join("bank-00001.pftrace"));
+        assert_eq!((text.expect("it is there").as_str(), is_whole), ("one two", true));
         fs::remove_dir_all(&directory).expect("it is ours");
     }
 }

@@ -103,3 +103,22 @@ fn a_full_disk_is_told_and_survived() {
     assert_eq!(names(&directory), Vec::<String>::new(), "no part is left behind");
     computing.cancel();
 }
+
+#[test]
+fn a_dump_that_does_not_fit_leaves_no_file() {
+    let (scene, computing) = busy();
+    let file = scene.folder.0.join("events");
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_procession"))
+        .arg("dump")
+        .arg(&file)
+        .args(["bank", "--seconds", "1"])
+        .env("XDG_RUNTIME_DIR", &scene.folder.0)
+        .output()
+        .expect("the command can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("cannot write"), "{output:?}");
+    assert!(!file.exists(), "a part of a trace is left behind");
+    computing.cancel();
+}

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -146,7 +147,9 @@ fn trees_crashes_and_events_are_shown() {
     let file = scene.folder.0.join("events");
     let path = file.to_str().expect("it is text");
     assert_eq!(scene.run(&["dump", path, "bank"]), (0, String::new(), String::new()));
-    assert!(fs::metadata(&file).is_ok_and(|found| found.len() > 0));
+    let found = fs::metadata(&file).expect("it was written");
+    assert!(found.len() > 0);
+    assert_eq!(found.permissions().mode() & 0o777, 0o600, "labels may contain secrets");
     let (code, _, err) = scene.run(&["dump", path, "bank"]);
     assert!(code == 1 && err.contains("File exists"), "a file is not written over: {err}");
 }
