@@ -46,7 +46,8 @@
 //!
 //! ## Checked by
 //! `models::hand_over_against_cancel`, `models::release_against_acquire`,
-//! `models::the_holder_is_noted_with_the_grant`, `models::lend_against_release` and their canaries.
+//! `models::the_holder_is_noted_with_the_grant`, `models::a_reader_waits_for_the_first_in_line`,
+//! `models::lend_against_release` and their canaries.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -521,6 +522,45 @@ mod models {
     #[should_panic(expected = "whoever has the permit is noted")]
     fn canary_hold_after_grant() {
         hold::<{ mutation::HOLD_AFTER_GRANT }>();
+    }
+
+    /// A reader stands in line behind a writer, while the only process that reads leaves.
+    fn turn<const MUTATION: u8>() {
+        explore(|| {
+            let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(2));
+            let name = std::sync::Arc::new(LockName::new(0, 0));
+            let _ = semaphore.name(std::sync::Arc::clone(&name));
+            assert!(semaphore.try_acquire(1, process(1)));
+            let in_line =
+                |wanted, by| match semaphore.acquire_or_wait(wanted, by, &mut Another::none()) {
+                    Entry::Waits(place, _) => Some(place),
+                    other => unreachable!("somebody reads: {other:?}"),
+                };
+            let (mut writer, mut reader) = (in_line(2, process(2)), in_line(1, process(3)));
+            assert_eq!(name.ahead(), (0, 2), "a reader waits for the first in line");
+            let leaves = {
+                let semaphore = Arc::clone(&semaphore);
+                thread::spawn(move || drop(semaphore.release(1)))
+            };
+            if semaphore.look(&mut writer, &mut Another::none()).is_ok() {
+                assert_eq!(name.ahead(), (0, 2), "the words name the writer, and then the reader");
+                drop(semaphore.release(2));
+                assert!(semaphore.look(&mut reader, &mut Another::none()).is_ok());
+                assert_eq!(name.holder(), (0, 3), "the words name the writer, and then the reader");
+            }
+            leaves.join().expect("it does not panic");
+        });
+    }
+
+    #[test]
+    fn a_reader_waits_for_the_first_in_line() {
+        turn::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "the words name the writer, and then the reader")]
+    fn canary_reader_without_holder() {
+        turn::<{ mutation::HOLD_AFTER_GRANT }>();
     }
 
     /// A waiter lends to the holder, which releases the lock to another waiter.
