@@ -71,25 +71,35 @@ pub(crate) fn to_exit(reason: &Term) -> Exit {
     Exit::failed(bounded(reason))
 }
 
-/// Returns the text of a term, cut at the limit.
-pub(crate) fn bounded(term: &Term) -> String {
-    struct Bounded(String);
+/// Returns the text of a value, cut at the limit.
+pub(crate) fn bounded(value: impl fmt::Display) -> String {
+    text_within(TEXT_MAX, value).unwrap_or_else(|start| start)
+}
+
+/// Returns the text of a value, or the start of it if it has more bytes than `most`. It takes no
+/// more memory either.
+pub(crate) fn text_within(most: usize, value: impl fmt::Display) -> Result<String, String> {
+    struct Bounded {
+        text: String,
+        most: usize,
+    }
 
     impl Write for Bounded {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            let mut end = text.len().min(TEXT_MAX - self.0.len());
+            let mut end = text.len().min(self.most - self.text.len());
             while !text.is_char_boundary(end) {
                 end -= 1;
             }
-            self.0.push_str(&text[..end]);
+            self.text.push_str(&text[..end]);
             if end < text.len() { Err(fmt::Error) } else { Ok(()) }
         }
     }
 
-    let mut text = Bounded(String::new());
-    // Ignored: an error means that the text is full.
-    let _ = write!(text, "{term}");
-    text.0
+    let mut out = Bounded { text: String::new(), most };
+    match write!(out, "{value}") {
+        Ok(()) => Ok(out.text),
+        Err(fmt::Error) => Err(out.text),
+    }
 }
 
 #[cfg(test)]

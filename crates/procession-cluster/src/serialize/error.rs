@@ -6,6 +6,7 @@ use std::fmt;
 use serde_core::{de, ser};
 
 use crate::error::{CallTermError, SendTermError};
+use crate::reason::bounded;
 use crate::term::Term;
 
 /// The error of a value that is no term, or of a term that is no such value.
@@ -22,13 +23,14 @@ impl Error for ConvertError {}
 
 impl ser::Error for ConvertError {
     fn custom<T: fmt::Display>(text: T) -> Self {
-        Self(text.to_string())
+        Self(bounded(text))
     }
 }
 
 impl de::Error for ConvertError {
     fn custom<T: fmt::Display>(text: T) -> Self {
-        Self(text.to_string())
+        // The text may have what has arrived in it.
+        Self(bounded(text))
     }
 }
 

@@ -28,7 +28,10 @@ fn unexpected(term: &Term, expected: &dyn serde_core::de::Expected) -> ConvertEr
     ConvertError::invalid_type(Unexpected::Other(&text), expected)
 }
 
-fn items<'de, V: Visitor<'de>>(items: Vec<Term>, visitor: V) -> Result<V::Value, ConvertError> {
+fn items<'de, V: Visitor<'de>>(
+    items: impl IntoIterator<Item = Term>,
+    visitor: V,
+) -> Result<V::Value, ConvertError> {
     let mut access = SeqDeserializer::new(items.into_iter().map(Reader));
     let value = visitor.visit_seq(&mut access)?;
     access.end()?;
@@ -180,10 +183,8 @@ impl<'de> Deserializer<'de> for Reader {
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConvertError> {
         match self.0 {
             Term::List(list) | Term::Tuple(list) => items(list, visitor),
-            Term::Binary(bytes) => {
-                let bytes = bytes.iter().map(|&byte| Term::from(byte));
-                items(bytes.collect(), visitor)
-            }
+            // One at a time, because a term takes 32 times the memory of a byte.
+            Term::Binary(bytes) => items(bytes.iter().map(|&byte| Term::from(byte)), visitor),
             other => Err(unexpected(&other, &visitor)),
         }
     }

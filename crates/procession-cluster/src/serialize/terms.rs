@@ -11,7 +11,8 @@ use crate::term::{Atom, NodePid, Reference, Term};
 /// The name of the newtype struct.
 pub(super) const NAME: &str = "$procession_cluster::Term";
 
-/// The memory that a term may take that other formats have brought.
+/// The memory that a term may take if another format has brought it. The converters of this crate
+/// have the term already, so they set no limit.
 const MEMORY_MAX: usize = 64 << 20;
 
 /// The content of the newtype struct.
@@ -29,8 +30,9 @@ pub(super) fn encode(term: &Term) -> Result<Vec<u8>, crate::term::EncodeError> {
     Ok(bytes)
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Term, crate::term::DecodeError> {
-    Reader::new(bytes, &[], MEMORY_MAX).last_term()
+/// Reads a term that takes at most `budget` bytes of memory.
+pub(super) fn decode(bytes: &[u8], budget: usize) -> Result<Term, crate::term::DecodeError> {
+    Reader::new(bytes, &[], budget).last_term()
 }
 
 impl Serialize for Term {
@@ -40,7 +42,8 @@ impl Serialize for Term {
     }
 }
 
-struct TermVisitor;
+/// Reads a term that takes at most so many bytes of memory.
+struct TermVisitor(usize);
 
 impl<'de> Visitor<'de> for TermVisitor {
     type Value = Term;
@@ -50,11 +53,11 @@ impl<'de> Visitor<'de> for TermVisitor {
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<Term, D::Error> {
-        inner.deserialize_bytes(self)
+        inner.deserialize_bytes(Self(MEMORY_MAX))
     }
 
     fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Term, E> {
-        decode(bytes).map_err(E::custom)
+        decode(bytes, self.0).map_err(E::custom)
     }
 
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut items: A) -> Result<Term, A::Error> {
@@ -68,7 +71,7 @@ impl<'de> Visitor<'de> for TermVisitor {
 
 impl<'de> Deserialize<'de> for Term {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(NAME, TermVisitor)
+        deserializer.deserialize_newtype_struct(NAME, TermVisitor(usize::MAX))
     }
 }
 

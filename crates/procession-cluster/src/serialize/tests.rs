@@ -162,6 +162,36 @@ fn shapes() -> impl Strategy<Value = Shape> {
     ]
 }
 
+/// Returns the most memory that the process has taken so far, in bytes.
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("it is Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    kibibytes.expect("it has a number").parse::<usize>().expect("it is a number") << 10
+}
+
+/// Goal: neither a binary that is no sequence of this type nor the error takes many times its
+/// memory.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_large_term_of_another_type_takes_little_memory() {
+    let binary = Term::from(vec![1; 32 << 20]);
+    let before = peak();
+    from_term::<Vec<String>>(binary.clone()).expect_err("its items are numbers");
+    let error = from_term::<u8>(binary).expect_err("it is text");
+    assert!(error.to_string().len() <= 4096);
+    assert!(peak() - before < 512 << 20, "it took {} bytes", peak() - before);
+}
+
+/// Goal: the limit for terms in other formats does not apply to terms.
+#[test]
+fn a_term_in_a_value_may_be_large() {
+    let large = Term::from(vec![1; (64 << 20) + 1]);
+    let term = to_term(&Some(&large)).expect("it has a term");
+    assert!(term == large);
+    assert!(from_term::<Term>(term).is_ok_and(|term| term == large));
+}
+
 proptest! {
     /// Also through bytes.
     #[test]
@@ -173,7 +203,7 @@ proptest! {
         let whole = Whole { unit: (), shapes, by_number, newtype: Newtype(number) };
         let term = to_term(&whole).expect("it has a term");
         let bytes = super::terms::encode(&term).expect("it can be sent");
-        let term = super::terms::decode(&bytes).expect("it can be read");
+        let term = super::terms::decode(&bytes, usize::MAX).expect("it can be read");
         prop_assert_eq!(from_term::<Whole>(term).expect("it is read"), whole);
     }
 }

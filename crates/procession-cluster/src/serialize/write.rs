@@ -124,7 +124,7 @@ impl Serializer for Writer {
     ) -> Written {
         match (name, value.serialize(self)?) {
             (terms::NAME, Term::Binary(bytes)) => {
-                terms::decode(&bytes).map_err(ConvertError::custom)
+                terms::decode(&bytes, usize::MAX).map_err(ConvertError::custom)
             }
             (_, term) => Ok(term),
         }
