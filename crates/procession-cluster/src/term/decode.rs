@@ -106,9 +106,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    fn charge_terms(&mut self, count: usize) -> Decoded<()> {
+        self.charge(count.checked_mul(size_of::<Term>()).ok_or(DecodeError::TooLarge)?)
+    }
+
     /// Returns room for terms, which it charges.
     fn room(&mut self, count: usize) -> Decoded<Vec<Term>> {
-        self.charge(count.checked_mul(size_of::<Term>()).ok_or(DecodeError::TooLarge)?)?;
+        self.charge_terms(count)?;
         Ok(Vec::with_capacity(count))
     }
 
@@ -226,11 +230,21 @@ impl<'a> Reader<'a> {
     fn list(&mut self) -> Decoded<Term> {
         let count = self.count(1)?;
         let mut items = self.items(count)?;
+        // The sender may have written the list in parts: each is the tail of the part before.
+        while self.skip(&[tag::LIST]) {
+            let count = self.count(1)?;
+            self.charge_terms(count)?;
+            items.reserve(count);
+            for _ in 0..count {
+                items.push(self.term()?);
+            }
+        }
+        items.shrink_to_fit();
         Ok(match self.term()? {
             tail if items.is_empty() => tail,
-            // The sender may have written a list in parts.
-            Term::List(more) if more.is_empty() => Term::List(items),
+            // The last part may be a string.
             Term::List(more) => {
+                items.reserve_exact(more.len());
                 items.extend(more);
                 Term::List(items)
             }

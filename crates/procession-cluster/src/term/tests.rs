@@ -129,6 +129,25 @@ fn nesting_is_limited_in_both_directions() {
     assert_eq!(read(&bytes), Err(DecodeError::TooDeep));
 }
 
+/// Goal: a list in parts is one list, however many these are, and its items nest as in any other.
+#[test]
+fn a_list_in_parts_is_read_as_one() {
+    const PARTS: usize = 5000;
+    // A list of one item has the next one as its tail.
+    let parts = |item: &[u8]| [&[108, 0, 0, 0, 1], item].concat().repeat(PARTS);
+    let list = |tail: &[u8]| [&parts(&[97, 7]), tail].concat();
+    let sevens = vec![Term::from(7); PARTS];
+    assert_eq!(read(&list(&[106])), Ok(Term::List(sevens.clone())));
+    assert_eq!(read(&list(&[107, 0, 1, 7])), Ok(Term::List(vec![Term::from(7); PARTS + 1])));
+    assert_eq!(read(&list(&[97, 8])), Ok(Term::Improper(sevens, Box::new(Term::from(8)))));
+    assert_eq!(read(&list(&[])), Err(DecodeError::Incomplete));
+    let deep = |levels| [[104, 1].repeat(levels), vec![97, 7]].concat();
+    let nested = |levels| [&parts(&deep(levels))[..], &[106]].concat();
+    assert!(read(&nested(2)).is_ok());
+    assert_eq!(read(&nested(126)), Err(DecodeError::TooLarge));
+    assert_eq!(read(&nested(127)), Err(DecodeError::TooDeep));
+}
+
 #[test]
 fn what_would_end_the_connection_is_not_written() {
     let twice = Term::Map(vec![(Term::atom("a"), 1.into()), (Term::atom("a"), 2.into())]);
