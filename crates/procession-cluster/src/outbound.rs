@@ -11,12 +11,14 @@
 //! A connection that ends in order accepts nothing more, and sends what it has accepted. See
 //! [`farewell`](crate::connection).
 //!
-//! A sender never waits. If there is no room, it gets its message back. Signals, such as the end of
-//! a process, and replies to typed messages are always accepted. If more of these wait than
+//! A sender never waits. If there is no room, it gets its message back. A reply to a typed message
+//! cannot go back, so replies have a room of their own, and the word that there is no reply is
+//! always accepted. So are signals, such as the end of a process. If more of these wait than
 //! allowed, the connection ends. If the reason of a signal cannot be sent, or is long and finds no
 //! room, a word takes its place.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
 use procession::Pid;
@@ -36,8 +38,11 @@ pub(crate) const ROOM: usize = 4 << 20;
 /// The bytes of large messages that may wait, apart from the small messages, so that they take no
 /// room from them. One sender may have half of this room.
 const LARGE_ROOM: usize = 32 << 20;
-/// The bytes by which signals may exceed the room.
-const SIGNALS_MAX: usize = 16 << 20;
+/// The bytes of replies to typed messages that may wait. One process may have half of this room.
+const REPLIES_ROOM: usize = 64 << 20;
+/// The bytes of signals that may wait: 256 for each of the 262 144 processes that another node may
+/// monitor, because they may all end together.
+const SIGNALS_MAX: usize = 64 << 20;
 /// The bytes of small messages that a lane sends in one turn.
 const TURN: usize = 16 << 10;
 
@@ -80,9 +85,12 @@ enum Kind {
     Message,
     /// A message that asks for a reply. In addition, it is refused if the other node is leaving.
     Call,
-    /// A message that is never refused for that.
+    /// A message that is refused if there is no room among the replies.
     #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
     Reply,
+    /// A short message in the place of a reply. It is never refused.
+    #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
+    NoReply,
     /// An operation that is no message, and is refused as a call is.
     Request,
     /// An operation that is no message. It is never refused if it is short.
@@ -90,13 +98,14 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns `true` if nothing of this length waits beyond the room.
-    fn needs_room(self, length: usize) -> bool {
+    /// Returns the room in which something of this length waits.
+    fn room(self, length: usize, is_large: bool) -> Room {
         match self {
-            Self::Message | Self::Call | Self::Request => true,
-            Self::Reply => false,
-            // The reason of a long one can be left out.
-            Self::Signal => length > FRAGMENT_LEN,
+            Self::Reply => Room::Replies,
+            Self::NoReply => Room::Signals,
+            Self::Signal if length <= FRAGMENT_LEN => Room::Signals,
+            // The reason of a long signal can be left out.
+            Self::Message | Self::Call | Self::Request | Self::Signal => Room::of_message(is_large),
         }
     }
 
@@ -105,7 +114,7 @@ impl Kind {
     }
 
     fn is_message(self) -> bool {
-        matches!(self, Self::Message | Self::Call | Self::Reply)
+        matches!(self, Self::Message | Self::Call | Self::Reply | Self::NoReply)
     }
 
     /// Returns `true` if a node that is leaving gets nothing of this kind.
@@ -114,12 +123,38 @@ impl Kind {
     }
 }
 
+/// Where bytes wait. No room takes anything from another one.
+#[derive(Clone, Copy, Debug)]
+enum Room {
+    Small,
+    Large,
+    Replies,
+    /// It takes everything.
+    Signals,
+}
+
+impl Room {
+    fn of_message(is_large: bool) -> Self {
+        if is_large { Self::Large } else { Self::Small }
+    }
+
+    /// Returns the bytes that may wait here.
+    fn size(self) -> usize {
+        match self {
+            Self::Small => ROOM,
+            Self::Large => LARGE_ROOM,
+            Self::Replies => REPLIES_ROOM,
+            Self::Signals => usize::MAX,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Part {
-    /// Whole frames, and the number of messages in them.
-    Small(Vec<u8>, u64),
+    /// Whole frames, their bytes, and the number of messages in them.
+    Small { frames: Vec<u8>, bytes: Waiting, messages: u64 },
     /// An operation with its message, without a header.
-    Large { bytes: Vec<u8>, sent: usize, sequence: u64, messages: u64 },
+    Large { bytes: Vec<u8>, room: Room, sent: usize, sequence: u64, messages: u64 },
 }
 
 #[derive(Debug, Default)]
@@ -130,16 +165,29 @@ struct LaneQueue {
     bytes: Waiting,
 }
 
-/// The bytes of messages that wait.
+/// The bytes that wait in each room.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
-    small: usize,
-    large: usize,
-}
+struct Waiting([usize; 4]);
 
 impl Waiting {
-    fn of(&mut self, is_large: bool) -> &mut usize {
-        if is_large { &mut self.large } else { &mut self.small }
+    fn remove(&mut self, bytes: &Self) {
+        for (waiting, gone) in self.0.iter_mut().zip(bytes.0) {
+            *waiting -= gone;
+        }
+    }
+}
+
+impl Index<Room> for Waiting {
+    type Output = usize;
+
+    fn index(&self, room: Room) -> &usize {
+        &self.0[room as usize]
+    }
+}
+
+impl IndexMut<Room> for Waiting {
+    fn index_mut(&mut self, room: Room) -> &mut usize {
+        &mut self.0[room as usize]
     }
 }
 
@@ -175,7 +223,7 @@ struct Queue {
     outgoing: Option<Outgoing>,
     /// The entry of a connection that ends in order.
     ending: Option<Outgoing>,
-    /// More signals wait than allowed.
+    /// More signals have waited than allowed.
     is_overrun: bool,
     /// Some sender waits for room.
     is_awaited: bool,
@@ -184,15 +232,12 @@ struct Queue {
 }
 
 impl Queue {
-    /// Returns `true` if a message of a sender may wait here.
-    fn has_room(&self, lane: Lane, length: usize, is_large: bool) -> bool {
-        let own = self.lanes.get(&lane).map_or(Waiting::default(), |lane| lane.bytes);
-        let (waiting, own, room) = match is_large {
-            true => (self.bytes.large, own.large, LARGE_ROOM),
-            false => (self.bytes.small, own.small, ROOM),
-        };
+    /// Returns `true` if so many bytes of a sender may wait in a room.
+    fn has_room(&self, lane: Lane, length: usize, room: Room) -> bool {
+        let own = self.lanes.get(&lane).map_or(0, |lane| lane.bytes[room]);
+        let (waiting, size) = (self.bytes[room], room.size());
         // A message may be longer than the room, and needs it alone.
-        (waiting + length <= room || waiting == 0) && (own + length <= room / 2 || own == 0)
+        (waiting + length <= size || waiting == 0) && (own + length <= size / 2 || own == 0)
     }
 }
 
@@ -238,16 +283,27 @@ impl Outbound {
         self.put(lane, control, Some(message), Kind::Call)
     }
 
-    /// Queues a message that cannot be refused for a lack of room, as a signal is not: a reply,
-    /// which answers a message of the other node and of no third one.
+    /// Queues a reply to a message of the other node.
     #[cfg(feature = "serde")]
-    pub(crate) fn send_always(
+    pub(crate) fn reply(
         &self,
         lane: Lane,
         control: &Control,
         message: &Term,
     ) -> Result<(), Unqueued> {
         self.put(lane, control, Some(message), Kind::Reply)
+    }
+
+    /// Queues the message that there is no reply to a message of the other node. Like a signal, it
+    /// is not refused for a lack of room.
+    #[cfg(feature = "serde")]
+    pub(crate) fn no_reply(
+        &self,
+        lane: Lane,
+        control: &Control,
+        message: &Term,
+    ) -> Result<(), Unqueued> {
+        self.put(lane, control, Some(message), Kind::NoReply)
     }
 
     /// Queues a request, which the other node does not count as a message.
@@ -267,7 +323,7 @@ impl Outbound {
         if queue.is_leaving {
             return Err(Unqueued::Leaving);
         }
-        if queue.has_room(lane, 1, false) {
+        if queue.has_room(lane, 1, Room::Small) {
             return Ok(());
         }
         queue.refused += 1;
@@ -344,7 +400,8 @@ impl Outbound {
         if kind.asks() && queue.is_leaving {
             return Err(Unqueued::Leaving);
         }
-        if kind.needs_room(length) && !queue.has_room(lane, length, is_large) {
+        let room = kind.room(length, is_large);
+        if !queue.has_room(lane, length, room) {
             queue.refused += u64::from(!kind.is_signal());
             return Err(Unqueued::Full(length));
         }
@@ -354,28 +411,32 @@ impl Outbound {
         }
         queue.accepted += messages;
         queue.waiting += messages;
-        *queue.bytes.of(is_large) += length;
-        let beyond = SIGNALS_MAX + self.message_max;
-        queue.is_overrun |=
-            queue.bytes.small > ROOM + beyond || queue.bytes.large > LARGE_ROOM + beyond;
+        queue.bytes[room] += length;
+        queue.is_overrun |= queue.bytes[Room::Signals] > SIGNALS_MAX;
         let own = queue.lanes.entry(lane).or_default();
         if own.parts.is_empty() {
             queue.turns.push_back(lane);
         }
-        *own.bytes.of(is_large) += length;
+        own.bytes[room] += length;
         if is_large {
             queue.sequence += 1;
             let sequence = queue.sequence;
-            own.parts.push_back(Part::Large { bytes, sent: LARGE_HEAD, sequence, messages });
+            let sent = LARGE_HEAD;
+            own.parts.push_back(Part::Large { bytes, room, sent, sequence, messages });
             own.times.push_back(Instant::now());
         } else {
             match own.parts.back_mut() {
-                Some(Part::Small(frames, count)) if frames.len() < TURN => {
+                Some(Part::Small { frames, bytes: waiting, messages: count })
+                    if frames.len() < TURN =>
+                {
                     frames.extend(bytes);
+                    waiting[room] += length;
                     *count += messages;
                 }
                 _ => {
-                    own.parts.push_back(Part::Small(bytes, messages));
+                    let mut waiting = Waiting::default();
+                    waiting[room] = length;
+                    own.parts.push_back(Part::Small { frames: bytes, bytes: waiting, messages });
                     own.times.push_back(Instant::now());
                 }
             }
@@ -400,16 +461,16 @@ impl Outbound {
         {
             let Some(own) = queue.lanes.get_mut(&lane) else { continue };
             match own.parts.front_mut() {
-                Some(Part::Small(frames, messages)) => {
+                Some(Part::Small { frames, bytes, messages }) => {
                     queue.waiting -= *messages;
                     queue.moved += *messages;
-                    own.bytes.small -= frames.len();
-                    queue.bytes.small -= frames.len();
+                    own.bytes.remove(bytes);
+                    queue.bytes.remove(bytes);
                     out.append(frames);
                     own.parts.pop_front();
                     own.times.pop_front();
                 }
-                Some(Part::Large { bytes, sent, sequence, messages }) => {
+                Some(Part::Large { bytes, room, sent, sequence, messages }) => {
                     let is_first = *sent == LARGE_HEAD;
                     let part = &bytes[*sent..bytes.len().min(*sent + FRAGMENT_LEN)];
                     let left = (bytes.len() - *sent).div_ceil(FRAGMENT_LEN) as u64;
@@ -418,8 +479,8 @@ impl Outbound {
                     if *sent == bytes.len() {
                         // Until then it has its room, so that the other node never holds the parts
                         // of more than that.
-                        own.bytes.large -= bytes.len();
-                        queue.bytes.large -= bytes.len();
+                        own.bytes[*room] -= bytes.len();
+                        queue.bytes[*room] -= bytes.len();
                         queue.waiting -= *messages;
                         queue.moved += *messages;
                         own.parts.pop_front();
@@ -455,7 +516,8 @@ impl Outbound {
             {
                 let mut queue = self.queue.lock();
                 let is_open = queue.accepts == Accepts::All;
-                if !is_open || queue.has_room(lane, length, self.is_large(length)) {
+                let needed = Room::of_message(self.is_large(length));
+                if !is_open || queue.has_room(lane, length, needed) {
                     return;
                 }
                 queue.is_awaited = true;
@@ -542,8 +604,7 @@ impl Outbound {
 
     /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
-        let queue = self.queue.lock();
-        queue.bytes.small + queue.bytes.large
+        self.queue.lock().bytes.0.iter().sum()
     }
 
     /// Returns how long the oldest bytes have waited.

@@ -128,8 +128,8 @@ impl Node {
     }
 
     /// Replies to a message with a right to reply in it. `None` is that this was dropped: only a
-    /// node of this crate understands it. A reply to the node that has sent the message is never
-    /// refused for a lack of room (`is_always`). Returns `false` if the reply cannot be sent.
+    /// node of this crate understands it. Replies to the node that has sent the message
+    /// (`is_to_sender`) have a room of their own. Returns `false` if the reply cannot be sent.
     #[cfg(feature = "serde")]
     pub(crate) fn reply_typed(
         &self,
@@ -137,7 +137,7 @@ impl Node {
         to: &NodePid,
         tag: &Term,
         reply: Option<Term>,
-        is_always: bool,
+        is_to_sender: bool,
     ) -> bool {
         let Some(link) = self.link_of(&to.into()) else { return false };
         if reply.is_none() && !link.is_of_own_kind() {
@@ -145,27 +145,28 @@ impl Node {
         }
         let control = readable(reply_control(from, to, tag), &link);
         let message = |reply| Term::tuple([tag.clone(), reply]);
-        let no_reply = || message(Term::atom(NO_REPLY));
-        let send = |message: &Term| match is_always {
-            true => link.outbound.send_always(from.number(), &control, message),
-            false => link.outbound.send(from.number(), &control, message),
+        let (lane, outbound) = (from.number(), &link.outbound);
+        let no_reply = || {
+            let none = message(Term::atom(NO_REPLY));
+            match is_to_sender {
+                true => outbound.no_reply(lane, &control, &none),
+                false => outbound.send(lane, &control, &none),
+            }
         };
-        match reply {
-            // A reply beyond the limit is replaced by none, so that the caller does not wait for
-            // it.
-            Some(reply) => match send(&message(reply)) {
-                Ok(()) => true,
-                Err(_) if link.is_of_own_kind() => {
-                    let _ = send(&no_reply());
-                    false
-                }
-                Err(why) => {
-                    end_call(&link, tag, why);
-                    false
-                }
-            },
-            None => send(&no_reply()).is_ok(),
+        let Some(reply) = reply.map(message) else { return no_reply().is_ok() };
+        let sent = match is_to_sender {
+            true => outbound.reply(lane, &control, &reply),
+            false => outbound.send(lane, &control, &reply),
+        };
+        // A reply beyond a limit is replaced by none, so that the caller does not wait for it.
+        match sent {
+            Ok(()) => return true,
+            // Ignored: without room for that, the caller sees a time-out.
+            Err(_) if link.is_of_own_kind() => drop(no_reply()),
+            Err(Unqueued::Full(_)) => end_call(&link, tag, "system_limit"),
+            Err(why) => end_call_if_never(&link, tag, why),
         }
+        false
     }
 
     /// Waits until a term that found a full queue may find room. Returns the term, or the error if
@@ -205,7 +206,7 @@ impl Replies for Inner {
         match link.outbound.send(from.number(), &control, &message) {
             Ok(()) => Ok(()),
             Err(why) => {
-                end_call(&link, tag, why);
+                end_call_if_never(&link, tag, why);
                 Err(SendTermError::new(last(message), why))
             }
         }
@@ -221,12 +222,16 @@ impl Replies for Inner {
 }
 
 /// Ends a call if its reply can never be sent, so that the caller does not wait for it.
-fn end_call(link: &Link, tag: &Term, why: Unqueued) {
-    let word = match why {
-        Unqueued::TooLong => "too_large",
-        Unqueued::Wrong(_) => "unencodable",
-        Unqueued::Full(_) | Unqueued::Closed | Unqueued::Leaving | Unqueued::NotAllowed => return,
-    };
+fn end_call_if_never(link: &Link, tag: &Term, why: Unqueued) {
+    match why {
+        Unqueued::TooLong => end_call(link, tag, "too_large"),
+        Unqueued::Wrong(_) => end_call(link, tag, "unencodable"),
+        Unqueued::Full(_) | Unqueued::Closed | Unqueued::Leaving | Unqueued::NotAllowed => {}
+    }
+}
+
+/// Ends a call of the other node for a reason.
+fn end_call(link: &Link, tag: &Term, word: &'static str) {
     if let Some(call) = reference_of(tag) {
         // Ignored: the end of the connection ends the call.
         drop(link.orders.send(Order::Refuse(call.clone(), word)));

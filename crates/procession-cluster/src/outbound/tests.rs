@@ -2,7 +2,9 @@
 
 use procession::time::Instant;
 
-use super::{LARGE_ROOM, Outbound, PULSE_LANE, ROOM, Unqueued};
+#[cfg(feature = "serde")]
+use super::REPLIES_ROOM;
+use super::{LARGE_ROOM, Outbound, PULSE_LANE, ROOM, SIGNALS_MAX, Unqueued};
 use crate::handshake::flags;
 use crate::term::decode::Reader;
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -13,7 +15,11 @@ use crate::wire::frame::Frames;
 const MESSAGE_MAX: usize = 16 << 20;
 
 fn queue(flags: u64) -> Outbound {
-    Outbound::new(flags, "p1.1.1".parse().expect("it is the text of a PID"), MESSAGE_MAX)
+    Outbound::new(flags, pid(), MESSAGE_MAX)
+}
+
+fn pid() -> procession::Pid {
+    "p1.1.1".parse().expect("it is the text of a PID")
 }
 
 fn to(name: &str) -> Control {
@@ -113,7 +119,45 @@ fn too_many_signals_end_the_connection() {
     while !queue.is_overrun() {
         queue.signal(1, &to("x"), Some(&term));
     }
-    assert!(queue.bytes() > ROOM + MESSAGE_MAX);
+    assert!((SIGNALS_MAX..SIGNALS_MAX + 60_200).contains(&queue.bytes()));
+}
+
+/// Goal: a node that does not read makes no more wait here if messages may be longer.
+#[test]
+fn signals_are_bounded_apart_from_messages() {
+    let queue = Outbound::new(flags::OWN, pid(), 2 << 30);
+    let term = Term::from(vec![7; 60_000]);
+    let large = Term::from(vec![7; LARGE_ROOM + 1]);
+    queue.send(1, &to("x"), &large).expect("it is alone");
+    for _ in 0..SIGNALS_MAX / 60_200 {
+        queue.signal(1, &to("x"), Some(&term));
+    }
+    assert!(!queue.is_overrun());
+    assert_eq!(queue.send(1, &to("x"), &term), Ok(()), "signals take no room from messages");
+    for _ in 0..4 {
+        queue.signal(1, &to("x"), Some(&term));
+    }
+    assert!(queue.is_overrun());
+    while queue.fill(&mut Vec::new(), usize::MAX) {}
+    assert_eq!(queue.bytes(), 0);
+}
+
+/// Goal: replies find no more than their room, one longer reply passes, and the message that there
+/// is none always does.
+#[test]
+#[cfg(feature = "serde")]
+fn replies_have_a_room_of_their_own() {
+    let queue = Outbound::new(flags::OWN, pid(), 2 << 30);
+    let reply = |lane, bytes| queue.reply(lane, &to("x"), &Term::from(vec![7; bytes]));
+    assert_eq!(reply(1, REPLIES_ROOM / 2 + 1), Ok(()));
+    assert!(matches!(reply(1, 1), Err(Unqueued::Full(_))));
+    assert!(matches!(reply(2, REPLIES_ROOM / 2), Err(Unqueued::Full(_))));
+    assert_eq!(queue.no_reply(2, &to("x"), &Term::atom("none")), Ok(()));
+    assert_eq!(reply(2, 60_000), Ok(()));
+    assert_eq!(queue.send(1, &to("x"), &Term::from(vec![7; MESSAGE_MAX - 100])), Ok(()));
+    while queue.fill(&mut Vec::new(), usize::MAX) {}
+    assert_eq!((queue.bytes(), queue.is_overrun(), queue.refused()), (0, false, 2));
+    assert_eq!(reply(1, REPLIES_ROOM + 1), Ok(()));
 }
 
 fn down(reason: &Term, has_payload: bool) -> Control {

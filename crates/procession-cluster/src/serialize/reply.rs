@@ -11,8 +11,9 @@
 //! The call ends with [`NoReply`](procession::CallError::NoReply) when the process that was sent
 //! the message ends, and with [`NoConnection`](procession::CallError::NoConnection) when the
 //! connection does. If a process of this crate drops the right, that is reported as well, once both
-//! nodes know that the other is of this crate. A process of the BEAM that does not reply keeps the
-//! caller waiting until its time limit.
+//! nodes know that the other is of this crate. A reply that is too long, or for which 64 MiB of
+//! replies in the queue leave no room, is dropped like the right. A process of the BEAM that does
+//! not reply keeps the caller waiting until its time limit.
 
 use procession::process::catch_panic;
 use procession::{Exit, Reply};
@@ -100,16 +101,16 @@ where
         return Err(de::Error::custom(format_args!("{came} came, and not the sender of a call")));
     };
     let (to, tag) = (to.clone(), tag.clone());
-    // One to a third node is refused if there is no room. Otherwise the sender could overrun the
-    // connection to that node.
-    let is_always = sender.is_some_and(|sender| sender == to.node);
+    // One to a third node has the room of messages. Otherwise the sender could fill the room of
+    // that node's replies.
+    let is_to_sender = sender.is_some_and(|sender| sender == to.node);
     let open = node.open_call();
     Ok(Reply::from_fn(move |value: Option<T>| {
         let (term, replies) =
             scope::within(&node, &own, None, || value.and_then(|value| to_term(&value).ok()));
         // A reply has no room for another reply.
         drop(replies);
-        node.reply_typed(&own, &to, &tag, term, is_always);
+        node.reply_typed(&own, &to, &tag, term, is_to_sender);
         // A node that leaves has waited for this.
         drop(open);
     }))
