@@ -12,36 +12,48 @@
 //!
 //! A scope monitors those of other nodes, so that it forgets their members when they end or cannot
 //! be reached. Each node decides about its own members only, so there is nothing to agree on: what
-//! two scopes know of one another is what was said last.
+//! two scopes know of one another is what was said last. A node has one scope of a name, so another
+//! PID of the node takes the place of the PID before.
 //!
-//! A message that finds the queue of a connection full is not repeated. Instead, the other node
-//! gets a `sync` once there is room, which says the same and takes the same memory however much has
-//! changed.
+//! A message that finds the queue of a connection full, or is not permitted, is not repeated.
+//! Instead, the other node gets a `sync` as soon as that is possible, which says the same and takes
+//! the same memory however much has changed. Members for which a `sync` has no room follow in
+//! joins.
 //!
 //! When a scope is started on a node of the BEAM, it looks for the scopes of visible nodes only. So
 //! a hidden node asks the connected nodes of the BEAM again while they have none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::mailbox::{Event, relay};
+use procession::mailbox::{Event, Recipient, relay};
 use procession::process::{GroupEvent, GroupMonitor, Groups, OnCancel, cancel};
 use procession::time::{Instant, sleep_until};
-use procession::{Context, Pid, SpawnOptions, yield_now};
+use procession::{Address, Context, Pid, SpawnOptions, yield_now};
 
-use crate::error::{RegisterError, SendTermCause};
+mod peer;
+
+use self::peer::{Entries, Members, Peer, is_of_node, tell};
+use crate::error::RegisterError;
+use crate::guarded::Guarded;
 use crate::letter::Letter;
-use crate::node::Node;
 use crate::node::member::Member;
+use crate::node::{Inlet, Node, TypedInlet};
+use crate::reason::text_within;
 use crate::remote::Remote;
-use crate::term::{Atom, NodePid, Reference, Term};
+use crate::term::encode::Writer;
+use crate::term::{Atom, NodePid, Term};
 
-/// The longest name of a group, in bytes. A group of another node with a longer one is left out.
+/// The longest name of a group that nodes share, in bytes.
 const NAME_MAX: usize = 4096;
+/// The memory that a `sync` takes at most, unless half the limit of messages is less.
+const SYNC_MAX: usize = 16 << 20;
+/// The members in a join after a `sync`, so that it has at most some 400 KiB with any names.
+const JOIN_MAX: usize = 256;
 /// The memberships of one other node that are known here, at most. With some 200 bytes for each,
 /// they take at most about 200 MiB.
 const MEMBERS_MAX: usize = 1 << 20;
@@ -96,8 +108,30 @@ pub fn group_name(group: &Term) -> Arc<str> {
 /// 255 characters.
 pub(crate) fn group_of(name: &str) -> Option<Term> {
     match name.parse::<Term>() {
-        Ok(term) if !matches!(term, Term::Atom(_)) && *group_name(&term) == *name => Some(term),
+        Ok(term)
+            if !matches!(term, Term::Atom(_))
+                && *group_name(&term) == *name
+                && is_sendable(name, &term) =>
+        {
+            Some(term)
+        }
         _ => Atom::new(name).map(Term::Atom),
+    }
+}
+
+/// Returns `true` if a group can be sent in each message. Otherwise, for example, a map has a key
+/// twice.
+fn is_sendable(name: &str, group: &Term) -> bool {
+    // The levels around a group in a `sync`.
+    let message = (0..4).fold(group.clone(), |inner, _| Term::tuple([inner]));
+    name.len() <= NAME_MAX && Writer::new(&mut Vec::new()).term(&message).is_ok()
+}
+
+/// Returns the name of a group of another node. `None` if it is longer than allowed.
+fn known_name(group: &Term) -> Option<Arc<str>> {
+    match group {
+        Term::Atom(atom) => Some(atom.as_str().into()),
+        other => text_within(NAME_MAX, other).ok().map(Into::into),
     }
 }
 
@@ -114,13 +148,15 @@ impl Node {
     ///
     /// A group is an atom for other nodes. A name in the notation of another term means that term:
     /// the group `{room,7}` of the BEAM is `"{room,7}"` here ([`group_name`]). A name of more than
-    /// 255 characters stays on this node.
+    /// 255 characters, or of 4096 bytes if it means another term, stays on its node.
     ///
     /// Nodes agree within a round trip after the last change. A node that is out of reach takes its
     /// members along, and brings them back when it is connected again. With
     /// [`grants_only`](crate::NodeBuilder::grants_only), other nodes need the grants to
     /// [send](crate::Grants::send) to the name of the scope, and [by
-    /// PID](crate::Grants::send_by_pid). Of one node, 1 048 576 memberships are known at most.
+    /// PID](crate::Grants::send_by_pid). Of one node, 1 048 576 memberships are known at most. The
+    /// members of a node arrive in messages of at most 16 MiB, and of half of that node's
+    /// [limit](crate::NodeBuilder::message_limit).
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -176,7 +212,7 @@ impl Node {
         let started = self.0.scheduler.get().and_then(|own| relay::within(*own, begin)).flatten();
         let stopped = || RegisterError::NotAttached(scope.to_owned());
         let process = started.filter(|_| !self.is_leaving()).ok_or_else(stopped)?;
-        let (pid, member) = (process.pid(), self.attach(&process.address().map(|letter| letter)));
+        let (pid, member) = (process.pid(), attach(self, process.address()));
         if let Err(refused) = self.register(scope, &member) {
             cancel(pid);
             return Err(refused);
@@ -185,73 +221,87 @@ impl Node {
     }
 }
 
-/// A process in a group.
-#[derive(Clone, Copy, Debug)]
-struct Entries {
-    /// It is kept, because a node forgets the PIDs of an incarnation when it meets the next one.
-    pid: Pid,
-    /// How often the process is in the group.
-    count: usize,
-}
-
-/// The scope of another node.
+/// What the process of a scope receives.
 #[derive(Debug)]
-struct Peer {
-    monitor: Reference,
-    members: BTreeMap<(Arc<str>, NodePid), Entries>,
-    /// How many entries these are.
-    count: usize,
-    /// It lacks changes, because they had no room.
-    is_behind: bool,
-    /// It was not asked for its members, because there was no room.
-    is_unasked: bool,
+enum Heard {
+    /// A term, and the node that has sent it.
+    Term(Atom, Term),
+    /// News of a connection, or of the scope of another node.
+    Letter(Letter),
 }
 
-impl Peer {
-    fn is_waiting(&self) -> bool {
-        self.is_behind || self.is_unasked
+/// The way of terms to a scope. It knows the node that sends, because a node speaks for itself only
+/// and a term may name any other.
+struct Ear(Address<Heard>);
+
+impl TypedInlet for Ear {
+    fn take(&self, _: &Node, _: &NodePid, sender: &Atom, term: Term) -> bool {
+        self.0.send(Heard::Term(sender.clone(), term)).is_ok()
     }
+}
+
+fn attach(node: &Node, address: &Address<Heard>) -> Member {
+    let inlet = || Inlet::Typed(Guarded::new(Arc::new(Ear(address.clone()))));
+    Member::new(node.clone(), node.number_for(address.pid(), Some(&inlet)))
 }
 
 #[derive(Debug)]
 struct Scope {
     node: Node,
     own: Member,
+    /// The way of letters to this process.
+    letters: Recipient<Letter>,
     name: Atom,
     groups: Groups,
     /// The members of this node as others know them.
     local: BTreeMap<Arc<str>, Vec<(Pid, NodePid)>>,
-    peers: BTreeMap<NodePid, Peer>,
+    /// The scopes of other nodes, by the names of the nodes.
+    peers: BTreeMap<Atom, Peer>,
+    /// The nodes that were not asked whether they have the scope, because there was no room.
+    unasked: BTreeSet<Atom>,
+    /// When those that wait are tried again. While none waits, never.
+    again: Instant,
     /// How many memberships of other nodes have changed.
     changes: usize,
 }
 
 /// What a scope waits for.
 enum Next {
-    Letter(Letter),
+    Heard(Heard),
     Changed(GroupEvent),
     /// Something else may have happened: the node may leave, or it is time to try again.
     Look,
     End,
 }
 
-async fn run(mut cx: Context<Letter>, node: Node, name: Atom, groups: Groups) {
-    let recipient = cx.address().map(|letter| letter);
-    let own = node.attach(&recipient);
+async fn run(mut cx: Context<Heard>, node: Node, name: Atom, groups: Groups) {
+    let own = attach(&node, &cx.address());
+    let letters = cx.address().map(Heard::Letter);
     let (members, mut changes) = groups.monitor_all();
-    let (local, peers) = (BTreeMap::new(), BTreeMap::new());
-    let mut scope = Scope { node, own, name, groups, local, peers, changes: 0 };
+    let mut scope = Scope {
+        node,
+        own,
+        letters,
+        name,
+        groups,
+        local: BTreeMap::new(),
+        peers: BTreeMap::new(),
+        unasked: BTreeSet::new(),
+        again: Instant::NEVER,
+        changes: 0,
+    };
     for (group, pids) in members {
         for pid in pids {
             scope.joined(Arc::clone(&group), pid);
         }
     }
     // It first learns of the nodes that are connected.
-    scope.node.subscribe(&recipient);
+    scope.node.subscribe(&scope.letters);
     let mut asked = Instant::now();
     loop {
-        match next(&mut cx, &mut changes, &scope, asked).await {
-            Next::Letter(letter) => scope.letter(letter).await,
+        match next(&mut cx, &mut changes, &mut scope, asked).await {
+            Next::Heard(Heard::Term(node, term)) => scope.term(&node, &term).await,
+            Next::Heard(Heard::Letter(letter)) => scope.letter(letter).await,
             Next::Changed(GroupEvent::Join { group, pid }) => scope.joined(group, pid),
             Next::Changed(GroupEvent::Leave { group, pid }) => scope.left(&group, pid),
             Next::Changed(_) => {}
@@ -259,7 +309,7 @@ async fn run(mut cx: Context<Letter>, node: Node, name: Atom, groups: Groups) {
                 scope.catch_up();
                 if Instant::now() >= asked + ASK_EVERY {
                     asked = Instant::now();
-                    scope.unasked().into_iter().for_each(|node| scope.ask(node));
+                    scope.without_scope().into_iter().for_each(|node| scope.ask(node));
                 }
             }
             Next::End => return,
@@ -271,18 +321,22 @@ async fn run(mut cx: Context<Letter>, node: Node, name: Atom, groups: Groups) {
 }
 
 async fn next(
-    cx: &mut Context<Letter>,
+    cx: &mut Context<Heard>,
     changes: &mut GroupMonitor,
-    scope: &Scope,
+    scope: &mut Scope,
     asked: Instant,
 ) -> Next {
-    let until = if scope.peers.values().any(Peer::is_waiting) {
-        Instant::now() + AGAIN
-    } else if scope.unasked().is_empty() {
-        Instant::NEVER
-    } else {
-        asked + ASK_EVERY
-    };
+    if !scope.has_waiting() {
+        scope.again = Instant::NEVER;
+    } else if scope.again == Instant::NEVER {
+        scope.again = Instant::now() + AGAIN;
+    }
+    let ask = if scope.without_scope().is_empty() { Instant::NEVER } else { asked + ASK_EVERY };
+    let until = scope.again.min(ask);
+    // Before anything else, because there may always be something else.
+    if until != Instant::NEVER && Instant::now() >= until {
+        return Next::Look;
+    }
     let mut stopped = pin!(scope.node.0.changed.notified());
     stopped.as_mut().enable();
     if scope.node.is_leaving() {
@@ -297,7 +351,7 @@ async fn next(
             return Poll::Ready(Next::Changed(change));
         }
         match event.as_mut().poll(task) {
-            Poll::Ready(Some(Event::Message(letter))) => return Poll::Ready(Next::Letter(letter)),
+            Poll::Ready(Some(Event::Message(heard))) => return Poll::Ready(Next::Heard(heard)),
             Poll::Ready(Some(_)) => return Poll::Ready(Next::Look),
             Poll::Ready(None) => return Poll::Ready(Next::End),
             Poll::Pending => {}
@@ -353,52 +407,84 @@ impl Scope {
 
     // What is said to others.
 
-    fn ask(&self, node: Atom) {
-        let to = Remote::Name { name: self.name.clone(), node };
-        // Ignored: the queue of a new connection has room.
-        drop(self.own.send(to, message("discover", [self.own_pid()])));
-    }
-
-    fn tell_all(&mut self, term: Term) {
-        for (pid, peer) in &mut self.peers {
-            if !peer.is_behind {
-                peer.is_behind = !tell(&self.own, pid, term.clone());
-            }
+    fn ask(&mut self, node: Atom) {
+        let to = Remote::Name { name: self.name.clone(), node: node.clone() };
+        let discover = message("discover", [self.own_pid()]);
+        if !self.is_permitted(&to) || tell(&self.own, to, discover).is_err() {
+            self.unasked.insert(node);
         }
     }
 
-    /// Returns the members of this node, as a message to another one.
-    fn all(&self) -> Term {
-        let groups = self.local.iter().filter_map(|(group, members)| {
-            let members = members.iter().map(|(_, member)| Term::from(member));
-            Some(Term::tuple([group_of(group)?, Term::list(members)]))
-        });
-        let sync = message("sync", [self.own_pid(), Term::list(groups)]);
-        Term::tuple([Term::atom("$gen_cast"), sync])
+    fn tell_all(&mut self, term: Term) {
+        self.peers.values_mut().for_each(|peer| peer.tell_change(&self.own, &term));
+    }
+
+    /// Returns the members of this node as messages to another one: a `sync`, and joins of the
+    /// members for which it has no room.
+    fn all(&self) -> VecDeque<Term> {
+        let list = |members: &[(Pid, NodePid)]| {
+            Term::list(members.iter().map(|(_, member)| Term::from(member)))
+        };
+        let mut room = SYNC_MAX.min(self.node.0.message_limit / 2);
+        let (mut groups, mut joins) = (Vec::new(), Vec::new());
+        for (name, members) in &self.local {
+            let Some(group) = group_of(name) else { continue };
+            let entry = Term::tuple([group.clone(), list(members)]);
+            match room.checked_sub(entry.memory_bytes()) {
+                Some(left) => {
+                    room = left;
+                    groups.push(entry);
+                }
+                None => joins.extend(members.chunks(JOIN_MAX).map(|members| {
+                    message("join", [self.own_pid(), group.clone(), list(members)])
+                })),
+            }
+        }
+        let sync = message("sync", [self.own_pid(), Term::List(groups)]);
+        [Term::tuple([Term::atom("$gen_cast"), sync])].into_iter().chain(joins).collect()
+    }
+
+    fn has_waiting(&self) -> bool {
+        !self.unasked.is_empty() || self.peers.values().any(Peer::is_waiting)
+    }
+
+    /// Returns `false` if the node of a process does not permit messages to it, as far as is known.
+    fn is_permitted(&self, process: &Remote) -> bool {
+        let link = self.node.link_of(process);
+        link.is_none_or(|link| link.permitted.permits(&process.target()))
     }
 
     /// Brings the nodes up to date that lack changes.
     fn catch_up(&mut self) {
-        if !self.peers.values().any(Peer::is_waiting) {
-            return;
+        self.again = Instant::NEVER;
+        for node in std::mem::take(&mut self.unasked) {
+            self.ask(node);
         }
-        let (all, discover) = (self.all(), message("discover", [self.own_pid()]));
-        for (pid, peer) in &mut self.peers {
-            peer.is_behind = peer.is_behind && !tell(&self.own, pid, all.clone());
-            peer.is_unasked = peer.is_unasked && !tell(&self.own, pid, discover.clone());
+        let discover = message("discover", [self.own_pid()]);
+        let (mut peers, mut all) = (std::mem::take(&mut self.peers), None);
+        for peer in peers.values_mut().filter(|peer| peer.is_waiting()) {
+            if !self.is_permitted(&Remote::from(&peer.pid)) {
+                continue;
+            }
+            if std::mem::take(&mut peer.is_behind) {
+                peer.rest.clone_from(all.get_or_insert_with(|| self.all()));
+            }
+            peer.tell_rest(&self.own);
+            peer.is_unasked =
+                peer.is_unasked && tell(&self.own, &peer.pid, discover.clone()).is_err();
         }
+        self.peers = peers;
     }
 
     /// Returns the connected nodes that do not ask this one when they start the scope, and have
     /// none so far.
-    fn unasked(&self) -> Vec<Atom> {
+    fn without_scope(&self) -> Vec<Atom> {
         if self.node.is_visible() {
             return Vec::new();
         }
-        let known: BTreeSet<&Atom> = self.peers.keys().map(|peer| &peer.node).collect();
         let peers = self.node.0.peers.lock();
         let names = peers.links().filter(|link| !link.is_of_own_kind()).map(|link| &link.peer.name);
-        names.filter(|name| !known.contains(name)).cloned().collect()
+        names.filter(|name| !self.peers.contains_key(*name)).cloned().collect()
     }
 
     // What others say.
@@ -408,64 +494,95 @@ impl Scope {
             Letter::NodeUp { node, .. } => self.ask(node),
             Letter::Down(down) => {
                 let Remote::Pid(pid) = &down.process else { return };
-                if self.peers.get(pid).is_some_and(|peer| peer.monitor == down.monitor) {
-                    self.sync(pid, &[]).await;
-                    self.peers.remove(pid);
-                }
-            }
-            Letter::Message { from, term } => {
-                let Some([Term::Atom(word), Term::Pid(peer), rest @ ..]) = term.as_tuple() else {
-                    return;
-                };
-                // A node speaks for itself.
-                if from.is_some_and(|from| from.node != peer.node) {
+                let Some(peer) = self.known(pid) else { return };
+                if peer.monitor != down.monitor {
                     return;
                 }
-                match (word.as_str(), rest) {
-                    // Later releases of OTP add a version.
-                    ("discover", [] | [_]) => self.discovered(peer),
-                    ("join", [group, who]) => self.join(peer, group, pids(who)).await,
-                    ("leave", [who, Term::List(groups)]) => {
-                        self.leave(peer, pids(who), groups).await
-                    }
-                    _ => {}
-                }
-            }
-            Letter::Cast(term) => {
-                if let Some([word, Term::Pid(peer), Term::List(groups)]) = term.as_tuple()
-                    && word.is_atom("sync")
-                {
-                    self.sync(peer, groups).await;
+                let has_replaced = peer.has_replaced;
+                self.forget(pid).await;
+                // A late message of an ended scope may have replaced the scope that follows it.
+                if has_replaced {
+                    self.ask(pid.node.clone());
                 }
             }
             _ => {}
         }
     }
 
+    async fn term(&mut self, node: &Atom, term: &Term) {
+        let (is_cast, term) = match term.as_tuple() {
+            Some([head, term]) if head.is_atom("$gen_cast") => (true, term),
+            _ => (false, term),
+        };
+        let Some([Term::Atom(word), Term::Pid(peer), rest @ ..]) = term.as_tuple() else { return };
+        if peer.node != *node {
+            return;
+        }
+        match (is_cast, word.as_str(), rest) {
+            // Later releases of OTP add a version.
+            (false, "discover", [] | [_]) => self.discovered(peer).await,
+            (false, "join", [group, who]) => self.join(peer, group, pids(who)).await,
+            (false, "leave", [who, Term::List(groups)]) => {
+                self.leave(peer, pids(who), groups).await;
+            }
+            (true, "sync", [Term::List(groups)]) => self.sync(peer, groups).await,
+            _ => {}
+        }
+    }
+
+    /// Returns what is known of the scope of another node.
+    fn known(&mut self, pid: &NodePid) -> Option<&mut Peer> {
+        self.peers.get_mut(&pid.node).filter(|peer| peer.pid == *pid)
+    }
+
     /// Enters the scope of another node. Returns `false` if it is known, or is none.
-    fn enter(&mut self, pid: &NodePid) -> bool {
-        let is_new = !self.peers.contains_key(pid)
+    async fn enter(&mut self, pid: &NodePid) -> bool {
+        let is_new = self.known(pid).is_none()
             && pid.node != *self.node.name()
             && self.node.reaches(&pid.into());
         if is_new {
-            let monitor = self.own.monitor(pid);
-            let members = BTreeMap::new();
-            let peer = Peer { monitor, members, count: 0, is_behind: false, is_unasked: false };
-            self.peers.insert(pid.clone(), peer);
+            let before = self.peers.get(&pid.node).map(|peer| peer.pid.clone());
+            if let Some(before) = &before {
+                self.forget(before).await;
+            }
+            let letters = Guarded::new(self.letters.clone());
+            let peer = Peer {
+                pid: pid.clone(),
+                monitor: self.own.monitor_by(pid.into(), letters),
+                has_replaced: before.is_some(),
+                members: BTreeMap::new(),
+                count: 0,
+                is_behind: false,
+                rest: VecDeque::new(),
+                is_unasked: false,
+            };
+            self.peers.insert(pid.node.clone(), peer);
         }
         is_new
     }
 
-    fn discovered(&mut self, pid: &NodePid) {
-        let is_new = self.enter(pid);
+    /// Forgets the scope of another node. Its members leave.
+    async fn forget(&mut self, pid: &NodePid) {
+        self.set_members(pid, &BTreeMap::new()).await;
+        if let Some(peer) = self.peers.remove(&pid.node) {
+            self.own.demonitor(pid, &peer.monitor);
+        }
+    }
+
+    async fn discovered(&mut self, pid: &NodePid) {
+        let is_new = self.enter(pid).await;
+        if self.known(pid).is_none() {
+            return;
+        }
         let (all, discover) = (self.all(), message("discover", [self.own_pid()]));
-        let Some(peer) = self.peers.get_mut(pid) else { return };
-        peer.is_behind = !tell(&self.own, pid, all);
-        peer.is_unasked |= is_new && !tell(&self.own, pid, discover);
+        let Some(peer) = self.peers.get_mut(&pid.node) else { return };
+        (peer.rest, peer.is_behind) = (all, false);
+        peer.tell_rest(&self.own);
+        peer.is_unasked |= is_new && tell(&self.own, pid, discover).is_err();
     }
 
     async fn join(&mut self, peer: &NodePid, group: &Term, who: &[Term]) {
-        let name = group_name(group);
+        let Some(name) = known_name(group) else { return };
         for pid in who.iter().filter_map(Term::as_pid) {
             self.add(peer, &name, pid);
             self.pause().await;
@@ -473,8 +590,7 @@ impl Scope {
     }
 
     async fn leave(&mut self, peer: &NodePid, who: &[Term], groups: &[Term]) {
-        for group in groups {
-            let name = group_name(group);
+        for name in groups.iter().filter_map(known_name) {
             for pid in who.iter().filter_map(Term::as_pid) {
                 self.remove(peer, &name, pid);
                 self.pause().await;
@@ -482,29 +598,41 @@ impl Scope {
         }
     }
 
-    /// Makes the members of a node those of a list.
     async fn sync(&mut self, peer: &NodePid, groups: &[Term]) {
-        self.enter(peer);
-        let mut wanted = BTreeMap::<_, usize>::new();
-        for group in groups {
-            let Some([group, who]) = group.as_tuple() else { continue };
-            let name = group_name(group);
-            for pid in pids(who).iter().filter_map(Term::as_pid) {
-                *wanted.entry((Arc::clone(&name), pid.clone())).or_default() += 1;
-            }
+        self.enter(peer).await;
+        let groups = groups.iter().filter_map(|group| match group.as_tuple() {
+            Some([group, who]) => Some((known_name(group)?, pids(who))),
+            _ => None,
+        });
+        let members = groups.flat_map(|(name, who)| {
+            let who = who.iter().filter_map(Term::as_pid).filter(|pid| is_of_node(pid, peer));
+            who.map(move |pid| (Arc::clone(&name), pid.clone()))
+        });
+        let mut wanted = Members::new();
+        for member in members.take(MEMBERS_MAX) {
+            *wanted.entry(member).or_default() += 1;
         }
-        let Some(known) = self.peers.get(peer).map(|peer| peer.members.clone()) else { return };
-        for ((name, pid), Entries { count, .. }) in &known {
-            let wanted = wanted.get(&(Arc::clone(name), pid.clone())).copied().unwrap_or_default();
-            for _ in wanted..*count {
-                self.remove(peer, name, pid);
+        self.set_members(peer, &wanted).await;
+    }
+
+    /// Makes the members of a node those that are wanted.
+    async fn set_members(&mut self, peer: &NodePid, wanted: &Members) {
+        let Some(known) = self.known(peer) else { return };
+        let wants = |member| wanted.get(member).copied().unwrap_or_default();
+        let known = known.members.iter().map(|(member, entries)| (member, entries.count));
+        let surplus = known.map(|(member, count)| (member, count.saturating_sub(wants(member))));
+        let surplus = surplus.filter(|(_, count)| *count > 0);
+        let surplus: Vec<_> = surplus.map(|(member, count)| (member.clone(), count)).collect();
+        for ((name, pid), count) in surplus {
+            for _ in 0..count {
+                self.remove(peer, &name, &pid);
                 self.pause().await;
             }
         }
-        for ((name, pid), count) in &wanted {
-            let known = known.get(&(Arc::clone(name), pid.clone()));
+        for (member, count) in wanted {
+            let known = self.known(peer).and_then(|peer| peer.members.get(member));
             for _ in known.map_or(0, |known| known.count)..*count {
-                self.add(peer, name, pid);
+                self.add(peer, &member.0, &member.1);
                 self.pause().await;
             }
         }
@@ -520,9 +648,9 @@ impl Scope {
 
     /// Notes that a process of another node is in a group once more.
     fn add(&mut self, peer: &NodePid, name: &Arc<str>, pid: &NodePid) {
-        let is_of_peer = pid.node == peer.node && pid.creation == peer.creation;
-        let Some(known) = self.peers.get_mut(peer) else { return };
-        if is_of_peer && name.len() <= NAME_MAX && known.count < MEMBERS_MAX {
+        let known = self.peers.get_mut(&peer.node).filter(|known| known.pid == *peer);
+        let Some(known) = known else { return };
+        if is_of_node(pid, peer) && known.count < MEMBERS_MAX {
             let entry = known.members.entry((Arc::clone(name), pid.clone()));
             let entries = entry.or_insert_with(|| Entries { pid: self.node.pid(pid), count: 0 });
             entries.count += 1;
@@ -533,7 +661,7 @@ impl Scope {
 
     /// Notes that a process of another node is in a group once less.
     fn remove(&mut self, peer: &NodePid, name: &Arc<str>, pid: &NodePid) {
-        let Some(known) = self.peers.get_mut(peer) else { return };
+        let Some(known) = self.known(peer) else { return };
         let key = (Arc::clone(name), pid.clone());
         let Some(entries) = known.members.get_mut(&key) else { return };
         entries.count -= 1;
@@ -544,12 +672,6 @@ impl Scope {
         known.count -= 1;
         self.groups.leave(name, pid);
     }
-}
-
-/// Sends a message. Returns `false` if it has no room, and is to be sent again.
-fn tell(own: &Member, to: &NodePid, term: Term) -> bool {
-    // The end of a connection is told by the monitor.
-    !own.send(to, term).is_err_and(|refused| refused.cause() == SendTermCause::Full)
 }
 
 /// The members of other nodes leave with the scope.
@@ -574,7 +696,7 @@ mod tests {
     use procession::process::{GroupEvent, Groups};
     use procession::{Context, Scheduler, start, timeout};
 
-    use super::{group_name, group_of};
+    use super::{NAME_MAX, group_name, group_of, known_name};
     use crate::cookie::Cookie;
     use crate::letter::Letter;
     use crate::node::Node;
@@ -622,5 +744,17 @@ mod tests {
             assert_eq!(group_of(name), Some(Term::atom(name)));
         }
         assert_eq!(group_of(&"x".repeat(256)), None);
+        // What cannot be sent in all messages, and what is too long.
+        let deep = |levels| format!("{}7{}", "{".repeat(levels), "}".repeat(levels));
+        assert_eq!(group_of(&deep(123)), deep(123).parse().ok());
+        for name in [&deep(124), "#{a => 1,a => 2}"] {
+            assert!(name.parse::<Term>().is_ok());
+            assert_eq!(group_of(name), Some(Term::atom(name)));
+        }
+        let long = |count| format!("[{}1]", "1,".repeat(count));
+        assert!(group_of(&long(2046)).is_some() && group_of(&long(2047)).is_none());
+        let binary = |count| Term::from(vec![0; count]);
+        assert_eq!(known_name(&binary(1000)), Some(group_name(&binary(1000))));
+        assert_eq!(known_name(&binary(NAME_MAX)), None);
     }
 }

@@ -153,7 +153,6 @@ struct Local {
 #[derive(Clone)]
 pub(crate) enum Inlet {
     Letters(Guarded<Recipient<Letter>>),
-    #[cfg_attr(not(feature = "serde"), expect(dead_code, reason = "its messages need serde"))]
     Typed(Guarded<Arc<dyn TypedInlet>>),
 }
 
@@ -166,7 +165,7 @@ impl fmt::Debug for Inlet {
     }
 }
 
-/// A process that takes messages of a Rust type.
+/// A process that takes messages of a type of its own.
 pub(crate) trait TypedInlet: Send + Sync {
     /// Delivers a message of the node `sender` to the process, which other nodes know as `own`.
     /// Returns `false` if the message has another form, or the process does not accept it.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use procession::Exit;
+use procession::mailbox::Recipient;
 
 use crate::error::{CallTermError, SendTermError};
-#[cfg(doc)]
+use crate::guarded::Guarded;
 use crate::letter::Letter;
 use crate::link::{Teller, Watch};
 use crate::node::{Inlet, MONITOR_KIND, Node};
@@ -93,11 +94,21 @@ impl Member {
     /// that takes no letters receives nothing: it monitors the [PID](Node::pid). The monitor ends
     /// with this process.
     pub fn monitor(&self, process: impl Into<Remote>) -> Reference {
-        let process = process.into();
+        match self.node.local(self.number) {
+            Some((_, Some(Inlet::Letters(recipient)))) => {
+                self.monitor_by(process.into(), recipient)
+            }
+            _ => self.node.reference(MONITOR_KIND),
+        }
+    }
+
+    /// Monitors like [`monitor`](Self::monitor), for a recipient of this process.
+    pub(crate) fn monitor_by(
+        &self,
+        process: Remote,
+        recipient: Guarded<Recipient<Letter>>,
+    ) -> Reference {
         let monitor = self.node.reference(MONITOR_KIND);
-        let Some((_, Some(Inlet::Letters(recipient)))) = self.node.local(self.number) else {
-            return monitor;
-        };
         let watch = Watch { process, watcher: self.number, teller: Teller::Letter(recipient) };
         let link = self.node.link_of(&watch.process);
         let target = watch.process.target();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use procession::process::{GroupEvent, GroupMonitor, Groups};
 use procession::{Child, Context, Pid, start, timeout};
-use procession_cluster::{Letter, Node, NodePid, RegisterError, Remote, SharedGroups, Term};
+use procession_cluster::{
+    Letter, Member, Node, NodePid, RegisterError, Remote, SharedGroups, Term,
+};
 
 use crate::{PATIENCE, attach, connect, listens, next, pair, run, until};
 
@@ -171,6 +173,112 @@ fn changes_without_room_are_made_up_for() {
     });
 }
 
+/// Goal: a scope that lacks room brings the other node up to date although changes go on.
+#[test]
+fn a_node_catches_up_while_groups_change() {
+    run(async {
+        let [a, b] = [Sharing::start("a@127.0.0.1").await, Sharing::start("b@127.0.0.1").await];
+        connect(&a.node, &b.node).await;
+        let (member, pid) = a.member("first");
+        b.has("first", &[&pid]).await;
+        let nobody = Remote::named("nobody", "b@127.0.0.1");
+        let part = Term::from(vec![0; 60_000]);
+        let changes = || {
+            a.groups.join("changes", member.pid()).expect("it runs");
+            assert!(a.groups.leave("changes", member.pid()));
+        };
+        let mut own = 0;
+        until(|| {
+            // The sender is the scope, so its own messages find no room, which counts as well.
+            let send = || a.scope.member().send(nobody.clone(), part.clone());
+            own += u64::from((0..1000).any(|_| send().is_err()));
+            changes();
+            a.node.peers()[0].refused > own
+        })
+        .await;
+        a.groups.join("second", member.pid()).expect("it runs");
+        until(|| {
+            changes();
+            b.members("second") == [pid.clone()]
+        })
+        .await;
+    });
+}
+
+/// Goal: all members arrive although they take more memory than a message may.
+#[test]
+fn more_members_than_a_message_holds_arrive() {
+    const LEAST: usize = 1 << 20;
+    run(async {
+        let start = async |name| {
+            let node = listens(name).message_limit(LEAST).start().await;
+            share(node.expect("it starts"))
+        };
+        let [a, b] = [start("a@127.0.0.1").await, start("b@127.0.0.1").await];
+        let (member, pid) = a.member("crowd");
+        for n in 0..8000 {
+            a.groups.join(format!("group {n}"), member.pid()).expect("it runs");
+            a.groups.join("crowd", member.pid()).expect("it runs");
+        }
+        connect(&a.node, &b.node).await;
+        let crowd = || b.groups.members("crowd").len();
+        until(|| b.groups.groups().len() == 8001 && crowd() == 8001).await;
+        // A change behind them.
+        let (_other, other_pid) = a.member("last");
+        b.has("last", &[&other_pid]).await;
+        assert_eq!(b.members("group 7999"), [pid]);
+        assert!(b.node.status().ends.is_empty());
+    });
+}
+
+/// Goal: a node that stops and starts its scope has one, and cannot take memory by naming more.
+#[test]
+fn a_node_has_one_scope() {
+    run(async {
+        let (a, b) = pair().await;
+        let b = share(b);
+        let speaks = start(move |cx: Context<Letter>| async move {
+            let first = attach(&a, &cx);
+            let process = start(|mut cx: Context<Letter>| async move {
+                let mut questions = 0;
+                while questions < 2 {
+                    // The rest is the members of the other node.
+                    if let Letter::Message { .. } = next(&mut cx).await {
+                        questions += 1;
+                    }
+                }
+            });
+            let second = a.attach(&process.address().map(|letter| letter));
+            let to = Remote::named("pg", "b@127.0.0.1");
+            let says = |own: &Member, word: &str, parts: &[Term]| {
+                let head = [Term::atom(word), own.pid().into()];
+                let term = Term::tuple(head.iter().chain(parts).cloned());
+                own.send(to.clone(), term).expect("it is connected");
+            };
+            let join = |own: &Member| {
+                says(own, "join", &[Term::atom("lobby"), own.pid().into()]);
+            };
+            says(&first, "discover", &[]);
+            join(&first);
+            b.has("lobby", &[&first.pid()]).await;
+            says(&second, "discover", &[]);
+            join(&second);
+            b.has("lobby", &[&second.pid()]).await;
+            // A late message of the first one. The other one is not known then.
+            says(&first, "discover", &[]);
+            join(&first);
+            b.has("lobby", &[&first.pid()]).await;
+            join(&second);
+            a.register("pg", &second).expect("the name is free");
+            (b, process)
+        });
+        let (b, second) = speaks.await.expect("it ends");
+        // The end of the first one, which has taken the place of the second, leads to a question.
+        b.has("lobby", &[]).await;
+        assert_eq!(second.await, Ok(()));
+    });
+}
+
 /// Goal: a node speaks for its own processes, and only through a scope.
 #[test]
 fn a_node_cannot_speak_for_others() {
@@ -181,6 +289,7 @@ fn a_node_cannot_speak_for_others() {
         connect(&b.node, &a.node).await;
         let (third, third_pid) = b.member("lobby");
         a.has("lobby", &[&third_pid]).await;
+        let third_scope = b.scope.member().pid();
         let speaks = start(move |mut cx: Context<Letter>| async move {
             let own = attach(&c, &cx);
             let (to, lobby) = (Remote::named("pg", "b@127.0.0.1"), Term::atom("lobby"));
@@ -198,6 +307,10 @@ fn a_node_cannot_speak_for_others() {
             assert_eq!(scope.as_pid().map(|pid| pid.node.as_str()), Some("b@127.0.0.1"));
             let third = Term::from(third_pid);
             send("join", &[pid.clone(), lobby.clone(), third.clone()]);
+            let sync =
+                Term::tuple([Term::atom("sync"), third_scope.into(), Term::List(Vec::new())]);
+            let cast = Term::tuple([Term::atom("$gen_cast"), sync]);
+            own.send(to.clone(), cast).expect("it is connected");
             send("leave", &[pid.clone(), third, Term::list([lobby.clone()])]);
             send("join", &[pid.clone(), lobby, Term::list([pid.clone(), pid])]);
             until(|| a.members("lobby").len() == 3).await;

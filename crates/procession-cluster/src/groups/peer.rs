@@ -1,0 +1,90 @@
+//! The scope of another node, and what it has to be told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use procession::Pid;
+
+use crate::error::SendTermCause;
+use crate::node::member::Member;
+use crate::remote::Remote;
+use crate::term::{NodePid, Reference, Term};
+
+/// The messages after a `sync` that may wait when a change is added to them. A further change leads
+/// to another `sync`.
+const REST_MAX: usize = 1 << 16;
+
+/// A process in a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entries {
+    /// It is kept, because a node forgets the PIDs of an incarnation when it meets the next one.
+    pub(super) pid: Pid,
+    /// How often the process is in the group.
+    pub(super) count: usize,
+}
+
+/// The scope of another node.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) pid: NodePid,
+    pub(super) monitor: Reference,
+    /// It has taken the place of another one.
+    pub(super) has_replaced: bool,
+    pub(super) members: BTreeMap<(Arc<str>, NodePid), Entries>,
+    /// How many entries these are.
+    pub(super) count: usize,
+    /// It lacks changes, because they had no room.
+    pub(super) is_behind: bool,
+    /// What is left of the latest `sync`, and the changes after it.
+    pub(super) rest: VecDeque<Term>,
+    /// It was not asked for its members, because there was no room.
+    pub(super) is_unasked: bool,
+}
+
+impl Peer {
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_behind || self.is_unasked || !self.rest.is_empty()
+    }
+
+    /// Tells a change, now or later.
+    pub(super) fn tell_change(&mut self, own: &Member, term: &Term) {
+        if self.is_behind {
+            return;
+        }
+        if self.rest.is_empty() {
+            self.is_behind = tell(own, &self.pid, term.clone()).is_err();
+        } else if self.rest.len() < REST_MAX {
+            self.rest.push_back(term.clone());
+        } else {
+            self.is_behind = true;
+        }
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn tell_rest(&mut self, own: &Member) {
+        while let Some(term) = self.rest.pop_front() {
+            if let Err(term) = tell(own, &self.pid, term) {
+                self.rest.push_front(term);
+                return;
+            }
+        }
+    }
+}
+
+/// How often the processes of another node are in a group.
+pub(super) type Members = BTreeMap<(Arc<str>, NodePid), usize>;
+
+/// Returns `true` if two processes are of the same incarnation of a node.
+pub(super) fn is_of_node(pid: &NodePid, other: &NodePid) -> bool {
+    pid.node == other.node && pid.creation == other.creation
+}
+
+/// Sends a message. Returns it if it has no room, or is not permitted.
+pub(super) fn tell(own: &Member, to: impl Into<Remote>, term: Term) -> Result<(), Term> {
+    let Err(refused) = own.send(to, term) else { return Ok(()) };
+    match refused.cause() {
+        SendTermCause::Full | SendTermCause::NotAllowed => Err(refused.into_inner()),
+        // The end of a connection is told by the monitor, and all messages can be sent.
+        _ => Ok(()),
+    }
+}
