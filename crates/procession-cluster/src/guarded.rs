@@ -1,7 +1,7 @@
 //! Values of the user, which may panic when they are dropped.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use procession::process::catch_panic;
 
@@ -21,6 +21,12 @@ impl<T> Deref for Guarded<T> {
 
     fn deref(&self) -> &T {
         self.0.as_ref().expect("only the drop takes it")
+    }
+}
+
+impl<T> DerefMut for Guarded<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("only the drop takes it")
     }
 }
 

@@ -3,19 +3,22 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use procession::SpawnOptions;
 use procession::net::Host;
-use procession::process::OnCancel;
+use procession::process::{OnCancel, catch_panic};
 use procession::time::Instant;
 use procession_sync::Mutex;
 
 use crate::chance;
+use crate::guarded::Guarded;
 use crate::handshake::split;
 use crate::joining::connect::ConnectError;
 use crate::joining::handshakes::cause_of;
@@ -98,8 +101,8 @@ impl Find {
         })
     }
 
-    /// Finds the nodes that a function returns. It is called at each look. After an error, or if it
-    /// takes longer than ten seconds, the nodes of the look before are kept.
+    /// Finds the nodes that a function returns. It is called at each look. After an error or a
+    /// panic, or if it takes longer than ten seconds, the nodes of the look before are kept.
     pub fn by<F, R>(look: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -162,8 +165,8 @@ pub(super) async fn find(node: Node, find: Find) {
     loop {
         let now = Instant::now();
         if now >= look_at {
-            // Ignored: what was found before may still be there.
-            if let Ok(Ok(nodes)) = procession::timeout(LOOK_LIMIT, (find.look)()).await {
+            // Otherwise, what was found before may still be there.
+            if let Ok(Some(nodes)) = procession::timeout(LOOK_LIMIT, look(&find.look)).await {
                 found = nodes;
             }
             look_at = Instant::now() + find.every;
@@ -179,6 +182,16 @@ pub(super) async fn find(node: Node, find: Find) {
         let left = next.saturating_duration_since(Instant::now());
         let _ = procession::timeout(left, changed).await;
     }
+}
+
+/// Looks once. Returns `None` after an error or a panic of the code of the user.
+async fn look(look: &Look) -> Option<Vec<Found>> {
+    let mut found = Guarded::new(catch_panic(|| look())?);
+    let found = poll_fn(|task| {
+        let polled = catch_panic(|| found.as_mut().poll(task));
+        polled.map_or(Poll::Ready(None), |polled| polled.map(Result::ok))
+    });
+    found.await
 }
 
 /// Begins the attempts that are due. Returns the time of the next one.
@@ -208,46 +221,62 @@ fn attempts(
         };
         tries.lock().insert(one.name.clone(), Tries::Trying);
         let (node, one, tries) = (node.clone(), one.clone(), Arc::clone(tries));
-        let tells = async move { refusals::tell(attempt(&node, one, wait, &tries).await) };
+        let attempt = Attempt { node, one, wait, tries, is_connected: false };
+        let tells = async move { refusals::tell(attempt.run().await) };
         drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
     }
     next
 }
 
-/// Connects to a node. Returns a report of a failure that time does not mend.
-async fn attempt(
-    node: &Node,
+/// An attempt to connect to a node. Its drop notes how it has ended, because its process may be
+/// refused, or terminated.
+struct Attempt {
+    node: Node,
     one: Found,
+    /// The wait before it.
     wait: Duration,
-    tries: &Mutex<HashMap<String, Tries>>,
-) -> Result<(), Report> {
-    let mut report = None;
-    let mut failed = |error| report = report_of(node, &one.name, &error);
-    let connected = match &one.addresses[..] {
-        [] => node.connect(&one.name).await.map_err(&mut failed).is_ok(),
-        addresses => {
-            let mut is_connected = false;
-            for address in addresses {
-                let connected = node.connect_at(&one.name, *address).await;
-                is_connected = connected.map_err(&mut failed).is_ok();
-                if is_connected {
-                    break;
+    tries: Arc<Mutex<HashMap<String, Tries>>>,
+    is_connected: bool,
+}
+
+impl Attempt {
+    /// Connects to the node. Returns a report of a failure that time does not mend.
+    async fn run(mut self) -> Result<(), Report> {
+        let Self { node, one, .. } = &self;
+        let mut report = None;
+        let mut failed = |error| report = report_of(node, &one.name, &error);
+        let is_connected = match &one.addresses[..] {
+            [] => node.connect(&one.name).await.map_err(&mut failed).is_ok(),
+            addresses => {
+                let mut is_connected = false;
+                for address in addresses {
+                    let connected = node.connect_at(&one.name, *address).await;
+                    is_connected = connected.map_err(&mut failed).is_ok();
+                    if is_connected {
+                        break;
+                    }
                 }
+                is_connected
             }
-            is_connected
-        }
-    };
-    // Ignored: without chance, the wait is the whole one.
-    let chance = chance::number().unwrap_or(u32::MAX);
-    let now = Instant::now();
-    let next = match connected {
-        // If the connection is lost again immediately, the next attempt waits.
-        true => Tries::From(now + WAIT_MIN, Duration::ZERO),
-        false => Tries::failed(wait, chance, now),
-    };
-    tries.lock().insert(one.name, next);
-    node.0.changed.notify_waiters();
-    report.filter(|_| !connected).map_or(Ok(()), Err)
+        };
+        self.is_connected = is_connected;
+        report.filter(|_| !is_connected).map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        // Ignored: without chance, the wait is the whole one.
+        let chance = chance::number().unwrap_or(u32::MAX);
+        let now = Instant::now();
+        let next = match self.is_connected {
+            // If the connection is lost again immediately, the next attempt waits.
+            true => Tries::From(now + WAIT_MIN, Duration::ZERO),
+            false => Tries::failed(self.wait, chance, now),
+        };
+        self.tries.lock().insert(std::mem::take(&mut self.one.name), next);
+        self.node.0.changed.notify_waiters();
+    }
 }
 
 /// Counts a connection that this node could not make in the background. Returns the report, if it
@@ -262,11 +291,39 @@ fn report_of(node: &Node, name: &str, error: &ConnectError) -> Option<Report> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::future::pending;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use procession::time::Instant;
+    use procession::{Scheduler, SpawnOptions};
+    use procession_sync::Mutex;
 
-    use super::{Tries, WAIT_MAX, WAIT_MIN};
+    use super::{Found, Tries, WAIT_MAX, WAIT_MIN, attempts};
+    use crate::cookie::Cookie;
+    use crate::node::Node;
+
+    /// Goal: an attempt whose process the scheduler refuses is a failed attempt.
+    #[test]
+    fn an_attempt_without_a_process_is_made_again() {
+        let scheduler = Scheduler::builder().worker_threads(1).max_processes(8).build();
+        let scheduler = scheduler.expect("it can be built");
+        scheduler.block_on(async {
+            let cookie = Cookie::new("secret").expect("it has a text");
+            let node = Node::builder("near@127.0.0.1").cookie(cookie).start().await;
+            let node = node.expect("it starts");
+            let mut others = Vec::new();
+            while let Ok(other) = SpawnOptions::new().try_spawn(pending::<()>()) {
+                others.push(other);
+            }
+            let found = Found { name: "far@127.0.0.1".into(), addresses: Vec::new() };
+            let tries = Arc::new(Mutex::new(HashMap::new()));
+            assert_eq!(attempts(&node, std::slice::from_ref(&found), &tries), None);
+            let Tries::From(next, _) = tries.lock()[&found.name] else { panic!("it never ends") };
+            assert_eq!(attempts(&node, &[found], &tries), Some(next));
+        });
+    }
 
     #[test]
     fn the_wait_doubles_up_to_its_limit_and_varies_by_half() {

@@ -1,7 +1,11 @@
 //! Starting processes on other nodes, finding these, and asking whether they are there.
 
+use std::future::poll_fn;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use procession::mailbox::Event;
@@ -197,6 +201,49 @@ fn a_node_connects_to_what_is_found_and_again_when_that_is_lost() {
         until(|| second.peers().is_empty()).await;
         // A node that has stopped seeks nothing: what looks is dropped.
         until(|| Arc::strong_count(&looks) == 1).await;
+    });
+}
+
+/// Goal: code of the user that panics ends one look, and not all of them.
+#[test]
+fn a_node_looks_again_after_a_panic() {
+    type Look = Pin<Box<dyn Future<Output = io::Result<Vec<Found>>> + Send>>;
+
+    struct Bomb;
+    impl Future for Bomb {
+        type Output = io::Result<Vec<Found>>;
+
+        fn poll(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<Self::Output> {
+            Poll::Ready(Ok(Vec::new()))
+        }
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the drop of a look");
+        }
+    }
+
+    run(async {
+        let far = listens("far@127.0.0.1").start().await.expect("it starts");
+        let addresses = vec![far.local_addr().expect("it listens")];
+        let looks = Mutex::new(0);
+        let find = Find::by(move || {
+            let look = {
+                let mut looks = looks.lock();
+                *looks += 1;
+                *looks
+            };
+            let found = Found { name: "far@127.0.0.1".into(), addresses: addresses.clone() };
+            match look {
+                1 => panic!("the function that looks"),
+                2 => Box::pin(poll_fn(|_| -> Poll<_> { panic!("the future that looks") })) as Look,
+                3 => Box::pin(Bomb),
+                _ => Box::pin(std::future::ready(Ok(vec![found]))),
+            }
+        });
+        let near = Node::builder("near@127.0.0.1").cookie(cookie());
+        let near = near.find(find.every(Duration::from_millis(100))).start().await;
+        is_connected(&near.expect("it starts"), "far@127.0.0.1").await;
     });
 }
 
