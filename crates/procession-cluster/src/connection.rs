@@ -389,6 +389,7 @@ impl Connection {
         match (control, message) {
             (Control::Send { from, to, request }, Some(term)) => {
                 count(&self.link.counts.received, 1);
+                let from = from.filter(|from| from.node == self.link.peer.name);
                 match request {
                     Some(request) => with(request, || self.deliver(cx, from, &to, term)),
                     None => self.deliver(cx, from, &to, term),

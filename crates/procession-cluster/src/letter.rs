@@ -21,7 +21,7 @@ use crate::wire::calls::{last, reference_of};
 pub enum Letter {
     /// A message: what a process of a BEAM node sends with `Pid ! Term`.
     Message {
-        /// The sender, if the other node says so. BEAM nodes do.
+        /// The sender, if the other node says so, and it is a process of that node. BEAM nodes do.
         from: Option<NodePid>,
         /// The message.
         term: Term,

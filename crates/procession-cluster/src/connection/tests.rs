@@ -1337,6 +1337,29 @@ fn calls_of_a_third_node_are_not_answered_for_it() {
     assert_eq!(reply.expect("it is answered"), Term::atom("right"));
 }
 
+/// A node that sends in the name of a process of a third node.
+#[test]
+fn only_processes_of_the_other_node_are_senders() {
+    let (scheduler, node) = listening(60);
+    let receiver = scheduler.start(async |mut cx: Context<Letter>| {
+        let mut senders = Vec::new();
+        while senders.len() < 2
+            && let Some(Letter::Message { from, .. }) = cx.recv().await
+        {
+            senders.push(from);
+        }
+        senders
+    });
+    let own = node.attach(&receiver.address().map(|letter| letter)).pid();
+    let mut stream = connect(&node, flags::OWN);
+    let third = NodePid { node: Atom::known("c@127.0.0.1"), ..pid() };
+    for from in [third, pid()] {
+        let send = Term::tuple([Term::from(22), from.into(), own.clone().into()]);
+        write(&mut stream, &[&send, &Term::atom("hello")]);
+    }
+    assert_eq!(receiver.join().expect("it ends"), [None, Some(pid())]);
+}
+
 /// Goal: a node cannot end the connection between two other nodes by calls with replies to that
 /// connection. Replies without room are refused.
 #[cfg(feature = "serde")]
