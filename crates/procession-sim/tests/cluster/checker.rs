@@ -42,6 +42,13 @@ pub(crate) enum Defect {
     LoseLeave,
     /// An event of a group is not told.
     HideEvent,
+    /// A node learns of a claim of a name that no other node knows.
+    FalseClaim,
+    /// The owner of a name is told that it has lost the name.
+    TellOwner,
+    /// A process is not told that it has lost its name, or twice.
+    HideLoss,
+    TellLossTwice,
 }
 
 /// A node, by the number of its host and how often that was started before.

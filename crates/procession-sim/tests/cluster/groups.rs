@@ -1,19 +1,18 @@
 //! A cluster of nodes that share process groups, whose members join, leave and end.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::process::{GroupEvent, Groups};
 use procession::{Context, Pid, sleep, timeout};
-use procession_cluster::{Node, NodePid, Remote, Term, WeakNode};
+use procession_cluster::{NodePid, Remote, Term, WeakNode};
 use procession_sim::Sim;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::checker::{Broken, Defect, Laws, Planted};
-use crate::program::{Traffic, World, dial, disturbed, name, stop};
+use crate::program::{Traffic, World, disturbed, name, stay_connected, stop};
 
 const SCOPE: &str = "pg";
 const GROUPS: [&str; 3] = ["lobby", "{room,7}", "workers"];
@@ -74,13 +73,6 @@ async fn serve(world: Arc<World>, host: i64, hosts: Hosts) {
     }
     change(&world, &groups).await;
     std::future::pending::<()>().await;
-}
-
-async fn stay_connected(world: Arc<World>, node: Node, to: i64, place: IpAddr) {
-    while !world.is_over.load(Relaxed) {
-        dial(&world, &node, to, place).await;
-        sleep(Duration::from_millis(world.sim.choose(1..400))).await;
-    }
 }
 
 /// Lets processes join groups, leave them and end, until it is quiet.

@@ -5,6 +5,7 @@
 mod checker;
 mod groups;
 mod ledger;
+mod names;
 mod peers;
 mod program;
 mod relations;
@@ -131,6 +132,34 @@ fn planted_defects_of_groups_are_seen() {
     ] {
         let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
         is_seen(check, defect, law, groups::run);
+    }
+}
+
+/// Names that are claimed on all nodes, also before they are connected, in a cluster that is
+/// disturbed.
+#[test]
+fn names_across_nodes_have_one_owner() {
+    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).expect_sometimes([
+        "a name is released",
+        "a process has lost its name",
+        "nodes agree on an owner",
+        "a node has ended and is another one",
+    ]);
+    check.run(|sim| names::run(sim, None));
+}
+
+#[test]
+fn planted_defects_of_names_are_seen() {
+    let told_once = "a loser is told once that it has lost its name";
+    for (defect, law) in [
+        (Defect::FalseClaim, "nodes agree on the owners of names within 2 s of quiet"),
+        (Defect::TellOwner, "an owner is never told that it has lost its name"),
+        (Defect::HideLoss, told_once),
+        (Defect::TellLossTwice, told_once),
+    ] {
+        let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
+        is_seen(check, defect, law, names::run);
     }
 }
 

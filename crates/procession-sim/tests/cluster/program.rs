@@ -130,7 +130,7 @@ impl World {
 
     /// Returns the connections in both directions between all hosts, or `None` if some are not
     /// connected.
-    fn all_connections(&self, hosts: i64) -> Option<Vec<Connection>> {
+    pub(crate) fn all_connections(&self, hosts: i64) -> Option<Vec<Connection>> {
         let mut all = Vec::new();
         for from in 0..hosts {
             let (starts, node) = self.nodes.lock()[from as usize].clone();
@@ -235,6 +235,14 @@ pub(crate) async fn dial(world: &World, node: &Node, to: i64, place: IpAddr) {
     sleep(Duration::from_millis(world.sim.choose(1..50))).await;
 }
 
+/// Connects to another node again and again.
+pub(crate) async fn stay_connected(world: Arc<World>, node: Node, to: i64, place: IpAddr) {
+    while !world.is_over.load(Relaxed) {
+        dial(&world, &node, to, place).await;
+        sleep(Duration::from_millis(world.sim.choose(1..400))).await;
+    }
+}
+
 /// Sends to a node that is not connected. The sender learns that immediately.
 fn refused(world: &World, member: &Member, sink: &Remote, connection: Connection) {
     let mut history = world.history.lock();
@@ -256,10 +264,7 @@ async fn disturb(world: &World, hosts: i64) {
         0 if one != other => sim.partition(&word(one), &word(other)),
         1 if one != other => sim.cut(&word(one), &word(other)),
         2 if one != other => sim.mend(&word(one), &word(other)),
-        3 => {
-            end(world, one);
-            sim.restart(&word(one));
-        }
+        3 => restart(world, one),
         4 => {
             end(world, one);
             sim.power_off(&word(one));
@@ -280,6 +285,12 @@ fn end(world: &World, host: i64) {
     world.nodes.lock()[host as usize].1 = None;
     world.history.lock().crashed(host);
     world.ledger.lock().crashed(host);
+}
+
+/// Ends a host, and starts it again.
+pub(crate) fn restart(world: &World, host: i64) {
+    end(world, host);
+    world.sim.restart(&word(host));
 }
 
 pub(crate) async fn within(world: &World, law: &str, condition: impl Fn() -> bool) {
