@@ -31,7 +31,6 @@ pub(crate) mod span;
 pub(crate) mod stack_notes;
 #[expect(unsafe_code, reason = "control blocks are shared by protocol, not by reference count")]
 pub(crate) mod table;
-pub(crate) mod target;
 #[expect(unsafe_code, reason = "a slot has no type parameter")]
 pub(crate) mod typed;
 pub(crate) mod unwind;

@@ -93,7 +93,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicU32, AtomicU64, fence};
 
-use crate::process::target::WaitTarget;
+use crate::process::wait_reason::WaitTarget;
 use crate::util::column::Column;
 use crate::util::sort::sort;
 
@@ -382,7 +382,7 @@ impl LockNames {
 #[cfg(test)]
 mod tests {
     use super::{Habit, WaitEdges, WaitProof};
-    use crate::process::target::WaitTarget;
+    use crate::process::wait_reason::WaitTarget;
 
     #[test]
     fn a_proof_is_replaced_by_the_next_note() {

@@ -3,7 +3,7 @@
 use procession_protocols::relations::on_exit::Left;
 
 use crate::process::slot::Slot;
-use crate::process::target::WaitTarget;
+use crate::process::wait_reason::WaitTarget;
 use crate::relations::links::{forget_watcher, leave, leave_own, signal, tell, with, with_any};
 use crate::relations::signal::{Down, MonitorRef, RemoteSignal, Signal};
 use crate::scheduler::reach::find;

@@ -44,8 +44,7 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
 use crate::process::slot::{Slot, SlotRef};
-use crate::process::target::WaitTarget;
-use crate::process::wait_reason::Waiting;
+use crate::process::wait_reason::{WaitTarget, Waiting};
 use crate::process::wake::wake;
 use crate::scheduler::levels::{begun, key_of};
 use crate::scheduler::shared::Shared;

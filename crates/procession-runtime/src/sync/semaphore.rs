@@ -13,10 +13,9 @@ use procession_protocols::sync::batch_semaphore::{
 use procession_protocols::sync::wait_list::Place;
 
 use crate::process::served::{TaskWaker, WakeServed};
-use crate::process::target::WaitTarget;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_edge::{WaitProof, mutation};
-use crate::process::wait_reason::Waiting;
+use crate::process::wait_reason::{WaitTarget, Waiting};
 use crate::process::waker;
 use crate::scheduler::budget::{charge_after, is_refused_first};
 use crate::scheduler::current;

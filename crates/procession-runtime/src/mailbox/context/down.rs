@@ -4,9 +4,8 @@ use std::future::poll_fn;
 use std::task::Context as TaskContext;
 
 use super::{Context, Event};
-use crate::process::target::WaitTarget;
 use crate::process::wait_edge::{WaitProof, mutation};
-use crate::process::wait_reason::Waiting;
+use crate::process::wait_reason::{WaitTarget, Waiting};
 use crate::process::waker;
 use crate::relations::monitors;
 use crate::relations::signal::{Down, MonitorRef, Signal};

@@ -5,9 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Wake, Waker};
 
-use crate::process::target::WaitTarget;
 use crate::process::wait_edge::WaitProof;
-use crate::process::wait_reason::Waiting;
+use crate::process::wait_reason::{WaitTarget, Waiting};
 use crate::scheduler::blocking_step::{BlockingStep, PolledStep};
 use crate::scheduler::current;
 use crate::scheduler::root::BlockOnFuture;
