@@ -33,7 +33,7 @@ use super::limits::{BYTES_PER_SECOND, ServerLimits, farewell, grace};
 use super::linger::linger;
 use super::stream::SharedStream;
 #[cfg(feature = "http2")]
-use super::watch::Work;
+use super::watch::StreamWork;
 use super::watch::{Begun, ConnectionWatch};
 use super::{BoxError, Peer, Settings, is_told};
 use crate::{Error, Timer, trace};
@@ -172,7 +172,7 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        let work = Work::new(&self.watch, self.connection.clone());
+        let work = StreamWork::new(&self.watch, self.connection.clone());
         crate::Executor.execute(async move {
             let output = future.await;
             work.finish();

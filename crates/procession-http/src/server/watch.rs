@@ -16,7 +16,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 #[derive(Default)]
 pub(super) struct ConnectionWatch {
     /// The work that is under way, and, in the high half, how many requests have begun. In
-    /// HTTP/1.1, work is a request without a complete response. In HTTP/2, it is a [`Work`].
+    /// HTTP/1.1, work is a request without a complete response. In HTTP/2, it is a [`StreamWork`].
     requests: AtomicU64,
     /// Bytes were read since the last response was complete: a request has begun to arrive.
     heard: AtomicBool,
@@ -85,7 +85,8 @@ impl ConnectionWatch {
         }
     }
 
-    /// Notes the end of a request or of [`Work`]. Returns `false` if it counts as cut off already.
+    /// Notes the end of a request or of [`StreamWork`]. Returns `false` if it counts as cut off
+    /// already.
     fn leave(&self) -> bool {
         let left = |requests| (requests as u32 > 0).then(|| requests - 1);
         self.requests.fetch_update(Relaxed, Relaxed, left).is_ok()
@@ -205,14 +206,14 @@ impl Drop for Begun {
 /// A future of hyper that an HTTP/2 connection waits for: a request, or the write direction of an
 /// upgraded stream, which goes on when the request and its response are gone.
 #[cfg(feature = "http2")]
-pub(super) struct Work {
+pub(super) struct StreamWork {
     watch: Arc<ConnectionWatch>,
     /// The process of the connection. `None` once the future has ended.
     connection: Option<OwnProcess>,
 }
 
 #[cfg(feature = "http2")]
-impl Work {
+impl StreamWork {
     pub(super) fn new(watch: &Arc<ConnectionWatch>, connection: Option<OwnProcess>) -> Self {
         watch.requests.fetch_add(1, Relaxed);
         Self { watch: Arc::clone(watch), connection }
@@ -225,7 +226,7 @@ impl Work {
 }
 
 #[cfg(feature = "http2")]
-impl Drop for Work {
+impl Drop for StreamWork {
     fn drop(&mut self) {
         // A shutdown terminates this process and the process of the connection in any order.
         if self.watch.leave()
