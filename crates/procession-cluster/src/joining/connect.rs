@@ -176,7 +176,7 @@ impl Node {
         let peers = self.0.peers.lock();
         if peers.link(peer).is_some() {
             Some(Ok(()))
-        } else if peers.is_stopped() {
+        } else if peers.is_leaving() {
             Some(Err(ConnectError::Stopped))
         } else if peers.is_waiting(peer) {
             None
