@@ -136,9 +136,10 @@ impl Table {
     }
 }
 
-/// Returns the group of a claim. `None` if other nodes cannot have this name.
+/// Returns the group of a claim. `None` if other nodes cannot have this name, or this group.
 fn group_of_claim(name: &str, time: i64) -> Option<Arc<str>> {
-    Some(group_name(&Term::tuple([group_of(name)?, Term::from(time)])))
+    let group = group_name(&Term::tuple([group_of(name)?, Term::from(time)]));
+    group_of(&group).is_some().then_some(group)
 }
 
 /// Returns the name and the time of the claims in a group, if it is one of claims.
@@ -385,7 +386,8 @@ async fn run(
 pub enum ClaimError {
     /// This process has the name.
     Taken(Pid),
-    /// The name has more than 255 characters.
+    /// The name has more than 255 characters. In the notation of a term that is no atom, it has
+    /// almost 4096 bytes.
     TooLong(String),
     /// The process has ended, or belongs to another node.
     Ended(Pid),
@@ -397,7 +399,7 @@ impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Taken(owner) => write!(f, "the process {owner} has the name"),
-            Self::TooLong(name) => write!(f, "the name {name:?} has more than 255 characters"),
+            Self::TooLong(name) => write!(f, "the name {name:?} is too long"),
             Self::Ended(pid) => write!(f, "the process {pid} has ended, or is of another node"),
             Self::Stopped => f.write_str("the names are no longer shared"),
         }
@@ -409,6 +411,7 @@ impl Error for ClaimError {}
 #[cfg(test)]
 mod tests {
     use super::{claimed, group_of_claim};
+    use crate::groups::group_of;
 
     #[test]
     fn a_claim_has_its_name_and_its_time() {
@@ -417,6 +420,9 @@ mod tests {
             assert_eq!(claimed(&group), Some((name.into(), 17)));
         }
         assert_eq!(group_of_claim(&"x".repeat(256), 17), None);
+        // As a term, it is short enough for a group, and not for the group of a claim.
+        let long = format!("<<\"{}\">>", "x".repeat(4088));
+        assert!(group_of(&long).is_some() && group_of_claim(&long, 17).is_none());
         for group in ["counter", "{counter}", "{counter,now}", "{counter,7,8}"] {
             assert_eq!(claimed(group), None);
         }
