@@ -60,6 +60,8 @@ fn a_name_belongs_to_one_process_of_all_nodes() {
         first.cancel();
         assert_eq!(first.await, Ok(()));
         assert_eq!(a.names.claim("counter", second.pid()), Ok(()));
+        // Otherwise this claim may arrive after the next one, which is later and would lose.
+        b.has("counter", Some((&a.node, second.pid()))).await;
         assert!(a.names.release("counter", second.pid()));
         assert!(!a.names.release("counter", second.pid()));
         b.has("counter", None).await;
