@@ -8,9 +8,10 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
+use procession::process::{self, OnCancel};
 use procession::sync::{Notify, oneshot};
 use procession::time::Instant;
-use procession::{Pid, sleep, timeout};
+use procession::{Pid, SpawnOptions, sleep, timeout};
 
 use super::store::{Claimed, Fence, LeaseId};
 use super::table::{Claim, Current, Names, Stage};
@@ -81,14 +82,22 @@ pub(super) fn holder_text(pid: &NodePid, claim: u64) -> String {
 
 /// A claim in the table, which its drop removes.
 pub(super) struct Registered {
-    names: Arc<Names>,
+    asks: Asks,
     number: u64,
-    name: Arc<str>,
-    /// By which the store knows the claim.
-    holder: String,
     freed: Arc<Notify>,
     /// The greatest fence of the node before the claim.
     before: u64,
+    /// What is to be made free again.
+    tried: Option<Tried>,
+}
+
+/// What a claim asks the store for.
+#[derive(Clone)]
+struct Asks {
+    names: Arc<Names>,
+    name: Arc<str>,
+    /// By which the store knows the claim.
+    holder: String,
 }
 
 impl Registered {
@@ -113,33 +122,37 @@ impl Registered {
             Claim { name: Arc::clone(name), pid, held: Weak::new(), freed: Arc::clone(&freed) };
         table.claims.insert(number, claim);
         let (names, name) = (Arc::clone(names), Arc::clone(name));
-        Ok(Self { names, number, name, holder: holder_text(&own, number), freed, before })
+        let asks = Asks { names, name, holder: holder_text(&own, number) };
+        Ok(Self { asks, number, freed, before, tried: None })
     }
 
     /// Claims the name for whoever waits at `told`, until that is dropped, or what it receives.
-    pub(super) async fn pursue(self, mut told: oneshot::Sender<ExclusiveName>) {
-        let mut tried = None;
+    pub(super) async fn pursue(mut self, mut told: oneshot::Sender<ExclusiveName>) {
         while let Some(lease) = self.lease(&mut told).await {
-            let tried = tried.insert(Tried::again(tried, lease));
+            let mut tried = Tried::again(self.tried, lease);
+            // Until it is answered, it may arrive later.
+            self.tried = Some(Tried { is_uncertain: true, ..tried });
             // It waits for the answer even if nobody else waits: a request that is given up may
             // still succeed, and then nobody would make the name free.
-            let (names, time) = (&self.names, self.names.lease_time);
-            let claim = names.store.claim(&self.name, &self.holder, lease);
-            match timeout(time, claim).await {
+            let Asks { names, name, holder } = &self.asks;
+            let answer = timeout(names.lease_time, names.store.claim(name, holder, lease)).await;
+            tried.is_uncertain |= !matches!(answer, Ok(Ok(_)));
+            self.tried = Some(tried);
+            match answer {
                 Ok(Ok(Claimed::Won(fence))) if fence.get() <= self.before => {
                     let why = format!("{fence} comes after {}", self.before);
                     names.report("the store has given a fence that is too small to a claim", why);
-                    self.release(*tried).await;
+                    self.asks.release(tried).await;
                     self.pause(&mut told).await;
                 }
                 Ok(Ok(Claimed::Won(fence))) => {
                     if let Some(fence) = self.hold(fence, lease) {
                         let (held, dropped) = oneshot::channel();
-                        let name = Arc::clone(&self.name);
+                        let name = Arc::clone(name);
                         // If nobody takes it, it is dropped here. Otherwise, it is dropped later.
                         drop(told.send(ExclusiveName { name, fence, _held: held }));
                         let _ = dropped.await;
-                        return self.release(*tried).await;
+                        break;
                     }
                     // By the next lease, the name is not free before the last one has ended.
                     self.pause(&mut told).await;
@@ -150,25 +163,25 @@ impl Registered {
                     }
                 }
                 Ok(Err(error)) => {
-                    tried.is_uncertain = true;
                     names.report("cannot claim a name", error);
                     self.pause(&mut told).await;
                 }
-                Err(_) => tried.is_uncertain = true,
+                Err(_) => {}
             }
         }
-        if let Some(tried) = tried {
-            self.release(tried).await;
+        if let Some(tried) = self.tried {
+            self.asks.release(tried).await;
+            self.tried = None;
         }
     }
 
     /// Waits for the lease of the node. Returns `None` if nobody wants the name any more.
     async fn lease(&self, told: &mut oneshot::Sender<ExclusiveName>) -> Option<LeaseId> {
         loop {
-            let mut changed = pin!(self.names.changed.notified());
+            let mut changed = pin!(self.asks.names.changed.notified());
             changed.as_mut().enable();
             let (lease, stage) = {
-                let table = self.names.table.lock();
+                let table = self.asks.names.table.lock();
                 (table.lease, table.stage)
             };
             if stage != Stage::Runs || told.is_closed() {
@@ -182,12 +195,12 @@ impl Registered {
     }
 
     async fn pause(&self, told: &mut oneshot::Sender<ExclusiveName>) {
-        until_closed(told, sleep(self.names.pause())).await;
+        until_closed(told, sleep(self.asks.names.pause())).await;
     }
 
     /// Notes that the process holds the name, unless the lease is lost or the names stop.
     fn hold(&self, fence: Fence, lease: LeaseId) -> Option<Arc<Fence>> {
-        let mut table = self.names.table.lock();
+        let mut table = self.asks.names.table.lock();
         let is_current = table.stage == Stage::Runs
             && table.lease.is_some_and(|own| own.id == lease && Instant::now() < own.deadline);
         let claim = table.claims.get_mut(&self.number).filter(|_| is_current)?;
@@ -196,7 +209,9 @@ impl Registered {
         table.newest = table.newest.max(fence.get());
         Some(held)
     }
+}
 
+impl Asks {
     /// Makes the name free. Otherwise, the end of the lease does.
     async fn release(&self, Tried { lease, is_uncertain }: Tried) {
         let is_current = || self.names.table.lock().lease.is_some_and(|own| own.id == lease);
@@ -231,10 +246,29 @@ impl Tried {
     }
 }
 
+/// If the process of the claim is killed, or the store panics, nothing else kills the holder when
+/// the lease is lost, or makes the name free.
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.names.table.lock().claims.remove(&self.number);
-        self.names.changed.notify_waiters();
+        let Asks { names, .. } = &self.asks;
+        let claim = names.table.lock().claims.remove(&self.number);
+        names.changed.notify_waiters();
+        let Some((claim, tried)) = claim.zip(self.tried) else { return };
+        if claim.is_held() {
+            process::kill(claim.pid);
+        }
+        let asks = self.asks.clone();
+        let release = async move {
+            // The holder may be in a step.
+            while claim.is_held() {
+                sleep(asks.names.pause()).await;
+            }
+            asks.release(tried).await;
+        };
+        let label = format!("release of {}", self.asks.name);
+        let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Ask);
+        // Ignored: at the end of a scheduler, the lease ends.
+        let _ = names.within_node(|| options.try_spawn(release).is_ok());
     }
 }
 

@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use procession::observe::DoorOptions;
+use procession::process::kill;
 use procession::supervisor::{Running, Supervisor};
 use procession::sync::oneshot;
 use procession::time::Instant;
@@ -270,8 +271,8 @@ fn a_claim_that_was_given_up_is_taken_back() {
     });
 }
 
-/// Goal: a claim that arrives after it was given up does not take the name for ever. Method: claims
-/// arrive so late that the node has sent the next one.
+/// Goal: a claim that arrives after it was given up does not take the name as long as its node
+/// runs. Method: claims arrive so late that the node has sent the next one.
 #[test]
 fn a_claim_that_arrives_late_does_not_succeed() {
     run(async {
@@ -287,6 +288,26 @@ fn a_claim_that_arrives_late_does_not_succeed() {
         model.with(|rows| assert!(rows.by_name.contains_key("bills"), "the first has arrived"));
         sleep(LEASE * 2).await;
         model.with(|rows| assert!(!rows.by_name.contains_key("bills"), "{rows:?}"));
+        assert!(!first.is_finished(), "the lease is the same");
+    });
+}
+
+/// Goal: no holder is left that nobody watches, and no name that nobody makes free.
+#[test]
+fn a_holder_ends_with_the_process_of_its_claim() {
+    run(async {
+        let model = Model::start();
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        let (_b, of_b) = names("b@127.0.0.1", model.line()).await;
+        let (holds, fence) = hold(&of_a, "bills").await;
+        let (first, _) = hold(&of_a, "first").await;
+        let processes = Scheduler::current().expect("it runs here").snapshot().processes;
+        let label = Some("claim of bills");
+        let claim = processes.iter().find(|process| process.label.as_deref() == label);
+        assert!(kill(claim.expect("it runs").pid));
+        assert_eq!(holds.await, Err(Exit::Killed));
+        let (_next, next) = timeout(LEASE, hold(&of_b, "bills")).await.expect("it is free");
+        assert!(next > fence);
         assert!(!first.is_finished(), "the lease is the same");
     });
 }
