@@ -114,6 +114,7 @@ impl Node {
     /// }
     /// ```
     ///
+    /// A node that is drained in the middle of a call answers it:
     ///
     /// ```
     /// use std::net::Ipv4Addr;
