@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::process::{GroupEvent, Groups};
-use procession::{Context, Pid, sleep, timeout};
+use procession::{Context, Pid, sleep};
 use procession_cluster::{NodePid, Remote, Term, WeakNode};
 use procession_sim::Sim;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::checker::{Broken, Defect, Laws, Planted};
-use crate::program::{Traffic, World, disturbed, name, stay_connected, stop};
+use crate::program::{AGREEMENT, Traffic, World, disturbed, name, settles, stay_connected, stop};
 
 const SCOPE: &str = "pg";
 const GROUPS: [&str; 3] = ["lobby", "{room,7}", "workers"];
 /// The members that a node has at a time, at most.
 const MEMBERS_MAX: usize = 8;
-/// The time within which nodes agree once nothing changes.
-const AGREEMENT: Duration = Duration::from_secs(2);
 
 /// How often each process is in each group.
 type Counts<P> = BTreeMap<(Arc<str>, P), i64>;
@@ -188,21 +186,11 @@ pub(crate) async fn run(sim: Sim, planted: Planted) {
         // A forged message takes a moment to arrive.
         sleep(Duration::from_secs(1)).await;
     }
-    let agreed = async {
-        while !agree(&hosts) {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    laws.law("groups agree within 2 s of quiet", timeout(AGREEMENT, agreed).await.is_ok());
+    laws.law("groups agree within 2 s of quiet", settles(|| agree(&hosts)).await);
     let has_members = hosts.lock().values().any(|host| !host.groups.groups().is_empty());
     laws.sometimes("nodes agree on groups with members", has_members);
     // A listener may not have received the last events.
-    let received = async {
-        while !events_add_up(&hosts) {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let add_up = timeout(AGREEMENT, received).await.is_ok();
+    let add_up = settles(|| events_add_up(&hosts)).await;
     laws.law("the events of groups add up to their members", add_up);
     stop(&world, count);
     sleep(Duration::from_secs(1)).await;

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::mailbox::Event;
-use procession::{Child, Context, Exit, sleep, timeout};
+use procession::{Child, Context, Exit, sleep};
 use procession_cluster::{Node, NodePid, Remote, SharedNames, Term};
 use procession_sim::Sim;
 use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::checker::{Broken, Defect, Laws, Planted};
-use crate::program::{Traffic, World, disturbed, name, restart, stay_connected, stop, within};
+use crate::program::{
+    AGREEMENT, Traffic, World, disturbed, name, restart, settles, stay_connected, stop, within,
+};
 
 type Name = &'static str;
 
@@ -21,8 +23,6 @@ const SCOPE: &str = "names";
 /// The processes that a host has at a time, at most.
 const CLAIMS_MAX: usize = 6;
 const NAMES: [Name; 3] = ["counter", "{room,7}", "leader"];
-/// The time within which nodes agree once nothing changes.
-const AGREEMENT: Duration = Duration::from_secs(2);
 /// How often a host shows what it knows.
 const SHOW_EVERY: Duration = Duration::from_millis(20);
 
@@ -216,20 +216,12 @@ pub(crate) async fn run(sim: Sim, planted: Planted) {
         // A forged claim takes a moment to arrive.
         sleep(Duration::from_secs(1)).await;
     }
-    let agreed = async {
-        loop {
-            let holds = {
-                let seen = seen.lock();
-                seen.agree() && seen.owners_are_untold() && seen.losers_are_told_once()
-            };
-            if holds {
-                return;
-            }
-            sleep(SHOW_EVERY).await;
-        }
-    };
     // Ignored: the laws below say what does not hold.
-    let _ = timeout(AGREEMENT, agreed).await;
+    let _ = settles(|| {
+        let seen = seen.lock();
+        seen.agree() && seen.owners_are_untold() && seen.losers_are_told_once()
+    })
+    .await;
     {
         let seen = seen.lock();
         laws.law("nodes agree on the owners of names within 2 s of quiet", seen.agree());

@@ -303,6 +303,19 @@ pub(crate) async fn within(world: &World, law: &str, condition: impl Fn() -> boo
     world.history.lock().law(law, holds);
 }
 
+/// The time within which nodes agree once nothing changes.
+pub(crate) const AGREEMENT: Duration = Duration::from_secs(2);
+
+/// Waits for a condition as long as nodes may take to agree. Returns `false` if it does not hold.
+pub(crate) async fn settles(condition: impl Fn() -> bool) -> bool {
+    let waits = async {
+        while !condition() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(AGREEMENT, waits).await.is_ok()
+}
+
 /// Compares what was sent, delivered and told, once nothing is on its way.
 fn check_balance(world: &World, hosts: i64) {
     let connections = world.all_connections(hosts).unwrap_or_default();
