@@ -439,9 +439,15 @@ fn a_server_that_its_supervisor_stops_answers_what_it_began_before_the_store_sto
         ask(&mut idle, "/plain").await;
         let mut answer = [0; 43];
         idle.read_exact(&mut answer).await.expect("it answers");
+        // The store has started, and may have done nothing yet.
+        let store = loop {
+            if let Some(store) = whereis("store") {
+                break store;
+            }
+            yield_now().await;
+        };
         ask(&mut asks, "/store").await;
         assert_eq!(received(&mut cx).await, "asked".into());
-        let store = whereis("store").expect("it runs");
         tree.cancel();
         // The idle connection is closed, so the server drains.
         assert_eq!(read_all(&mut idle).await, "");
