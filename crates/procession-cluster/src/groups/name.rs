@@ -9,8 +9,8 @@ use crate::term::{Atom, Term};
 /// The longest name of a group that nodes share, in bytes.
 const NAME_MAX: usize = 4096;
 
-/// Returns the name that a group of the BEAM has in [`Groups`](procession::process::Groups): the text of an atom, and the
-/// notation of any other term.
+/// Returns the name that a group of the BEAM has in [`Groups`](procession::process::Groups): the
+/// text of an atom, and the notation of any other term.
 ///
 /// ```
 /// use procession_cluster::{Term, group_name};
