@@ -2,7 +2,7 @@
 
 use super::latch::Latch;
 use super::meter::now;
-use super::rt::{Group, JoinSet};
+use super::rt::{Group, JoinSet, spawn_into};
 use super::workload::{
     GROUP_MEMBERS, GROUP_MESSAGES, JOINSET_AT_ONCE, JOINSET_ROUNDS, Outcome, Scale, check, each,
 };
@@ -12,7 +12,7 @@ pub(super) async fn join_set(scale: Scale) -> Outcome {
     let mut set = JoinSet::new();
     let (start, mut sum) = (now(), 0);
     for number in 0..processes {
-        set.insert(procession::spawn(async move { number }));
+        spawn_into(&mut set, async move { number });
         if (number + 1) % JOINSET_AT_ONCE == 0 {
             while let Some(output) = set.join_next().await {
                 sum += output?;

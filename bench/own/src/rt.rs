@@ -32,6 +32,13 @@ pub(super) async fn read_part(file: &mut fs::File, buffer: &mut [u8]) -> std::io
     file.read(buffer).await
 }
 
+pub(super) fn spawn_into<T: Send + 'static>(
+    set: &mut JoinSet<T>,
+    future: impl Future<Output = T> + Send + 'static,
+) {
+    set.insert(spawn(future));
+}
+
 pub(super) fn detach<T: Send + 'static>(handle: JoinHandle<T>) {
     handle.detach();
 }

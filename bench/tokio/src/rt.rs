@@ -32,6 +32,13 @@ pub(crate) async fn read_part(file: &mut fs::File, buffer: &mut [u8]) -> std::io
     file.read(buffer).await
 }
 
+pub(crate) fn spawn_into<T: Send + 'static>(
+    set: &mut JoinSet<T>,
+    future: impl Future<Output = T> + Send + 'static,
+) {
+    set.spawn(future);
+}
+
 pub(crate) fn detach<T>(handle: JoinHandle<T>) {
     drop(handle);
 }
