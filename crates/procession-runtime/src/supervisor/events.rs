@@ -83,7 +83,7 @@ impl Tree {
     ) {
         let Some(child) = self.children.get_mut(&key) else { return };
         // A restart is reported when it is decided.
-        if self.started.is_some() && child.started.is_none() {
+        if child.started.is_none() && (self.started.is_some() || !child.is_new) {
             let is_taken = reason.register_error().is_some_and(|error| error.owner().is_some());
             if is_taken && child.spec.restart == Restart::Transient && self.ending.is_none() {
                 // Another process has taken the place of the child. Further attempts would fail as
@@ -104,19 +104,18 @@ impl Tree {
         if self.own.slot().is_some_and(is_told) {
             tell(child, pid, owed, SupervisorEvent::NotStarted { reason: reason.text() });
         }
-        if self.started.is_none() {
+        let Some(started) = child.started.take() else {
+            // It is a child of the description, without which the tree does not start.
             let id = child.spec.id.clone().unwrap_or_else(|| format!("#{key}").into());
             let error = StartError::Child { id, reason };
             self.end(Exit::failed(error.to_string()));
             self.started = Some(Err(error));
             return;
-        }
-        if let Some(started) = child.started.take() {
-            started.send(Err(ChildError::Start(reason)));
-            child.discard_kept();
-            if child.is_new {
-                self.forget(key);
-            }
+        };
+        started.send(Err(ChildError::Start(reason)));
+        child.discard_kept();
+        if child.is_new {
+            self.forget(key);
         }
     }
 

@@ -9,11 +9,11 @@ use procession::behaviour::{
 use procession::mailbox::WhenFull;
 use procession::process::{OnCancel, exit, send_exit};
 use procession::supervisor::{
-    ChildError, ChildSpec, ChildStatus, OnceSpec, RefusedChild, Restart, StartError, Supervisor,
+    ChildError, ChildSpec, ChildStatus, OnceSpec, RefusedChild, Restart, Running, StartError, Supervisor,
     SupervisorRef, Template,
 };
 use procession::sync::oneshot;
-use procession::{Context, Exit, Scheduler, SpawnOptions, sleep};
+use procession::{Address, Context, Exit, JoinHandle, Scheduler, SpawnOptions, sleep};
 
 use super::{Log, Refuses, SECOND, start, worker};
 use crate::contracts::{HOUR, waits};
@@ -362,4 +362,65 @@ fn a_supervisor_ends_in_order_whatever_a_cancel_does_to_other_processes() {
     running.cancel();
     assert_eq!(running.join(), Exit::Shutdown);
     assert_eq!(log.take(), "-b -a");
+}
+
+/// Begins the start of a tree.
+fn begin(
+    scheduler: &Scheduler,
+    supervisor: Supervisor,
+) -> (SupervisorRef, JoinHandle<Result<Running, StartError>>) {
+    let options = SpawnOptions::new().on(scheduler).name("tree");
+    let starts = scheduler.spawn(supervisor.try_start_with(options));
+    scheduler.run_until_idle();
+    let pid = scheduler.whereis("tree").expect("it starts");
+    (SupervisorRef::of(pid).expect("it is a supervisor"), starts)
+}
+
+/// A child that starts in a second.
+fn slow() -> ChildSpec<Address<()>> {
+    ChildSpec::with_init("slow", |cx: Context<()>, started| async move {
+        sleep(SECOND).await;
+        started.ready();
+        cx.cancelled().await;
+    })
+}
+
+/// Goal: only the children of the description decide whether the tree starts.
+#[test]
+fn a_child_that_is_added_while_the_tree_starts_fails_alone() {
+    let scheduler = driven();
+    let (tree, starts) = begin(&scheduler, Supervisor::one_for_one().child(slow()));
+    let refuses = ChildSpec::machine("refuses", || Refuses(false), "go", || ());
+    let refused = scheduler.block_on(tree.add_child(refuses));
+    assert!(matches!(refused, Err(ChildError::Start(_))), "{refused:?}");
+    let running = starts.join().expect("it returns").expect("its own child starts");
+    assert_eq!(scheduler.block_on(running.count()).map(|counts| counts.children), Ok(1));
+    running.cancel();
+    assert_eq!(running.join(), Exit::Shutdown);
+}
+
+/// Goal: a restart that fails is one more restart, also while other children start.
+#[test]
+fn a_child_that_has_started_may_be_restarted_while_the_tree_starts() {
+    let scheduler = driven();
+    let starts = Mutex::new(0);
+    let flaps = ChildSpec::with_init("flaps", move |cx: Context<()>, started| {
+        let mut starts = starts.lock().expect("no test panics under it");
+        *starts += 1;
+        let fails = *starts == 2;
+        async move {
+            if fails {
+                return started.fail("not now");
+            }
+            started.ready();
+            cx.cancelled().await;
+        }
+    });
+    let supervisor = Supervisor::one_for_one().intensity(2, HOUR).child(flaps.name("flaps"));
+    let (_, starts) = begin(&scheduler, supervisor.child(slow()));
+    procession::process::kill(scheduler.whereis("flaps").expect("it has started"));
+    let running = starts.join().expect("it returns").expect("both have started");
+    assert_eq!(scheduler.block_on(running.count()).map(|counts| counts.running), Ok(2));
+    running.cancel();
+    assert_eq!(running.join(), Exit::Shutdown);
 }
