@@ -195,16 +195,17 @@ impl Tree {
         for stopped in child.stopped.drain(..) {
             stopped.send(Ok(()));
         }
-        let temporary = child.spec.restart == Restart::Temporary;
-        if child.starts_again && self.ending.is_none() && !temporary {
+        let mut is_gone = child.spec.restart == Restart::Temporary;
+        if child.starts_again && self.ending.is_none() && !is_gone {
             self.agenda.to_start.insert(key);
             return;
         }
         if let Some(started) = child.started.take() {
             started.send(Err(ChildError::Start("it was stopped".into())));
+            is_gone |= child.is_new;
         }
         child.discard_kept();
-        if temporary || self.is_dynamic() {
+        if is_gone || self.is_dynamic() {
             self.forget(key);
         }
     }

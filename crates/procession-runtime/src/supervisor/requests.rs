@@ -44,6 +44,7 @@ impl Tree {
                 Ok(key) => {
                     if let Some(child) = self.children.get_mut(&key) {
                         child.started = Some(reply);
+                        child.is_new = false;
                         self.agenda.to_start.insert(key);
                     }
                 }

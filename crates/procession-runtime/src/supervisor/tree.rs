@@ -57,7 +57,8 @@ pub(super) struct Child {
     pub(super) restarts: u32,
     /// The reason for a failed start, if the child reported one.
     pub(super) failure: Option<StartReason>,
-    /// `true` if the child has never started. If its first start fails, it is forgotten.
+    /// `true` until the child has started or was stopped. If such a child is added at run time and
+    /// does not start, it is forgotten.
     pub(super) is_new: bool,
     pub(super) started: Option<Asked<SlotRef>>,
     /// The process, for the answer to `started`. A pin keeps the slot from being reused, even if

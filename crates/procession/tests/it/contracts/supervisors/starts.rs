@@ -9,8 +9,8 @@ use procession::behaviour::{
 use procession::mailbox::WhenFull;
 use procession::process::{OnCancel, exit, send_exit};
 use procession::supervisor::{
-    ChildError, ChildSpec, ChildStatus, OnceSpec, RefusedChild, Restart, Running, StartError, Supervisor,
-    SupervisorRef, Template,
+    ChildError, ChildSpec, ChildStatus, OnceSpec, RefusedChild, Restart, Running, StartError, Stop,
+    Supervisor, SupervisorRef, Template,
 };
 use procession::sync::oneshot;
 use procession::{Address, Context, Exit, JoinHandle, Scheduler, SpawnOptions, sleep};
@@ -385,6 +385,22 @@ fn slow() -> ChildSpec<Address<()>> {
     })
 }
 
+/// A child that never reports that it has started at the first time, and then fails to.
+fn hangs_then_fails() -> ChildSpec<Address<()>> {
+    let first = Mutex::new(true);
+    let hangs = ChildSpec::with_init("x", move |_: Context<()>, started| {
+        let hangs = std::mem::take(&mut *first.lock().expect("no test panics under it"));
+        async move {
+            if !hangs {
+                return started.fail("not now");
+            }
+            let _started = started;
+            std::future::pending().await
+        }
+    });
+    hangs.stop(Stop::Kill)
+}
+
 /// Goal: only the children of the description decide whether the tree starts.
 #[test]
 fn a_child_that_is_added_while_the_tree_starts_fails_alone() {
@@ -421,6 +437,39 @@ fn a_child_that_has_started_may_be_restarted_while_the_tree_starts() {
     procession::process::kill(scheduler.whereis("flaps").expect("it has started"));
     let running = starts.join().expect("it returns").expect("both have started");
     assert_eq!(scheduler.block_on(running.count()).map(|counts| counts.running), Ok(2));
+    running.cancel();
+    assert_eq!(running.join(), Exit::Shutdown);
+}
+
+#[test]
+fn an_added_child_that_is_stopped_before_it_has_started_is_not_added() {
+    let scheduler = driven();
+    let running = start(&scheduler, Supervisor::one_for_one());
+    // The second one fails, because it has not started before.
+    let child = hangs_then_fails();
+    let (reference, hangs) = ((*running).clone(), child.clone());
+    let adds = scheduler.spawn(async move { reference.add_child(hangs).await.map(drop) });
+    scheduler.run_until_idle();
+    assert_eq!(scheduler.block_on(running.terminate_child("x")), Ok(()));
+    let refused = adds.join().expect("it returns");
+    assert_eq!(refused, Err(ChildError::Start("it was stopped".into())));
+    assert_eq!(scheduler.block_on(running.status("x")), Err(ChildError::NotFound));
+    let refused = scheduler.block_on(running.add_child(child)).map(drop);
+    assert_eq!(refused, Err(ChildError::Start("not now".into())));
+    running.cancel();
+    assert_eq!(running.join(), Exit::Shutdown);
+}
+
+#[test]
+fn a_child_of_the_description_stays_known_if_it_was_stopped_before_it_has_started() {
+    let scheduler = driven();
+    let supervisor = Supervisor::one_for_one().child(hangs_then_fails());
+    let (tree, starts) = begin(&scheduler, supervisor);
+    assert_eq!(scheduler.block_on(tree.terminate_child("x")), Ok(()));
+    let running = starts.join().expect("it returns").expect("no other child is left");
+    let refused = scheduler.block_on(tree.restart_child("x"));
+    assert_eq!(refused, Err(ChildError::Start("not now".into())));
+    assert_eq!(scheduler.block_on(tree.status("x")), Ok(ChildStatus::Stopped));
     running.cancel();
     assert_eq!(running.join(), Exit::Shutdown);
 }
