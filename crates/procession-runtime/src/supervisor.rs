@@ -199,6 +199,8 @@
 //! and the error names the child. If a restart fails, that counts as one more restart, and is tried
 //! again after the [back-off](Supervisor::back_off). Until then, the supervisor answers requests,
 //! because it never blocks on a child, a deadline or the next attempt: it waits for their events.
+//! With rest for one, the children behind a child that waits for its restart wait for it as well.
+//! With one for all, so do the children before it.
 //!
 //! # Stopping
 //!

@@ -8,7 +8,7 @@ use procession_protocols::util::sorted_map::SortedSet;
 
 use super::description::{Request, Spawned, StartReport};
 use super::events::tell;
-use super::policy::Stop;
+use super::policy::{Stop, Strategy};
 use super::tree::{ChildState, Tree};
 use crate::relations::links::{self, Cause};
 use crate::report::kept::Reports;
@@ -98,11 +98,15 @@ impl Tree {
         while self.ending.is_none()
             && let Some(&key) = self.agenda.to_start.first()
         {
-            let alone = self.agenda.to_stop.is_empty()
+            // The start of one for all waits for every child, because a child that fails to start
+            // would stop the others again.
+            let for_all = self.description.strategy == Strategy::OneForAll;
+            let is_awaited = |&other: &u64| for_all || other < key;
+            let has_turn = self.agenda.to_stop.is_empty()
                 && self.agenda.stopping.is_empty()
-                && self.agenda.starting.is_empty()
-                && self.agenda.delayed.is_empty();
-            if self.in_order() && !alone {
+                && !self.agenda.starting.iter().any(is_awaited)
+                && !self.agenda.delayed.iter().any(|(_, other)| is_awaited(other));
+            if self.in_order() && !has_turn {
                 break;
             }
             if starts == STARTS_IN_A_ROW {

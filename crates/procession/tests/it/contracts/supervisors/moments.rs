@@ -61,11 +61,20 @@ enum Moment {
     Stops,
     /// The first child has failed, and if the others stop, too, the third one cleans up.
     Recycles,
+    /// The third child has failed often, and waits long for its restart.
+    Flaps,
 }
 
 impl Moment {
-    const ALL: [Self; 6] =
-        [Self::Starts, Self::Runs, Self::BacksOff, Self::Restarts, Self::Stops, Self::Recycles];
+    const ALL: [Self; 7] = [
+        Self::Starts,
+        Self::Runs,
+        Self::BacksOff,
+        Self::Restarts,
+        Self::Stops,
+        Self::Recycles,
+        Self::Flaps,
+    ];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,8 +121,12 @@ impl End {
 const STRATEGIES: [Strategy; 4] =
     [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne, Strategy::Dynamic];
 
+/// The failures of a child that flaps. The last one is followed by a wait of 64 s at least.
+const FLAPS: u32 = 8;
+
 /// A tree on its way.
 struct Run {
+    strategy: Strategy,
     scheduler: Scheduler,
     begin: Gate,
     clean_up: Gate,
@@ -131,7 +144,7 @@ impl Run {
         }
         let tree = ["a", "b", "c"].into_iter().fold(
             // No restart is one too many.
-            Supervisor::new(strategy).intensity(1000, HOUR).back_off(SECOND, 4 * SECOND),
+            Supervisor::new(strategy).intensity(1000, HOUR).back_off(SECOND, HOUR),
             |tree, id| tree.child(child(id, &begin, &clean_up)),
         );
         let starts = tree.try_start_with(SpawnOptions::new().on(&scheduler).name("tree"));
@@ -142,7 +155,7 @@ impl Run {
             }
         });
         scheduler.run_until_idle();
-        Self { scheduler, begin, clean_up, keeper, requests: Vec::new() }
+        Self { strategy, scheduler, begin, clean_up, keeper, requests: Vec::new() }
     }
 
     fn tree(&self) -> Option<SupervisorRef> {
@@ -185,12 +198,21 @@ impl Run {
                 self.clean_up.close("c");
                 self.fail("a");
             }
+            Moment::Flaps => {
+                for failures in 0..FLAPS {
+                    // The longest wait after the failures so far.
+                    self.scheduler.advance(SECOND * (1 << failures));
+                    self.scheduler.run_until_idle();
+                    self.fail("c");
+                }
+            }
         }
         let expected = match moment {
             Moment::Starts | Moment::Restarts => "Starting",
             Moment::BacksOff => "Waiting",
             Moment::Stops => "Stopping",
-            Moment::Runs | Moment::Recycles => "Running",
+            Moment::Flaps if self.strategy == Strategy::OneForAll => "Waiting",
+            Moment::Runs | Moment::Recycles | Moment::Flaps => "Running",
         };
         let tree = self.tree().expect("it lives");
         let status = self.scheduler.block_on(tree.status("b")).expect("it answers");
@@ -240,7 +262,18 @@ impl Run {
         self.begin.open();
         self.clean_up.open();
         let scheduler = self.scheduler.clone();
-        scheduler.block_on(sleep(60 * SECOND));
+        scheduler.block_on(sleep(10 * SECOND));
+        if let Some(tree) = self.tree()
+            && self.strategy != Strategy::OneForAll
+        {
+            // They do not wait for the third child.
+            for id in ["a", "b"] {
+                let status = scheduler.block_on(tree.status(id));
+                let is_up = matches!(status, Ok(ChildStatus::Running(_)));
+                assert!(is_up || may_be_gone.contains(&id), "{id} is {status:?}");
+            }
+        }
+        scheduler.block_on(sleep(SECOND * (1 << FLAPS)));
         for request in &self.requests {
             assert!(request.is_finished(), "a request has no answer");
         }
