@@ -295,9 +295,14 @@ pub(crate) fn supervisor(slot: &Slot) -> Option<Pid> {
     with_any(slot, |relations| relations.supervisor).flatten()
 }
 
-/// Clears the mark of [`supervise_newborn`].
+/// Clears the mark of [`supervise_newborn`], and tells the supervisor, which may be waiting for the
+/// end of the process.
 pub(crate) fn release_from_supervisor(slot: &Slot) {
-    with_any(slot, |relations| relations.supervisor = None);
+    let supervisor = with_any(slot, |relations| relations.supervisor.take()).flatten();
+    if let Some(supervisor) = supervisor.and_then(find) {
+        let exit = ExitSignal { from: Some(slot.pid()), exit: Exit::Shutdown };
+        tell(&supervisor, Signal::Exit(exit));
+    }
 }
 
 /// Enters the name of a process. Returns `TooLate` if the process has ended or is about to, and

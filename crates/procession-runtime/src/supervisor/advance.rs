@@ -15,7 +15,7 @@ use crate::report::kept::Reports;
 use crate::report::supervisor_report::SupervisorEvent;
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
-use crate::{Context, Exit};
+use crate::{Context, Exit, Pid};
 
 /// The most children that are started between two looks at the mailbox. Starting one takes less
 /// than a microsecond.
@@ -47,7 +47,7 @@ impl Tree {
         let now = cx.slot().shared().world.now();
         while let Some(key) = due(&mut self.agenda.deadlines, now) {
             let Some(child) = self.children.get_mut(&key) else { continue };
-            if let ChildState::Stopping { pid, deadline } = &mut child.state {
+            if let ChildState::Stopping { pid, deadline, .. } = &mut child.state {
                 *deadline = None;
                 let pid = *pid;
                 let lifetime = &cx.slot().shared().lifetime;
@@ -159,34 +159,41 @@ impl Tree {
         else {
             return;
         };
+        let stop = child.spec.stop;
+        let after = |time: Duration| now.saturating_add(nanoseconds(time));
+        let deadline = time_to_stop(stop).map(after);
+        child.state = ChildState::Stopping { pid, monitor, deadline };
         self.agenda.starting.remove(&key);
-        let mut deadline = None;
-        // If the process has ended, its down is on the way.
-        if let Some(slot) = find(pid) {
-            if links::supervisor(&slot) != Some(cx.pid()) {
-                // The process was released, because it shuts the scheduler down.
-                cx.unlink(pid);
-                cx.demonitor(monitor);
-                self.pids.remove(&pid);
-                self.note_stop(key);
-                return;
-            }
-            let after = |time: Duration| Some(now.saturating_add(nanoseconds(time)));
-            deadline = time_to_stop(child.spec.stop).and_then(after);
-            match child.spec.stop {
-                Stop::Kill => crate::process::wake::terminate(&slot),
-                Stop::Graceful | Stop::Within(_) | Stop::Wait => {
-                    crate::process::wake::cancel(&slot);
-                }
-                Stop::Signal(_) => {
-                    links::deliver(&slot, Some(cx.pid()), Exit::Shutdown, Cause::Sent);
-                }
-            }
-        }
-        child.state = ChildState::Stopping { pid, deadline };
         self.agenda.stopping.insert(key);
         if let Some(deadline) = deadline {
             self.agenda.deadlines.insert((deadline, key));
         }
+        // If the process has ended, its down is on the way.
+        let Some(slot) = find(pid).filter(|_| !self.let_go(cx, pid)) else { return };
+        match stop {
+            Stop::Kill => crate::process::wake::terminate(&slot),
+            Stop::Graceful | Stop::Within(_) | Stop::Wait => crate::process::wake::cancel(&slot),
+            Stop::Signal(_) => {
+                links::deliver(&slot, Some(cx.pid()), Exit::Shutdown, Cause::Sent);
+            }
+        }
+    }
+
+    /// Lets a process go that is being stopped, if it shuts the scheduler down. Otherwise the
+    /// supervisor would wait for the process, and the process for its supervisor. Returns `true` if
+    /// it has let the process go.
+    pub(super) fn let_go(&mut self, cx: &mut Context<Request>, pid: Pid) -> bool {
+        let Some(key) = self.pids.get(&pid) else { return false };
+        let ChildState::Stopping { monitor, .. } = self.children[key].state else { return false };
+        // In this order, because the end of a process clears its mark as well.
+        let is_released = find(pid).is_some_and(|slot| {
+            links::supervisor(&slot) != Some(cx.pid()) && !slot.state.see().is_complete()
+        });
+        if is_released {
+            cx.unlink(pid);
+            cx.demonitor(monitor);
+            self.note_end(cx, pid, &Exit::Shutdown);
+        }
+        is_released
     }
 }

@@ -16,6 +16,7 @@ use super::description::{ChildReports, Request, StartReport, Supervisor};
 use super::error::StartError;
 use super::tree::Tree;
 use crate::relations::links;
+use crate::relations::signal::ExitSignal;
 use crate::scheduler::reach::find;
 use crate::time::Instant;
 use crate::time::sleep_until;
@@ -69,10 +70,13 @@ pub(super) async fn supervise(
             Turn::Cancelled => tree.end(Exit::Shutdown),
             Turn::Event(Event::Message(request)) => tree.serve(request),
             Turn::Event(Event::Down(down)) => tree.note_end(&mut cx, down.pid, &down.exit),
-            // The ends of children arrive as downs as well. Exits of other linked processes are
-            // ignored, as in OTP.
             Turn::Event(Event::Exit(signal)) if signal.from.is_some() && signal.from == parent => {
                 tree.end(Exit::Shutdown);
+            }
+            // The ends of children arrive as downs as well. Exits of other linked processes are
+            // ignored, as in OTP.
+            Turn::Event(Event::Exit(ExitSignal { from: Some(pid), .. })) => {
+                tree.let_go(&mut cx, pid);
             }
             Turn::Event(_) | Turn::Reported | Turn::Time => {}
         }

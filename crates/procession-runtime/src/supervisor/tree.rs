@@ -32,7 +32,7 @@ pub(super) enum ChildState {
     /// The process runs since this time.
     Running(Pid, MonitorRef, u64),
     /// The process is being stopped. If there is a deadline, it is in `deadlines`.
-    Stopping { pid: Pid, deadline: Option<u64> },
+    Stopping { pid: Pid, monitor: MonitorRef, deadline: Option<u64> },
 }
 
 impl ChildState {

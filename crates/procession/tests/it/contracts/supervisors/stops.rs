@@ -253,6 +253,33 @@ fn a_child_may_shut_the_scheduler_down() {
     assert_eq!(log.take(), "+a +b -b -a");
 }
 
+/// Goal: the child and its supervisor do not wait for each other.
+#[test]
+fn a_child_that_is_being_stopped_may_shut_the_scheduler_down() {
+    for stop in [Stop::Graceful, Stop::Within(SECOND), Stop::Wait] {
+        let (scheduler, log) = (driven(), Log::default());
+        let (told, ended) = crate::home::mpsc::channel();
+        let handle = scheduler.clone();
+        let calls = ChildSpec::new("calls", move |mut cx: Context<()>| {
+            let (handle, told) = (handle.clone(), told.clone());
+            async move {
+                while cx.recv().await.is_some() {}
+                told.send(handle.shutdown(HOUR).await.is_empty()).expect("the test listens");
+            }
+        });
+        let tree = Supervisor::one_for_one().child(worker(&log, "a")).child(calls.stop(stop));
+        let tree = start(&scheduler, tree);
+        let before = scheduler.now();
+        tree.cancel();
+        assert_eq!(tree.join(), Exit::Shutdown);
+        scheduler.run_until_idle();
+        assert_eq!(ended.try_recv(), Ok(true), "{stop:?}");
+        assert_eq!(scheduler.now(), before, "nothing waited for a deadline");
+        assert_eq!(log.take(), "+a -a");
+        assert_eq!(alive(&scheduler.snapshot()).count(), 0);
+    }
+}
+
 #[test]
 fn a_supervisor_that_is_terminated_takes_its_children_along() {
     let (scheduler, log) = (driven(), Log::default());
