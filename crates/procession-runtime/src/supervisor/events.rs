@@ -181,11 +181,18 @@ impl Tree {
         let ends = match self.description.auto_shutdown {
             AutoShutdown::Never => false,
             AutoShutdown::AnySignificant => significant,
-            AutoShutdown::AllSignificant => significant && self.significant == 0,
+            AutoShutdown::AllSignificant => significant && !self.has_significant(),
         };
         if ends {
             self.end(Exit::Shutdown);
         }
+    }
+
+    /// Returns `true` if a significant child has a process or will get one.
+    fn has_significant(&self) -> bool {
+        let delayed = self.agenda.delayed.iter().map(|(_, key)| key);
+        let mut waiting = self.agenda.to_start.iter().chain(delayed);
+        self.significant > 0 || waiting.any(|key| self.children[key].spec.significant)
     }
 
     /// Notes that a child has stopped on request.

@@ -62,7 +62,8 @@ pub enum AutoShutdown {
     Never,
     /// It ends when one significant child has ended.
     AnySignificant,
-    /// It ends when the last significant child has ended.
+    /// It ends when the last significant child has ended. A child that waits for its start or its
+    /// restart has not ended.
     AllSignificant,
 }
 

@@ -387,6 +387,23 @@ fn significant_children_end_their_supervisor() {
 }
 
 #[test]
+fn a_significant_child_that_waits_for_its_restart_has_not_ended() {
+    let (scheduler, log) = (driven(), Log::default());
+    let child = |id| worker(&log, id).restart(Restart::Transient).significant();
+    let tree = Supervisor::one_for_one().back_off(SECOND, SECOND).child(child("a"));
+    let tree = tree.child(child("b")).auto_shutdown(AutoShutdown::AllSignificant);
+    let tree = start(&scheduler, tree);
+    tell(&scheduler, "a", End::Fails);
+    tell(&scheduler, "b", End::Normal);
+    assert!(tree.is_alive());
+    scheduler.advance(SECOND);
+    scheduler.run_until_idle();
+    tell(&scheduler, "a", End::Normal);
+    assert!(!tree.is_alive());
+    assert_eq!(log.take(), "+a +b !a !b +a !a");
+}
+
+#[test]
 fn what_cannot_be_is_refused_by_name() {
     let log = &Log::default();
     let a = || worker(log, "a");
