@@ -11,6 +11,8 @@ use std::time::Duration;
 use crate::Exit;
 use crate::behaviour::info::Info;
 use crate::mailbox::context::{Context, Event};
+use crate::mailbox::header::RequestContext;
+use crate::mailbox::request;
 use crate::scheduler::budget;
 use crate::time::{Instant, timeout};
 
@@ -235,6 +237,14 @@ struct HeldEvent<M> {
     event: StatemEvent<M>,
     /// Set for a message that counts as received. The machine itself has made all other events.
     is_counted: bool,
+    /// The request that the process worked for when it put the event off or inserted it.
+    request: Option<RequestContext>,
+}
+
+impl<M> HeldEvent<M> {
+    fn new(event: StatemEvent<M>, is_counted: bool) -> Self {
+        Self { event, is_counted, request: request::context() }
+    }
 }
 
 /// The context of a [`Statem`]. It dereferences to the [`Context`] of its process.
@@ -276,13 +286,13 @@ impl<S: Statem> StatemContext<S> {
     pub fn postpone(&mut self, event: StatemEvent<S::Message>) {
         let is_message = matches!(event, StatemEvent::Message(_));
         let is_counted = is_message && mem::take(&mut self.is_counted);
-        self.postponed.push(HeldEvent { event, is_counted });
+        self.postponed.push(HeldEvent::new(event, is_counted));
     }
 
     /// Inserts an event before all others. If it is called several times for one event, they are
     /// handled in the order of the calls.
     pub fn next_event(&mut self, event: StatemEvent<S::Message>) {
-        self.inserted.push(HeldEvent { event, is_counted: false });
+        self.inserted.push(HeldEvent::new(event, false));
     }
 
     /// Sets the timeout of the state, counted from now: the machine gets
@@ -349,11 +359,15 @@ impl<S: Statem> StatemContext<S> {
         }
         // A machine that inserts events forever receives nothing, but lets others run.
         poll_fn(|task| if budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
-        let HeldEvent { event, is_counted } = match self.queue.pop_front() {
-            Some(held) => held,
+        let (event, is_counted) = match self.queue.pop_front() {
+            Some(HeldEvent { event, is_counted, request }) => {
+                request::resume(self.context.slot(), request);
+                (event, is_counted)
+            }
             None => {
                 let event = self.receive().await?;
-                HeldEvent { is_counted: matches!(event, StatemEvent::Message(_)), event }
+                let is_counted = matches!(event, StatemEvent::Message(_));
+                (event, is_counted)
             }
         };
         self.is_counted = is_counted;
@@ -403,7 +417,7 @@ impl<S: Statem> Drop for StatemContext<S> {
         let postponed = mem::take(&mut self.postponed).into_iter();
         let left = postponed.chain(mem::take(&mut self.queue)).chain(mem::take(&mut self.inserted));
         self.context.discard_received(left.filter_map(|held| match held.event {
-            StatemEvent::Message(message) => Some((message, held.is_counted)),
+            StatemEvent::Message(message) => Some((message, held.is_counted, held.request)),
             _ => None,
         }));
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::mailbox::context::Event;
-use crate::mailbox::header::Header;
+use crate::mailbox::header::{Header, RequestContext};
 use crate::mailbox::request;
 use crate::scheduler::current;
 
@@ -42,16 +42,27 @@ impl<M> Events<M> {
     /// Receives the header of the event that is taken next, if it has one.
     #[cold]
     fn accept_header(&mut self) {
-        let Some(noted) = &mut self.1 else { return };
-        let taken = noted.taken;
-        noted.taken += 1;
-        noted.urgent = noted.urgent.saturating_sub(1);
-        if noted.headers.front().is_some_and(|(number, _)| *number == taken)
-            && let Some((_, header)) = noted.headers.pop_front()
+        if let Some(header) = self.take_header()
             && let Some(slot) = current::current()
         {
             request::accept(&slot, header);
         }
+    }
+
+    /// Returns the header of the event that is taken next, if it has one.
+    fn take_header(&mut self) -> Option<Header> {
+        let noted = self.1.as_mut()?;
+        let taken = noted.taken;
+        noted.taken += 1;
+        noted.urgent = noted.urgent.saturating_sub(1);
+        noted.headers.front().filter(|(number, _)| *number == taken)?;
+        noted.headers.pop_front().map(|(_, header)| header)
+    }
+
+    /// Takes an event that the process does not receive, with the request of its message.
+    pub(super) fn take_untold(&mut self) -> Option<(Event<M>, Option<RequestContext>)> {
+        let request = self.take_header().and_then(|header| header.request);
+        Some((self.0.pop_front()?, request))
     }
 }
 

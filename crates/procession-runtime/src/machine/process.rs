@@ -642,7 +642,7 @@ impl<P: Process> MachineBody<P> {
             drop_guarded(sleep.delete(slot.shared()));
         }
         let (mut left, mut buried) = (0, 0);
-        while let Some(event) = self.events.0.pop_front() {
+        while let Some((event, request)) = self.events.take_untold() {
             match event {
                 Event::Message(message) => {
                     left += 1;

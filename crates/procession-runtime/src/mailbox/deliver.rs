@@ -251,8 +251,9 @@ pub(crate) fn take_over(slot: &Slot) {
     let Some(kept) = slot.extra().and_then(|extra| extra.kept.as_ref()) else { return };
     for KeptMessage { to, request, type_name, message } in kept.hand_over(Some(slot.pid())) {
         let push = || (slot.kind().take_over)(slot, message);
-        let within = request.clone();
-        let pushed = if within.is_some() { request::within(within, push) } else { push() };
+        // A message without a request must not get the request of the supervisor.
+        let pushed =
+            if slot.bound.has_headers() { request::within(request.clone(), push) } else { push() };
         if let Err(message) = pushed {
             discard_kept(slot.shared(), [KeptMessage { to, request, type_name, message }]);
         }

@@ -201,7 +201,17 @@ pub(crate) fn accept(slot: &Slot, header: Header) {
         );
     }
     #[cfg(feature = "tracing")]
-    crate::process::span::begin_request(slot, header);
+    crate::process::span::begin_request(slot, header.request, header.sender);
+}
+
+/// Lets the process work for the request of an event again that it has put off.
+pub(crate) fn resume(slot: &Slot, request: Option<RequestContext>) {
+    if !current::is_current(slot) || !slot.handles_requests() {
+        return;
+    }
+    slot.extra_or_default().handling(|handling| handling.request.clone_from(&request));
+    #[cfg(feature = "tracing")]
+    crate::process::span::begin_request(slot, request, None);
 }
 
 /// Arms the mailbox, so that the next push wakes the process. Returns `false` if there are entries.

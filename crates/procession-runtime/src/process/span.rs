@@ -41,11 +41,11 @@ use std::task::Context as TaskContext;
 use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug_span, event_enabled, info_span, span, span_enabled};
 
-use crate::Exit;
-use crate::mailbox::header::Header;
+use crate::mailbox::header::RequestContext;
 use crate::process::body::{Body, Step};
 use crate::process::slot::{Extra, Slot};
 use crate::process::unwind::{drop_guarded, guarded};
+use crate::{Exit, Pid};
 
 /// A process in its span.
 struct Traced {
@@ -109,19 +109,19 @@ impl Traced {
 
 /// Ends the span of the previous request, and begins the span of the request that the running
 /// process works for from now on, if it works for one.
-pub(crate) fn begin_request(slot: &Slot, header: Header) {
+pub(crate) fn begin_request(slot: &Slot, request: Option<RequestContext>, sender: Option<Pid>) {
     end_request(slot);
     if !slot.extra_or_default().handling(|handling| handling.is_traced) {
         return;
     }
-    let Some(request) = header.request else { return };
+    let Some(request) = request else { return };
     let make = || {
         info_span!(
             target: "procession",
             "request",
             request = %request.id(),
             pid = %slot.seen_pid(),
-            sender = header.sender.map(display),
+            sender = sender.map(display),
         )
     };
     let Ok(span) = guarded(make) else { return };

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context as TaskContext, Waker};
 use std::time::Duration;
 
+use procession::behaviour::{Statem, StatemContext, StatemEvent, Transition};
 use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::request::{self, RequestId};
 use procession::mailbox::{Event, WhenFull, send};
@@ -144,6 +145,46 @@ fn a_message_that_is_left_for_later_keeps_its_request() {
     go.send(()).expect("it waits");
     let seen = [3, 2, 1].map(|number: u32| (Some(number), Some(id(number.into()))));
     assert_eq!(process.join(), Ok(seen.to_vec()));
+}
+
+/// Reports each message, and postpones all until 2 comes.
+struct Postpones(Sender<Report>);
+
+impl Statem for Postpones {
+    type State = bool;
+    type Message = u32;
+
+    async fn handle(
+        &mut self,
+        event: StatemEvent<u32>,
+        cx: &mut StatemContext<Self>,
+    ) -> Transition<bool> {
+        let StatemEvent::Message(number) = event else { return Transition::Keep };
+        self.0.send((number, request::current())).expect("the test listens");
+        if number == 2 {
+            return Transition::Next(true);
+        }
+        if !cx.state() {
+            cx.postpone(event);
+        }
+        Transition::Keep
+    }
+}
+
+#[test]
+fn a_postponed_message_keeps_its_request() {
+    let scheduler = carrying();
+    let (reports, received) = channel();
+    let process = scheduler.start(|cx| Postpones(reports).run(false, cx));
+    process.send(0).expect("it is alive");
+    for number in [1, 2] {
+        let sent = request::with(id(number.into()), || process.send(number));
+        sent.expect("it is alive");
+    }
+    process.send(3).expect("it is alive");
+    let seen = [0, 1, 2, 0, 1, 3];
+    let expected = seen.map(|number| (number, RequestId::new((number % 3).into())));
+    assert_eq!(reported(&scheduler, &received), expected);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{Aside, Context, Event};
 use crate::mailbox::dead_letter;
 use crate::mailbox::dead_letter::DeadCause;
 use crate::mailbox::deliver::{leave, take_bounded, take_urgent};
-use crate::mailbox::header::Header;
+use crate::mailbox::header::{Header, RequestContext};
 use crate::mailbox::request;
 use crate::process::body::{Queued, System};
 use crate::process::slot::Mailbox;
@@ -301,15 +301,18 @@ impl<M: Send + 'static> Context<M> {
     /// Drops messages that the process has not handled. A message with `true` counts as received
     /// before, and as discarded afterwards. A message with `false` was made by the process itself,
     /// and was never counted.
-    pub(crate) fn discard_received(&self, messages: impl IntoIterator<Item = (M, bool)>) {
+    pub(crate) fn discard_received(
+        &self,
+        messages: impl IntoIterator<Item = (M, bool, Option<RequestContext>)>,
+    ) {
         let shared = self.slot.shared();
         // Only the process itself may change its count.
         let is_own = crate::scheduler::budget::budget_of(&self.slot).is_some();
         let mut discarded = 0;
-        for (message, is_counted) in messages {
+        for (message, is_counted, request) in messages {
             if is_own && is_counted {
                 self.slot.uncount_received();
-                discarded += u64::from(leave(&self.slot, None, message));
+                discarded += u64::from(leave(&self.slot, request, message));
             } else {
                 let observer = shared.extensions.dead_letters();
                 dead_letter::bury(observer, self.slot.pid(), DeadCause::Ended, message);

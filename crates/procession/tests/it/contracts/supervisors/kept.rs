@@ -385,37 +385,139 @@ fn a_context_that_is_dropped_late_keeps_nothing() {
     assert_eq!(tree.join(), Exit::Shutdown);
 }
 
-#[test]
-fn a_kept_message_belongs_to_its_request() {
-    let builder = Scheduler::builder().worker_threads(1).test_clock().request_ids(true);
-    let scheduler = builder.build().expect("it starts no thread");
-    let requests: Arc<Mutex<Vec<Option<RequestId>>>> = Arc::default();
-    let notes = Arc::clone(&requests);
-    let child = ChildSpec::new("child", move |mut cx: Context<bool>| {
-        let notes = Arc::clone(&notes);
-        async move {
-            while let Some(fails) = cx.recv().await {
-                notes.lock().push(request::current());
-                if fails {
-                    panic_quietly("told to");
-                }
+/// The requests for which processes have handled messages, in order.
+#[derive(Clone, Default)]
+struct Requests(Arc<Mutex<Vec<Option<RequestId>>>>);
+
+impl Requests {
+    /// Notes the request of a message that makes its receiver fail, or not.
+    fn note(&self, fails: bool) {
+        self.0.lock().push(request::current());
+        if fails {
+            panic_quietly("told to");
+        }
+    }
+}
+
+impl Process for Requests {
+    type Input = ();
+    type Message = bool;
+    type Output = ();
+
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        events: &mut Events<bool>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        for event in events {
+            if let Event::Message(fails) = event {
+                self.note(fails);
             }
         }
-    });
-    let tree = start(&scheduler, Supervisor::dynamic());
-    let [first, second] = [1, 2].map(RequestId::new);
-    scheduler.block_on(async {
-        let child = tree.add_child(child.keep_mailbox()).await.expect("it starts");
-        for (request, fails) in [(first, true), (second, false), (None, false)] {
-            let sent = match request {
-                Some(id) => request::with(id, || send(child.pid(), fails)),
-                None => send(child.pid(), fails),
-            };
-            sent.expect("it is there");
+        Ok(Status::Wait(WaitingFor::Messages))
+    }
+}
+
+impl Statem for Requests {
+    type State = ();
+    type Message = bool;
+
+    async fn handle(
+        &mut self,
+        event: StatemEvent<bool>,
+        cx: &mut StatemContext<Self>,
+    ) -> Transition<()> {
+        if let StatemEvent::Message(fails) = event {
+            self.note(fails);
         }
-        sleep(SECOND).await;
-    });
-    assert_eq!(*requests.lock(), [first, second, None]);
+        cx.postpone(event);
+        Transition::Keep
+    }
+}
+
+/// An async child that notes its requests.
+fn requested(requests: &Requests) -> ChildSpec<Address<bool>> {
+    let notes = requests.clone();
+    ChildSpec::new("child", move |mut cx: Context<bool>| {
+        let notes = notes.clone();
+        async move {
+            while let Some(fails) = cx.recv().await {
+                notes.note(fails);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_kept_message_belongs_to_its_request() {
+    let kinds: [fn(&Requests) -> ChildSpec<Address<bool>>; 3] = [
+        requested,
+        |requests| {
+            let notes = requests.clone();
+            ChildSpec::machine("child", move || notes.clone(), "", || ())
+        },
+        |requests| {
+            let notes = requests.clone();
+            ChildSpec::statem("child", move || (notes.clone(), ()))
+        },
+    ];
+    let [first, second] = [1, 2].map(RequestId::new);
+    for (kind, fails, expected) in [
+        (kinds[0], [true, false, false], &[first, second, None][..]),
+        (kinds[1], [true, false, false], &[first, second, None]),
+        // The first message was postponed.
+        (kinds[2], [false, true, false], &[first, second, first, None]),
+    ] {
+        let builder = Scheduler::builder().worker_threads(1).test_clock().request_ids(true);
+        let scheduler = builder.build().expect("it starts no thread");
+        let requests = Requests::default();
+        let tree = start(&scheduler, Supervisor::dynamic());
+        scheduler.block_on(async {
+            let child = kind(&requests).keep_mailbox();
+            let child = tree.add_child(child).await.expect("it starts");
+            for (request, fails) in [first, second, None].into_iter().zip(fails) {
+                let sent = match request {
+                    Some(id) => request::with(id, || send(child.pid(), fails)),
+                    None => send(child.pid(), fails),
+                };
+                sent.expect("it is there");
+            }
+            sleep(SECOND).await;
+        });
+        assert_eq!(*requests.0.lock(), expected);
+        tree.cancel();
+        assert_eq!(tree.join(), Exit::Shutdown);
+    }
+}
+
+#[test]
+fn a_kept_message_gets_no_request_of_the_supervisor() {
+    // Its clock does not move by itself, which would end the suspension.
+    let builder = Scheduler::builder().worker_threads(1).callers_drive().request_ids(true);
+    let scheduler = builder.build().expect("it starts no thread");
+    let requests = Requests::default();
+    let tree = start(&scheduler, Supervisor::dynamic());
+    let child = requested(&requests).keep_mailbox();
+    let child = scheduler.block_on(tree.add_child(child)).expect("it starts");
+    scheduler.suspend(tree.pid()).expect("it has not ended");
+    scheduler.run_until_idle();
+    // In one step, the supervisor receives a message that belongs to a request, and starts the
+    // next process.
+    let (id, reference) = (RequestId::new(7).expect("it is not 0"), (*tree).clone());
+    let asks = scheduler.spawn(request::scope(id, async move { reference.count().await }));
+    scheduler.run_until_idle();
+    for fails in [true, false] {
+        child.send(fails).expect("it is there");
+    }
+    scheduler.run_until_idle();
+    scheduler.resume(tree.pid());
+    asks.join().expect("it returns").expect("it answers");
+    scheduler.run_until_idle();
+    assert_eq!(*requests.0.lock(), [None, None]);
     tree.cancel();
     assert_eq!(tree.join(), Exit::Shutdown);
 }
