@@ -143,7 +143,8 @@ pub trait Process: Send + 'static {
         let _ = shown;
     }
 
-    /// Performs a step. Events that it does not take out of `events` are dropped.
+    /// Performs a step. Events that it does not take out of `events` are dropped. If the step ends
+    /// the process, it has not received the messages among them: they are left as in a mailbox.
     ///
     /// # Errors
     /// Any error ends the process.
@@ -646,7 +647,7 @@ impl<P: Process> MachineBody<P> {
             match event {
                 Event::Message(message) => {
                     left += 1;
-                    buried += u64::from(leave(slot, None, message));
+                    buried += u64::from(leave(slot, request, message));
                 }
                 event => drop_guarded(event),
             }
@@ -768,13 +769,6 @@ impl<P: Process> Body for MachineBody<P> {
         if let Ok(Status::Become) = status {
             return self.become_successor(slot);
         }
-        while let Some(event) = self.events.0.pop_front() {
-            drop_guarded(event);
-        }
-        self.events.1 = None;
-        if self.events.0.capacity() > KEPT {
-            self.events.0 = VecDeque::new();
-        }
         let waiting_for = match status {
             Ok(Status::Done(output)) => {
                 self.drop_untold(slot);
@@ -790,6 +784,13 @@ impl<P: Process> Body for MachineBody<P> {
             Ok(Status::Continue | Status::Become) => None,
             Ok(Status::Wait(waiting_for)) => Some(waiting_for),
         };
+        while let Some(event) = self.events.0.pop_front() {
+            drop_guarded(event);
+        }
+        self.events.1 = None;
+        if self.events.0.capacity() > KEPT {
+            self.events.0 = VecDeque::new();
+        }
         self.waiting_for = waiting_for;
         self.outstanding += self.yields.len();
         self.serve(slot);

@@ -88,8 +88,8 @@ impl Statem for Postpones {
     }
 }
 
-/// Takes one number in a step, and fails at a certain one.
-struct Steps(Handled);
+/// Takes numbers, and fails at a certain one: with `true`, by an error, and otherwise by a panic.
+struct Steps(Handled, bool);
 
 impl Process for Steps {
     type Input = ();
@@ -106,8 +106,13 @@ impl Process for Steps {
         _: &mut Yields<'_>,
     ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
         for event in events {
-            if let Event::Message(number) = event {
-                self.0.note(number);
+            match event {
+                Event::Message(FAIL) if self.1 => {
+                    self.0.0.lock().push(FAIL);
+                    return Err("told to".into());
+                }
+                Event::Message(number) => self.0.note(number),
+                _ => {}
             }
         }
         Ok(Status::Wait(WaitingFor::Messages))
@@ -159,11 +164,12 @@ fn messages_that_were_put_aside_are_kept() {
 #[test]
 fn a_machine_and_a_template_keep_their_mailboxes() {
     let handled = Handled::default();
-    let machine = {
-        let handled = handled.clone();
-        ChildSpec::machine("child", move || Steps(handled.clone()), "go", || ()).name("child")
-    };
-    assert_eq!(after_a_failure(machine, &handled, &[1, FAIL, 2, 3]), [2, 3]);
+    for by_error in [false, true] {
+        let notes = handled.clone();
+        let machine = move || Steps(notes.clone(), by_error);
+        let machine = ChildSpec::machine("child", machine, "go", || ()).name("child");
+        assert_eq!(after_a_failure(machine, &handled, &[1, FAIL, 2, 3]), [2, 3]);
+    }
 
     let scheduler = driven();
     let tree = start(&scheduler, Supervisor::dynamic());
