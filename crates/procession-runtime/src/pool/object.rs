@@ -21,8 +21,7 @@ const SHARED_DEFAULT: usize = 1024;
 /// The returns to a shard between two reads of the clock. A read costs as much as the rest of a
 /// return.
 const RETURNS_BETWEEN_LOOKS: usize = 64;
-/// The default time that an unused object stays at least. It stays at most twice as long while
-/// other objects come and go.
+/// The default time that an unused object stays at least.
 const EXPIRY_DEFAULT: Duration = Duration::from_secs(60);
 
 /// One tier of kept objects. The next one to be used is at the end.
@@ -103,8 +102,9 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
     }
 
     /// Sets how long an unused object is kept at least. It is kept at most about twice as long
-    /// while other objects come and go. If none do, call [`ObjectPool::expire`]. Default: one
-    /// minute.
+    /// while other objects come and go often, because the pool looks at the clock with every 64th
+    /// return to a shard. If objects come and go rarely or not at all, call
+    /// [`ObjectPool::expire`]. Default: one minute.
     pub fn expiry(mut self, unused: Duration) -> Self {
         self.0.expiry = nanoseconds(unused);
         self
@@ -252,8 +252,9 @@ impl<T: Send + 'static> ObjectPool<T> {
     }
 
     /// Drops the objects that were not used for long enough, and returns how many there were. A
-    /// pool in use does this on its own. For a pool that may be unused, call it from a timer such
-    /// as [`run_every`](crate::time::run_every).
+    /// pool in use does this on its own, with every 64th return to a shard. For a pool that may be
+    /// used rarely or not at all, call it from a timer such as
+    /// [`run_every`](crate::time::run_every).
     pub fn expire(&self) -> usize {
         let pool = &*self.0;
         let now = world().now_here();
