@@ -18,7 +18,7 @@ use procession_protocols::signal::inbox::Inbox;
 use procession_protocols::sync::bell::Bell;
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use procession_sync::atomic::Ordering::Relaxed;
 use rustix::net::{SendFlags, send};
 
 use crate::process::served::WakeServed;
@@ -28,6 +28,8 @@ use crate::sys::system::sockets::NO_SIGNAL;
 
 /// One more than the highest number of a signal on Linux.
 pub(super) const SIGNALS: usize = 65;
+/// One request in [`SignalRelay::ends`]. It exceeds the highest number of a signal.
+const END_REQUEST: u32 = 1 << 8;
 /// The stack of the thread in bytes. Wakers run on it, which are user code.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -47,12 +49,10 @@ pub(super) struct SignalRelay {
     pub(super) bells: [Bell<Heard>; SIGNALS],
     /// The signals that have a handler.
     handled: Mutex<[bool; SIGNALS]>,
-    /// The number of requests to end that exist.
-    requests: Mutex<u32>,
-    /// Not 0 while there is a request to end.
+    /// The number of requests to end that exist, in units of [`END_REQUEST`], plus the first signal
+    /// that asked the program to end, or 0. They share a word, because otherwise a handler that is
+    /// slow could note its signal after the last request is gone, and end the next request.
     ends: AtomicU32,
-    /// The first signal that asked the program to end, or 0.
-    pub(super) asked: AtomicU32,
 }
 
 /// Returns the relay of the program, and starts it if necessary.
@@ -68,9 +68,7 @@ fn relay() -> io::Result<Arc<SignalRelay>> {
         writer,
         bells: std::array::from_fn(|_| Bell::new(Heard::default())),
         handled: Mutex::new([false; SIGNALS]),
-        requests: Mutex::new(0),
         ends: AtomicU32::new(0),
-        asked: AtomicU32::new(0),
     });
     let own = Arc::clone(&started);
     let pass_on = move || own.pass_on(reader);
@@ -97,13 +95,13 @@ pub(super) fn listen(signal: c_int) -> io::Result<Arc<SignalRelay>> {
 impl SignalRelay {
     /// The handler of a signal.
     fn handle(&self, signal: c_int, number: usize) {
-        let may_end = signal == libc::SIGINT || signal == libc::SIGTERM;
-        // Ordering: Acquire pairs with the Release in `begin_request`: `asked` is from this
-        // request.
-        if may_end && self.ends.load(Acquire) > 0 {
-            // Ordering: Release publishes nothing else. It pairs with the Acquire of a request.
-            let before = self.asked.compare_exchange(0, number as u32, AcqRel, Relaxed);
-            if before.is_err() {
+        if signal == libc::SIGINT || signal == libc::SIGTERM {
+            let is_first = |ends: u32| ends >= END_REQUEST && ends.is_multiple_of(END_REQUEST);
+            let ask = |ends| is_first(ends).then_some(ends + number as u32);
+            // Relaxed: the word publishes nothing else.
+            if let Err(ends) = self.ends.fetch_update(Relaxed, Relaxed, ask)
+                && ends >= END_REQUEST
+            {
                 // SAFETY: it runs no code of the program, and returns to none.
                 unsafe { libc::_exit(128 + signal) };
             }
@@ -143,19 +141,18 @@ impl SignalRelay {
 
     /// Begins a request to end the program. The handlers of both signals must exist.
     pub(super) fn begin_request(&self) {
-        let mut requests = self.requests.lock();
-        *requests += 1;
-        // Ordering: Release pairs with the Acquire in `handle`.
-        self.ends.store(*requests, Release);
+        self.ends.fetch_add(END_REQUEST, Relaxed);
     }
 
+    /// Ends a request. With the last request, the signal that has asked is forgotten.
     pub(super) fn end_request(&self) {
-        let mut requests = self.requests.lock();
-        *requests -= 1;
-        self.ends.store(*requests, Release);
-        if *requests == 0 {
-            // Relaxed: the next request has the lock first.
-            self.asked.store(0, Relaxed);
-        }
+        let end = |ends| Some(if ends < 2 * END_REQUEST { 0 } else { ends - END_REQUEST });
+        // Ignored: it never fails.
+        let _ = self.ends.fetch_update(Relaxed, Relaxed, end);
+    }
+
+    /// Returns the first signal that has asked the program to end, or 0.
+    pub(super) fn asked(&self) -> u32 {
+        self.ends.load(Relaxed) % END_REQUEST
     }
 }

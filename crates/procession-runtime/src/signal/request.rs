@@ -6,8 +6,6 @@ use std::future::pending;
 use std::io;
 use std::sync::Arc;
 
-use procession_sync::atomic::Ordering::Acquire;
-
 use super::listener::{Signal, SignalKind, signal};
 use super::relay::SignalRelay;
 use crate::sync::select::Select;
@@ -42,8 +40,7 @@ pub struct EndRequest {
 impl EndRequest {
     /// Returns the signal that has asked the program to end, if one has.
     pub fn signal(&self) -> Option<SignalKind> {
-        // Ordering: Acquire pairs with the exchange in the handler.
-        let number = self.relay.asked.load(Acquire);
+        let number = self.relay.asked();
         (number != 0).then(|| SignalKind::from_raw(number as c_int))
     }
 
