@@ -282,7 +282,8 @@ impl<S: Statem> StatemContext<S> {
         &self.state
     }
 
-    /// Puts an event off until the state has changed.
+    /// Puts an event off until the state has changed. When the event is handled again, the process
+    /// works for the same [request](crate::request) as now.
     pub fn postpone(&mut self, event: StatemEvent<S::Message>) {
         let is_message = matches!(event, StatemEvent::Message(_));
         let is_counted = is_message && mem::take(&mut self.is_counted);
@@ -290,7 +291,7 @@ impl<S: Statem> StatemContext<S> {
     }
 
     /// Inserts an event before all others. If it is called several times for one event, they are
-    /// handled in the order of the calls.
+    /// handled in the order of the calls, for the same [request](crate::request) as now.
     pub fn next_event(&mut self, event: StatemEvent<S::Message>) {
         self.inserted.push(HeldEvent::new(event, false));
     }
