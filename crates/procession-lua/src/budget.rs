@@ -6,11 +6,19 @@
 //! exceeds the limit gets an error first, which the program can catch, because the process
 //! continues if the upgrade fails.
 //!
+//! The limit counts processor time, because a thread that has to wait for a processor computes
+//! nothing. So it does not bound a thread that waits for anything else. This is not needed, because
+//! the library never waits where it cannot suspend the process: there, a function that waits raises
+//! an error, and `print` fails once its buffer is full. The only exception is a system that refuses
+//! the thread of an output (`output.rs`).
+//!
 //! An instruction can take milliseconds, for example if it compares strings of many megabytes. The
 //! hook therefore adapts its period, so that it is called about once a millisecond.
 
+use std::time::Duration;
+
 use mlua::Lua;
-use procession::machine::{is_awaited, is_terminated};
+use procession::machine::{is_awaited, is_terminated, processor_time};
 use procession::time::Instant;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -21,7 +29,8 @@ use crate::interrupt::{self, Asked, CAUSE, Verdict};
 /// The number of instructions after which a process ends if it could not be suspended since. They
 /// take some hundred milliseconds.
 const OVERRUN_MAX: u64 = 10_000_000;
-/// The time in nanoseconds after which such a process ends, because an instruction can be slow.
+/// The processor time in nanoseconds after which such a process ends, because an instruction can be
+/// slow.
 const OVERRUN_NANOS: u64 = 1_000_000_000;
 /// The longest period of the hook in instructions. Shorter periods cost programs measurable time.
 const PERIOD_MAX: u64 = 1000;
@@ -56,6 +65,10 @@ pub(crate) struct Budget {
     /// `true` if the process should have been suspended in this step. If the hook finds this set,
     /// the process could not be suspended.
     asked: AtomicBool,
+    /// The processor time at which the hook has first found it set, and the time at which
+    /// [`OVERRUN_NANOS`] may have passed since. They are 0 until then.
+    overrun_from: AtomicU64,
+    overrun_at: AtomicU64,
     /// `true` if code that exceeds its limit gets an error first.
     lenient: AtomicBool,
     doomed: AtomicBool,
@@ -80,6 +93,8 @@ impl Budget {
             began: AtomicU64::new(0),
             looked: AtomicU64::new(0),
             asked: AtomicBool::new(false),
+            overrun_from: AtomicU64::new(0),
+            overrun_at: AtomicU64::new(0),
             lenient: AtomicBool::new(false),
             doomed: AtomicBool::new(false),
             printed: AtomicBool::new(false),
@@ -96,6 +111,7 @@ impl Budget {
         self.looked.store(now, Relaxed);
         self.spent.store(0, Relaxed);
         self.asked.store(false, Relaxed);
+        self.overrun_at.store(0, Relaxed);
     }
 
     fn count(&self, instructions: u64) {
@@ -126,8 +142,7 @@ impl Budget {
     }
 
     fn now(&self) -> u64 {
-        let nanos = Instant::now().saturating_duration_since(self.origin).as_nanos();
-        u64::try_from(nanos).unwrap_or(u64::MAX)
+        nanos(Instant::now().saturating_duration_since(self.origin))
     }
 
     pub(crate) fn has_started(&self) -> bool {
@@ -207,7 +222,7 @@ impl Budget {
         let overrun = self.asked.load(Relaxed)
             && (self.spent.load(Relaxed) >= OVERRUN_MAX
                 || is_terminated()
-                || self.now().saturating_sub(self.began.load(Relaxed)) >= OVERRUN_NANOS);
+                || self.has_computed_too_long());
         if !overrun {
             return false;
         }
@@ -223,6 +238,27 @@ impl Budget {
         // It is stopped while a program is loaded.
         lua.gc_restart();
         true
+    }
+
+    /// Returns `true` if the process has computed for [`OVERRUN_NANOS`] since the first call in
+    /// this step.
+    ///
+    /// Processor time passes no faster than time. So this asks for it only once the limit may be
+    /// reached, because the system calls cost a good part of a period of the hook.
+    fn has_computed_too_long(&self) -> bool {
+        let now = self.now();
+        let used = || processor_time().map_or(now, nanos);
+        let at = self.overrun_at.load(Relaxed);
+        let left = if at == 0 {
+            self.overrun_from.store(used(), Relaxed);
+            OVERRUN_NANOS
+        } else if now < at {
+            return false;
+        } else {
+            OVERRUN_NANOS.saturating_sub(used().saturating_sub(self.overrun_from.load(Relaxed)))
+        };
+        self.overrun_at.store(now.saturating_add(left), Relaxed);
+        left == 0
     }
 
     /// If the process must end, lets each further instruction of the current Lua thread fail,
@@ -303,7 +339,65 @@ impl Asked for Budget {
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Returns the longest period of the hook in a state of `bytes`.
 fn longest_period(bytes: usize) -> u64 {
     PERIOD_MAX * SMALL_STATE as u64 / bytes.max(SMALL_STATE) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use mlua::Lua;
+    use procession::time::Instant;
+
+    use super::{Asked, Budget, OVERRUN_NANOS, Verdict};
+
+    const LIMIT: Duration = Duration::from_nanos(OVERRUN_NANOS);
+
+    /// Returns the budget of a process that was asked to suspend, and was not suspended.
+    fn unsuspended(lua: &Lua) -> Budget {
+        let budget = Budget::new(1000);
+        budget.renew();
+        for _ in 0..2 {
+            assert!(matches!(budget.look(lua, 1000), Verdict::Suspend));
+        }
+        budget
+    }
+
+    fn in_process(test: impl FnOnce() + Send + 'static) {
+        let ended = procession::run(async { procession::spawn(async move { test() }).await });
+        ended.expect("it does not panic");
+    }
+
+    #[test]
+    fn a_thread_that_has_no_processor_uses_up_nothing() {
+        in_process(|| {
+            let lua = Lua::new();
+            let budget = unsuspended(&lua);
+            let (_silent, silence) = mpsc::channel::<()>();
+            // Nobody sends.
+            silence.recv_timeout(LIMIT).expect_err("the time passes");
+            assert!(matches!(budget.look(&lua, 1), Verdict::Suspend));
+        });
+    }
+
+    #[test]
+    fn a_process_that_is_not_suspended_ends_by_the_time_that_it_computes() {
+        in_process(|| {
+            let lua = Lua::new();
+            let budget = unsuspended(&lua);
+            let began = Instant::now();
+            while !matches!(budget.look(&lua, 0), Verdict::Fail) {
+                std::hint::spin_loop();
+            }
+            assert!(began.elapsed() >= LIMIT / 2, "{:?}", began.elapsed());
+            assert!(matches!(budget.look(&lua, 0), Verdict::End));
+        });
+    }
 }

@@ -10,5 +10,5 @@ pub(crate) mod value;
 
 pub use self::events::Events;
 pub use self::process::{Process, Status, Successor, WaitingFor, Yields, is_terminated};
-pub use crate::scheduler::checkpoint::is_awaited;
+pub use crate::scheduler::checkpoint::{is_awaited, processor_time};
 pub use crate::scheduler::spawn_error::InitError;

@@ -22,4 +22,5 @@ pub use procession_runtime::command::{
 #[doc(inline)]
 pub use procession_runtime::machine::{
     Events, InitError, Process, Status, Successor, WaitingFor, Yields, is_awaited, is_terminated,
+    processor_time,
 };

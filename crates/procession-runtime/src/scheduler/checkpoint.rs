@@ -3,10 +3,12 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Duration;
 
 use crate::scheduler::budget;
 use crate::scheduler::current::with_local;
 use crate::scheduler::local::{CurrentStep, LocalWorker};
+use crate::sys::World;
 
 /// Yields if somebody waits for the worker, and is nearly free otherwise: about two nanoseconds.
 /// Call it in long computations, in each round of a loop. Without it, a process that awaits nothing
@@ -69,6 +71,24 @@ pub(crate) fn is_due() -> bool {
 #[inline]
 pub fn is_awaited() -> bool {
     with_local(|local| local.is_some_and(|it| it.check_word.tick() && it.is_awaited(|_| false)))
+}
+
+/// Returns the processor time that the calling thread has used since its start, or `None` outside
+/// of a scheduler, on a test clock, and on a system that does not report the time.
+///
+/// This is for a state machine that runs a guest: the difference between two calls in one step is
+/// the time that the guest has computed, however long the thread has waited for a processor. A call
+/// takes two system calls, so call it rarely.
+///
+/// ```
+/// assert_eq!(procession::machine::processor_time(), None, "no scheduler runs here");
+/// ```
+pub fn processor_time() -> Option<Duration> {
+    let nanoseconds = with_local(|local| {
+        let world = &local?.shared.world;
+        if world.is_test() { None } else { world.processor_time(World::thread_number()) }
+    });
+    nanoseconds.map(Duration::from_nanos)
 }
 
 impl LocalWorker {
