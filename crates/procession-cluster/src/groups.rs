@@ -41,7 +41,7 @@ mod peer;
 pub use self::name::group_name;
 pub(crate) use self::name::group_of;
 use self::name::known_name;
-use self::peer::{Entries, Members, Peer, is_of_node, tell};
+use self::peer::{Entries, Members, Peer, counted, is_of_node, tell};
 use crate::error::RegisterError;
 use crate::guarded::Guarded;
 use crate::letter::Letter;
@@ -214,8 +214,8 @@ struct Scope {
     unasked: BTreeSet<Atom>,
     /// When those that wait are tried again. While none waits, never.
     again: Instant,
-    /// How many memberships of other nodes have changed.
-    changes: usize,
+    /// How many memberships of other nodes have changed, or were looked for in vain.
+    looks: usize,
 }
 
 /// What a scope waits for.
@@ -228,21 +228,8 @@ enum Next {
 }
 
 async fn run(mut cx: Context<Heard>, node: Node, name: Atom, groups: Groups) {
-    let own = attach(&node, &cx.address());
-    let letters = cx.address().map(Heard::Letter);
     let (members, mut changes) = groups.monitor_all();
-    let mut scope = Scope {
-        node,
-        own,
-        letters,
-        name,
-        groups,
-        local: BTreeMap::new(),
-        peers: BTreeMap::new(),
-        unasked: BTreeSet::new(),
-        again: Instant::NEVER,
-        changes: 0,
-    };
+    let mut scope = Scope::new(&cx, node, name, groups);
     for (group, pids) in members {
         for pid in pids {
             scope.joined(Arc::clone(&group), pid);
@@ -330,6 +317,21 @@ fn pids(term: &Term) -> &[Term] {
 }
 
 impl Scope {
+    fn new(cx: &Context<Heard>, node: Node, name: Atom, groups: Groups) -> Self {
+        Self {
+            own: attach(&node, &cx.address()),
+            node,
+            letters: cx.address().map(Heard::Letter),
+            name,
+            groups,
+            local: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            unasked: BTreeSet::new(),
+            again: Instant::NEVER,
+            looks: 0,
+        }
+    }
+
     fn own_pid(&self) -> Term {
         self.own.pid().into()
     }
@@ -542,12 +544,27 @@ impl Scope {
         }
     }
 
+    /// Removes processes from groups. The two lists are by another node, which could make their
+    /// product huge. So the work for each group is bounded by its members: they are compared with
+    /// the processes if they are fewer.
     async fn leave(&mut self, peer: &NodePid, who: &[Term], groups: &[Term]) {
-        for name in groups.iter().filter_map(known_name) {
-            for pid in who.iter().filter_map(Term::as_pid) {
-                self.remove(peer, &name, pid);
-                self.pause().await;
+        let who = who.iter().filter_map(Term::as_pid).filter(|pid| is_of_node(pid, peer));
+        let (who, groups) = (counted(who), counted(groups.iter().filter_map(known_name)));
+        for (name, often) in groups {
+            let Some(known) = self.known(peer) else { return };
+            let members: Vec<_> = known.members_of(&name).take(who.len()).cloned().collect();
+            let is_shorter = members.len() < who.len();
+            let leaving = if is_shorter { members } else { who.keys().copied().cloned().collect() };
+            for pid in leaving {
+                let times = who.get(&pid).copied().unwrap_or_default();
+                for _ in 0..often.saturating_mul(times) {
+                    self.pause().await;
+                    if !self.remove(peer, &name, &pid) {
+                        break;
+                    }
+                }
             }
+            self.pause().await;
         }
     }
 
@@ -561,10 +578,7 @@ impl Scope {
             let who = who.iter().filter_map(Term::as_pid).filter(|pid| is_of_node(pid, peer));
             who.map(move |pid| (Arc::clone(&name), pid.clone()))
         });
-        let mut wanted = Members::new();
-        for member in members.take(MEMBERS_MAX) {
-            *wanted.entry(member).or_default() += 1;
-        }
+        let wanted = counted(members.take(MEMBERS_MAX));
         self.set_members(peer, &wanted).await;
     }
 
@@ -593,8 +607,8 @@ impl Scope {
 
     /// Lets other processes run now and then.
     async fn pause(&mut self) {
-        self.changes += 1;
-        if self.changes.is_multiple_of(STEP) {
+        self.looks += 1;
+        if self.looks.is_multiple_of(STEP) {
             yield_now().await;
         }
     }
@@ -612,11 +626,12 @@ impl Scope {
         }
     }
 
-    /// Notes that a process of another node is in a group once less.
-    fn remove(&mut self, peer: &NodePid, name: &Arc<str>, pid: &NodePid) {
-        let Some(known) = self.known(peer) else { return };
+    /// Notes that a process of another node is in a group once less. Returns `false` if it was in
+    /// none.
+    fn remove(&mut self, peer: &NodePid, name: &Arc<str>, pid: &NodePid) -> bool {
+        let Some(known) = self.known(peer) else { return false };
         let key = (Arc::clone(name), pid.clone());
-        let Some(entries) = known.members.get_mut(&key) else { return };
+        let Some(entries) = known.members.get_mut(&key) else { return false };
         entries.count -= 1;
         let Entries { pid, count } = *entries;
         if count == 0 {
@@ -624,6 +639,7 @@ impl Scope {
         }
         known.count -= 1;
         self.groups.leave(name, pid);
+        true
     }
 }
 
@@ -649,20 +665,71 @@ mod tests {
     use procession::process::{GroupEvent, Groups};
     use procession::{Context, Scheduler, start, timeout};
 
+    use super::{Heard, Scope};
     use crate::cookie::Cookie;
     use crate::letter::Letter;
     use crate::node::Node;
+    use crate::term::{Atom, NodePid, Term};
+
+    /// Returns two nodes that are connected, by the names `near` and `far`.
+    async fn pair() -> [Node; 2] {
+        let cookie = Cookie::new("secret").expect("it has a text");
+        let far = Node::builder("far@127.0.0.1").cookie(cookie.clone());
+        let far = far.listen((Ipv4Addr::LOCALHOST, 0).into()).start().await.expect("it starts");
+        let near = Node::builder("near@127.0.0.1").cookie(cookie).start().await.expect("it starts");
+        let address = far.local_addr().expect("it listens");
+        near.connect_at("far@127.0.0.1", address).await.expect("it listens");
+        [near, far]
+    }
+
+    /// Goal: a node that says of many processes that they leave many groups takes work for what it
+    /// has sent and for its members, and not for the product of the two lists.
+    #[test]
+    fn many_processes_leave_many_groups_with_little_work() {
+        const COUNT: u32 = 1000;
+        let scheduler = Scheduler::builder().worker_threads(1).build().expect("it can be built");
+        scheduler.block_on(async {
+            let [near, far] = pair().await;
+            let groups = Groups::new();
+            let (here, node) = (groups.clone(), near.clone());
+            let scope = start(move |cx: Context<Heard>| async move {
+                let mut scope = Scope::new(&cx, node, Atom::new("pg").expect("it is short"), here);
+                let (node, creation) = (far.name().clone(), far.0.own.creation);
+                let pid = |id| NodePid { node: node.clone(), id, serial: 0, creation };
+                let peer = pid(0);
+                assert!(scope.enter(&peer).await);
+                let all: Vec<Term> = (1..=COUNT).map(|id| pid(id).into()).collect();
+                let name = |at: u32| Term::atom(&format!("group {at}"));
+                // All processes are in the first group, and one in each of the others, twice.
+                scope.join(&peer, &name(0), &all).await;
+                for at in 1..COUNT {
+                    scope.join(&peer, &name(at), &[all[0].clone(), all[0].clone()]).await;
+                }
+                let mut took = Vec::new();
+                for (who, groups) in
+                    [(&all[..], 0..COUNT), (&all[..1], 1..COUNT), (&all[..], 0..COUNT)]
+                {
+                    let before = scope.looks;
+                    let groups: Vec<_> = groups.map(name).collect();
+                    scope.leave(&peer, who, &groups).await;
+                    took.push((scope.looks - before, scope.peers[&peer.node].count));
+                }
+                took
+            });
+            let took = scope.await.expect("it ends");
+            let left: Vec<_> = took.iter().map(|(_, left)| *left).collect();
+            assert_eq!(left, [COUNT as usize - 1, 0, 0]);
+            assert!(took.iter().all(|(looks, _)| *looks <= 4 * COUNT as usize), "{took:?}");
+            assert_eq!(groups.groups(), Vec::<Arc<str>>::new());
+            near.stop().await;
+        });
+    }
 
     #[test]
     fn members_of_a_forgotten_incarnation_leave() {
         let scheduler = Scheduler::builder().worker_threads(1).build().expect("it can be built");
         scheduler.block_on(async {
-            let cookie = Cookie::new("secret").expect("it has a text");
-            let far = Node::builder("far@127.0.0.1").cookie(cookie.clone());
-            let far = far.listen((Ipv4Addr::LOCALHOST, 0).into()).start().await;
-            let far = far.expect("it starts");
-            let near = Node::builder("near@127.0.0.1").cookie(cookie).start().await;
-            let near = near.expect("it starts");
+            let [near, far] = pair().await;
             let (here, there) = (Groups::new(), Groups::new());
             near.share_groups("pg", &here).expect("the name is free");
             far.share_groups("pg", &there).expect("the name is free");
@@ -670,8 +737,6 @@ mod tests {
             far.attach(&member.address().map(|letter| letter));
             there.join("lobby", member.pid()).expect("it runs");
             let (_, mut changes) = here.monitor("lobby");
-            let address = far.local_addr().expect("it listens");
-            near.connect_at("far@127.0.0.1", address).await.expect("it listens");
             assert!(matches!(changes.recv().await, GroupEvent::Join { .. }));
             // As when the next incarnation connects before the end of this one is told.
             let next = far.0.own.creation + 1;

@@ -46,6 +46,16 @@ impl Peer {
         self.is_behind || self.is_unasked || !self.rest.is_empty()
     }
 
+    /// Returns the processes in a group, in their order.
+    pub(super) fn members_of(&self, name: &Arc<str>) -> impl Iterator<Item = &NodePid> {
+        // All are of this incarnation.
+        let first = NodePid { id: 0, serial: 0, ..self.pid.clone() };
+        let rows = self.members.range((Arc::clone(name), first)..);
+        rows.map(|(member, _)| member)
+            .take_while(move |(group, _)| group == name)
+            .map(|(_, pid)| pid)
+    }
+
     /// Tells a change, now or later.
     pub(super) fn tell_change(&mut self, own: &Member, term: &Term) {
         if self.is_behind {
@@ -73,6 +83,13 @@ impl Peer {
 
 /// How often the processes of another node are in a group.
 pub(super) type Members = BTreeMap<(Arc<str>, NodePid), usize>;
+
+/// Returns how often each item is there.
+pub(super) fn counted<T: Ord>(items: impl Iterator<Item = T>) -> BTreeMap<T, usize> {
+    let mut counts = BTreeMap::new();
+    items.for_each(|item| *counts.entry(item).or_default() += 1);
+    counts
+}
 
 /// Returns `true` if two processes are of the same incarnation of a node.
 pub(super) fn is_of_node(pid: &NodePid, other: &NodePid) -> bool {
