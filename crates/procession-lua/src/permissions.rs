@@ -167,7 +167,8 @@ impl Permissions {
         Ok(self.with(|inner| inner.connect.add(Some(target))))
     }
 
-    /// Permits listeners.
+    /// Permits listeners at all addresses. A name other than `localhost` also needs the permission
+    /// to [connect](Self::connect_to) to it, because its name server learns of the attempt.
     #[must_use]
     pub fn listen(self) -> Self {
         self.with(|inner| inner.listen = true)
@@ -329,9 +330,12 @@ impl Permissions {
     }
 
     /// # Errors
-    /// If the process may not listen, returns the refusal.
-    pub(crate) fn check_listen(&self) -> io::Result<()> {
-        if self.0.listen { Ok(()) } else { Err(refused("--allow-listen")) }
+    /// If the process may not listen at the address, returns the refusal.
+    pub(crate) fn check_listen(&self, address: &str) -> io::Result<()> {
+        if !self.0.listen {
+            return Err(refused("--allow-listen"));
+        }
+        addresses::check_name(self, address)
     }
 
     fn is_all(&self) -> bool {

@@ -335,6 +335,20 @@ fn datagrams_need_the_permissions_of_a_listener_and_of_their_address() {
     );
 }
 
+/// Goal: a process that may only listen cannot tell a name server something by the names that it
+/// asks for.
+#[test]
+fn a_listener_resolves_no_name_that_may_not_be_connected_to() {
+    let listens = Permissions::none().listen();
+    for (call, act) in [("net.listen", "cannot listen at"), ("net.udp", "cannot bind")] {
+        let asked = result(&format!("{call}('a.secret.invalid:0')"), &listens);
+        let refused = format!("{act} a.secret.invalid:0: it needs --allow-net=a.secret.invalid:0");
+        assert_eq!(asked, refused);
+        let near = result(&format!("{call}('localhost:0')"), &listens);
+        assert!(!near.contains("--allow-"), "{near}");
+    }
+}
+
 #[test]
 fn a_child_has_only_the_objects_that_its_parent_names_and_has() {
     let folder = Folder::new("narrow");

@@ -45,7 +45,7 @@ impl Running {
                 let address = arguments.text(0)?;
                 let act = format!("cannot listen at {address}");
                 let (tls, secured) = (program.inner().tls.clone(), arguments.secured(1)?);
-                self.check_listen(&act)?;
+                self.check_listen(&address, &act)?;
                 self.in_helper(
                     yields,
                     Cancel::Ignored,
@@ -71,7 +71,7 @@ impl Running {
             b"udp" => {
                 let address = arguments.text(0)?;
                 let act = format!("cannot bind {address}");
-                self.check_listen(&act)?;
+                self.check_listen(&address, &act)?;
                 self.in_helper(
                     yields,
                     Cancel::Ignored,
@@ -172,7 +172,8 @@ impl Running {
         })
     }
 
-    fn check_listen(&self, act: &str) -> Result<(), String> {
-        self.bounds.permissions.check_listen().map_err(|error| format!("{act}: {error}"))
+    fn check_listen(&self, address: &str, act: &str) -> Result<(), String> {
+        let checked = self.bounds.permissions.check_listen(address);
+        checked.map_err(|error| format!("{act}: {error}"))
     }
 }

@@ -167,6 +167,41 @@ pub(crate) async fn connect(permissions: &Permissions, address: &str) -> io::Res
     TcpStream::connect(&*resolve(permissions, address).await?).await
 }
 
+/// Returns the name in an address, if the targets permit connections to it. `None` for an address
+/// without a name, and for `localhost` if it is not among the targets.
+///
+/// # Errors
+/// A name that is not permitted is not even resolved, because its name server would learn of the
+/// attempt. So this returns the refusal.
+fn permitted_name(targets: &[Target], host: &Host, address: &str) -> io::Result<Option<String>> {
+    if !host.is_name() {
+        return Ok(None);
+    }
+    let parts = address.rsplit_once(':').and_then(|(name, port)| {
+        let port: u16 = port.parse().ok()?;
+        Some((plain(name), port))
+    });
+    let (wanted, port) = parts.ok_or(io::ErrorKind::InvalidInput)?;
+    let is_named = targets.iter().any(|target| target.is_name(&wanted, port));
+    if !is_named && wanted != LOCALHOST {
+        return Err(refused(format_args!("--allow-net={address}")));
+    }
+    Ok(is_named.then_some(wanted))
+}
+
+/// Checks that the process may resolve the name in an address at which it listens.
+///
+/// # Errors
+/// If the process may not connect to the name, returns the refusal.
+pub(super) fn check_name(permissions: &Permissions, address: &str) -> io::Result<()> {
+    let targets: &[Target] = match &permissions.0.connect {
+        Grant::Nothing => &[],
+        Grant::Only(targets) => targets,
+        Grant::Everything => return Ok(()),
+    };
+    permitted_name(targets, &Host::from(address), address).map(drop)
+}
+
 /// Resolves an address, and returns the addresses that the process may use.
 ///
 /// # Errors
@@ -181,21 +216,7 @@ pub(crate) async fn resolve(
         Grant::Everything => return Host::from(address).addresses().await,
     };
     let host = Host::from(address);
-    let mut name = None;
-    if host.is_name() {
-        let parts = address.rsplit_once(':').and_then(|(name, port)| {
-            let port: u16 = port.parse().ok()?;
-            Some((plain(name), port))
-        });
-        let (wanted, port) = parts.ok_or(io::ErrorKind::InvalidInput)?;
-        let is_named = targets.iter().any(|target| target.is_name(&wanted, port));
-        // A name that is not permitted is not even resolved: its name server would learn of the
-        // attempt.
-        if !is_named && wanted != LOCALHOST {
-            return Err(refused(format_args!("--allow-net={address}")));
-        }
-        name = is_named.then_some(wanted);
-    }
+    let name = permitted_name(targets, &host, address)?;
     let resolved = host.addresses().await?;
     let is_allowed = |found: &SocketAddr| {
         let is_far = |address| !is_near(address) && !is_own(address);
