@@ -227,6 +227,9 @@ fn serve(lua: &Lua, name: &[u8], arguments: &Arguments, own: &Own) -> Result<mlu
             | b"join"
             | b"leave"
             | b"members"
+            | b"node.send"
+            | b"node.monitor"
+            | b"node.subscribe"
     );
     if needs_process && !budget.has_started() {
         return Err("the process has not started yet".to_owned());

@@ -56,6 +56,48 @@ fn run_both(shop: &str, till: &str, permissions: Permissions) -> Result<Value, E
     })
 }
 
+/// Goal: a program cannot add a finalizer to what the library makes a tuple with. Nothing could end
+/// the finalizer.
+#[test]
+fn the_metatables_of_tuples_and_maps_are_out_of_reach() {
+    let source = "function main()
+          local found = {}
+          for _, make in ipairs { node.tuple, node.map } do
+            local made = make {}
+            found[#found + 1] = tostring(getmetatable(made))
+            found[#found + 1] = tostring(pcall(setmetatable, made, {}))
+            found[#found + 1] = node.kind(made)
+          end
+          return table.concat(found, ' ')
+        end";
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let found =
+        scheduler().block_on(async { program.spawn("main", []).expect("it has main").await });
+    assert_eq!(found, Ok(Value::string("false false tuple false false map")));
+}
+
+/// Goal: a program that is being loaded cannot speak for the process that spawns it.
+#[test]
+fn a_program_uses_its_node_only_once_it_has_started() {
+    let source = "
+        local at = 'shop@127.0.0.1'
+        local causes = {
+          select(2, pcall(node.subscribe)),
+          (select(2, pcall(node.send, 'a', at, 1))),
+          (select(2, node.monitor('a', at))),
+        }
+        function main() return table.concat(causes, '; ') end";
+    scheduler().block_on(async {
+        let cookie = Cookie::random().expect("the system has random bytes");
+        let node = Node::builder(SHOP).cookie(cookie).start().await.expect("it starts");
+        let program = load(source, &node).permissions(Permissions::all());
+        let causes = program.spawn("main", []).expect("it has main").await;
+        let cause = "the process has not started yet";
+        assert_eq!(causes, Ok(Value::string([cause; 3].join("; "))));
+        node.stop().await;
+    });
+}
+
 /// Waits until a process has its name on the first node.
 async fn wait_for(node: &Node, name: &str) {
     let ready = async {

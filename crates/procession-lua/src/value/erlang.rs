@@ -187,7 +187,8 @@ fn with_kind(lua: &Lua, table: Table, kind: Kind) -> mlua::Result<mlua::Value> {
     Ok(mlua::Value::Table(table))
 }
 
-/// Returns the metatable of a kind in a Lua state.
+/// Returns the metatable of a kind in a Lua state. The program cannot reach it: Lua would call a
+/// finalizer that the program adds to it where nothing could end the finalizer.
 fn metatable(lua: &Lua, kind: Kind) -> mlua::Result<Table> {
     let name = match kind {
         Kind::Tuple => TUPLE,
@@ -198,6 +199,7 @@ fn metatable(lua: &Lua, kind: Kind) -> mlua::Result<Table> {
     }
     let made = lua.create_table()?;
     made.raw_set(KIND, name)?;
+    made.raw_set("__metatable", false)?;
     lua.set_named_registry_value(name, &made)?;
     Ok(made)
 }
