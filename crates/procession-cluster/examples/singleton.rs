@@ -10,6 +10,9 @@
 //!
 //! Start it as `b` in another terminal, and it waits. End the first one by Ctrl-C, kill it, or stop
 //! it by `kill -STOP`: the other one goes on, with a greater fence.
+//!
+//! For `https` URLs and for a user of etcd, set the variables that `etcdctl` reads:
+//! `ETCDCTL_CACERT`, `ETCDCTL_CERT`, `ETCDCTL_KEY` and `ETCDCTL_USER`.
 
 use std::env;
 use std::error::Error;
@@ -19,7 +22,7 @@ use std::time::Duration;
 use procession::supervisor::Supervisor;
 use procession::{Context, Scheduler, timeout};
 use procession_cluster::exclusive::{Etcd, ExclusiveNames, Fence, Singleton};
-use procession_cluster::{Cookie, Node};
+use procession_cluster::{Cookie, Node, Tls};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -32,10 +35,24 @@ async fn tick(name: String, cx: Context<()>, fence: Fence) -> Result<(), std::io
     Ok(())
 }
 
+fn etcd(urls: Vec<String>) -> Result<Etcd, BoxError> {
+    let set = |name: &str| env::var(format!("ETCDCTL_{name}")).ok();
+    let etcd = Etcd::new(urls)?;
+    let etcd = match (set("CACERT"), set("CERT").zip(set("KEY"))) {
+        (Some(authority), Some((own, key))) => etcd.tls(Tls::read(own, key, authority)?),
+        (Some(authority), None) => etcd.authority(authority)?,
+        (None, _) => etcd,
+    };
+    Ok(match set("USER").as_deref().and_then(|user| user.split_once(':')) {
+        Some((name, password)) => etcd.user(name, password),
+        None => etcd,
+    })
+}
+
 async fn serve(name: String, urls: Vec<String>) -> Result<(), BoxError> {
     let node = format!("{name}@127.0.0.1");
     let node = Node::builder(node).cookie(Cookie::random()?).start().await?;
-    let names = ExclusiveNames::builder(&node).store(Etcd::new(urls)?).start();
+    let names = ExclusiveNames::builder(&node).store(etcd(urls)?).start();
     let ticks = move |cx: Context<()>, fence| tick(name.clone(), cx, fence);
     let ticks = Singleton::new(&names, "ticks", ticks);
     Supervisor::one_for_one().child(ticks).try_start().await?.await;

@@ -116,13 +116,8 @@ impl Tls {
         key: PrivateKeyDer<'static>,
         authorities: Vec<CertificateDer<'static>>,
     ) -> Result<Self, TlsError> {
-        let authority = |error| TlsError::Authority(Box::new(error));
         let own = |error| TlsError::Certificate(Box::new(error));
-        let mut roots = RootCertStore::empty();
-        for trusted in authorities {
-            roots.add(trusted).map_err(authority)?;
-        }
-        let roots = Arc::new(roots);
+        let roots = roots(authorities)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
@@ -173,6 +168,33 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let all = all.map_err(|_| TlsError::Pem(path.into()))?;
     if all.is_empty() { Err(TlsError::Pem(path.into())) } else { Ok(all) }
+}
+
+fn roots(authorities: Vec<CertificateDer<'static>>) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for trusted in authorities {
+        roots.add(trusted).map_err(|error| TlsError::Authority(Box::new(error)))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// Returns a client that trusts the authorities in a file, and shows no certificate.
+#[cfg(feature = "etcd")]
+pub(crate) fn client_of(authority: &Path) -> Result<Arc<ClientConfig>, TlsError> {
+    let roots = roots(certificates(authority)?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|error| TlsError::Certificate(Box::new(error)))?;
+    Ok(Arc::new(client.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// The side of a client, such as [`Etcd`](crate::exclusive::Etcd).
+#[cfg(feature = "etcd")]
+impl From<Tls> for Arc<ClientConfig> {
+    fn from(tls: Tls) -> Self {
+        tls.client
+    }
 }
 
 impl fmt::Debug for Tls {

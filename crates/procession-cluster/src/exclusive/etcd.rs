@@ -1,34 +1,23 @@
 //! Leases of etcd, by its JSON gateway.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hyper::body::{Body, Incoming};
-use hyper::{Request, Response, Uri};
-use hyper_util::client::legacy::Client;
-use procession::http::{Connector, Executor, Timer};
-use procession::timeout;
-use procession_sync::atomic::AtomicUsize;
-use procession_sync::atomic::Ordering::Relaxed;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 
+use self::gateway::{Gateway, Kind, Refusal};
 use super::store::{Answer, Claimed, Fence, Freed, Lease, LeaseId, LeaseStore, Row, StoreError};
+use crate::tls::{TlsError, client_of};
 
-/// The default time in which a member of the cluster must answer. In the time for which a node
-/// keeps its names without a renewal, this leaves room for three members that do not answer.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+mod gateway;
+
 /// The default of what the keys begin with.
 const PREFIX: &str = "procession/";
-/// The longest answer, in bytes. One event of a watch may bring the names of a whole node.
-const ANSWER_MAX: usize = 16 << 20;
-/// The code that etcd gives to the error that something does not exist.
-const NOT_FOUND: i64 = 5;
 
 /// The leases of an [etcd](https://etcd.io) cluster, version 3.4 or newer.
 ///
@@ -50,45 +39,63 @@ const NOT_FOUND: i64 = 5;
 /// within the [timeout](Self::timeout), or has an error of the cluster, the others are tried in
 /// turn. Such a repetition changes nothing, because all requests but grants have the same effect
 /// twice, and a lease that nobody renews ends.
+///
+/// If etcd knows users, say [who this node is](Self::user). The user needs the permission to read
+/// and write the keys that begin with the prefix. Use `https` URLs then, because a password on an
+/// `http` connection can be read on its way.
+///
+/// ```no_run
+/// # use procession_cluster::Tls;
+/// # use procession_cluster::exclusive::Etcd;
+/// # fn example(password: String) -> Result<Etcd, Box<dyn std::error::Error>> {
+/// let tls = Tls::read("client.crt", "client.key", "authority.crt")?;
+/// let etcd = Etcd::new(["https://10.0.0.1:2379"])?.tls(tls).user("shop", password);
+/// # Ok(etcd)
+/// # }
+/// ```
 pub struct Etcd {
-    client: Client<Connector, String>,
-    members: Vec<Uri>,
-    /// The member that has answered last.
-    current: AtomicUsize,
+    gateway: Gateway,
     prefix: String,
-    timeout: Duration,
 }
 
 impl Etcd {
     /// Names the members of the cluster by their URLs for clients, such as `http://10.0.0.1:2379`.
     ///
     /// # Errors
-    /// [`StoreError`]: there is none, or one is not a URL with a host.
+    /// [`StoreError`]: there is none, or one is not a URL with a host and nothing else.
     pub fn new<T: AsRef<str>>(urls: impl IntoIterator<Item = T>) -> Result<Self, StoreError> {
-        let parse = |url: T| match url.as_ref().trim_end_matches('/').parse::<Uri>() {
-            Ok(uri) if uri.scheme().is_some() && uri.path() == "/" && uri.query().is_none() => {
-                Ok(uri)
-            }
-            _ => Err(StoreError::new(format!("{:?} is not the URL of a member", url.as_ref()))),
-        };
-        let members = urls.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-        if members.is_empty() {
-            return Err(StoreError::new("etcd needs the URL of a member"));
-        }
-        Ok(Self {
-            client: client(Connector::new()),
-            members,
-            current: AtomicUsize::new(0),
-            prefix: PREFIX.to_owned(),
-            timeout: REQUEST_TIMEOUT,
-        })
+        Ok(Self { gateway: Gateway::new(urls)?, prefix: PREFIX.to_owned() })
     }
 
     /// Sets the TLS for members with `https` URLs: the authority that they must be certified by,
-    /// and the certificate of this client, if etcd asks for one.
+    /// and the certificate of this client, if etcd asks for one. It is a [`Tls`], or a
+    /// configuration of rustls.
+    ///
+    /// If etcd knows users, the certificate of the client must have no common name (CN). Otherwise
+    /// etcd refuses its requests, because its gateway takes no user from a certificate.
     #[must_use]
-    pub fn tls(mut self, config: Arc<ClientConfig>) -> Self {
-        self.client = client(Connector::new().tls(config));
+    pub fn tls(mut self, config: impl Into<Arc<ClientConfig>>) -> Self {
+        self.gateway.set_tls(config.into());
+        self
+    }
+
+    /// Sets the TLS for members with `https` URLs, if etcd asks for no certificate. The file has
+    /// the certificates of the authorities that are trusted, in the PEM format.
+    ///
+    /// # Errors
+    /// [`TlsError`]: the file cannot be read, or has something else.
+    ///
+    /// # Blocking
+    /// It reads a file, which may block the thread.
+    pub fn authority(self, path: impl AsRef<Path>) -> Result<Self, TlsError> {
+        Ok(self.tls(client_of(path.as_ref())?))
+    }
+
+    /// Sets the user of etcd that this node is, and the password. The node sends both when etcd
+    /// asks for a user, and again when the token has ended that etcd has given for them.
+    #[must_use]
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.gateway.set_user(name.into(), password.into());
         self
     }
 
@@ -102,54 +109,8 @@ impl Etcd {
     /// Sets the time in which a member must answer a request. Default: 2 seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.gateway.timeout = timeout;
         self
-    }
-
-    /// Sends a request to the member that has answered last, or to the next one that answers.
-    async fn ask(&self, path: &str, body: &Value) -> Result<Value, Refusal> {
-        for _ in 1..self.members.len() {
-            match self.ask_once(path, body).await {
-                Err(refusal) if refusal.code != Some(NOT_FOUND) => {}
-                answer => return answer,
-            }
-        }
-        self.ask_once(path, body).await
-    }
-
-    /// Sends a request to the member that has answered last. If it does not answer, the next
-    /// request goes to the next one.
-    async fn ask_once(&self, path: &str, body: &Value) -> Result<Value, Refusal> {
-        // Relaxed: it only says where to begin.
-        let member = self.current.load(Relaxed);
-        let asked = async {
-            let response = self.send(member, path, body).await?;
-            read(response).await
-        };
-        let answer = timeout(self.timeout, asked).await;
-        let answer = answer.unwrap_or_else(|_| Err(Refusal::new("it has not answered in time")));
-        if answer.as_ref().is_err_and(|refusal| refusal.code != Some(NOT_FOUND)) {
-            let next = (member + 1) % self.members.len();
-            // Ignored: another request has found that it does not answer.
-            let _ = self.current.compare_exchange(member, next, Relaxed, Relaxed);
-        }
-        answer
-    }
-
-    async fn send(
-        &self,
-        member: usize,
-        path: &str,
-        body: &Value,
-    ) -> Result<Response<Incoming>, Refusal> {
-        let mut uri = self.members[member].clone().into_parts();
-        uri.path_and_query = Some(path.parse().map_err(Refusal::new)?);
-        let uri = Uri::from_parts(uri).map_err(Refusal::new)?;
-        let request = Request::post(uri)
-            .header("content-type", "application/json")
-            .body(body.to_string())
-            .map_err(Refusal::new)?;
-        self.client.request(request).await.map_err(Refusal::new)
     }
 
     fn key(&self, name: &str) -> Value {
@@ -170,16 +131,12 @@ impl Etcd {
             "start_revision": (after + 1).to_string(),
             "filters": ["NOPUT"],
         } });
-        // Relaxed: it only says where to begin.
-        let member = self.current.load(Relaxed);
-        let begun = timeout(self.timeout, self.send(member, "/v3/watch", &body)).await;
-        let mut response = begun.map_err(|_| Refusal::new("no answer to a watch"))??;
-        let mut lines = Lines::default();
-        while let Some(line) = lines.next(response.body_mut()).await? {
-            let result = answer(&line)?;
-            let result = &result["result"];
+        let mut lines = self.gateway.stream("/v3/watch", &body).await?;
+        while let Some(line) = lines.next().await? {
+            let result = &line["result"];
             if result["canceled"] == true {
-                return Err(Refusal::new("the revision was compacted"));
+                let why = result["cancel_reason"].as_str();
+                return Err(Refusal::new(why.unwrap_or("the revision was compacted")));
             }
             let events = result["events"].as_array().map_or(&[][..], Vec::as_slice);
             let deleted = events.iter().filter(|event| event["type"] == "DELETE");
@@ -197,16 +154,12 @@ impl Etcd {
     }
 }
 
-fn client(connector: Connector) -> Client<Connector, String> {
-    Client::builder(Executor).pool_timer(Timer).build(connector)
-}
-
 impl LeaseStore for Etcd {
     fn grant(&self, time: Duration) -> Answer<'_, Lease> {
         Box::pin(async move {
             // Seconds, of which the builder of the names takes whole ones.
             let body = json!({ "TTL": time.as_secs().to_string() });
-            let answer = self.ask("/v3/lease/grant", &body).await?;
+            let answer = self.gateway.ask("/v3/lease/grant", &body).await?;
             let id = LeaseId(number(&answer["ID"]));
             // It may last longer, which only delays others.
             Ok(Lease { id, lasts: time })
@@ -216,7 +169,7 @@ impl LeaseStore for Etcd {
     fn renew(&self, lease: LeaseId) -> Answer<'_, bool> {
         Box::pin(async move {
             let body = json!({ "ID": lease.0.to_string() });
-            let answer = self.ask("/v3/lease/keepalive", &body).await?;
+            let answer = self.gateway.ask("/v3/lease/keepalive", &body).await?;
             Ok(number(&answer["result"]["TTL"]) > 0)
         })
     }
@@ -224,8 +177,8 @@ impl LeaseStore for Etcd {
     fn revoke(&self, lease: LeaseId) -> Answer<'_, ()> {
         Box::pin(async move {
             let body = json!({ "ID": lease.0.to_string() });
-            match self.ask("/v3/lease/revoke", &body).await {
-                Err(refusal) if refusal.code != Some(NOT_FOUND) => Err(refusal.into()),
+            match self.gateway.ask("/v3/lease/revoke", &body).await {
+                Err(refusal) if refusal.kind != Kind::NotFound => Err(refusal.into()),
                 _ => Ok(()),
             }
         })
@@ -242,7 +195,7 @@ impl LeaseStore for Etcd {
                 "failure": [{ "request_range": { "key": key } }],
             });
             // Once, so that whoever asks knows that it may still arrive.
-            let answer = self.ask_once("/v3/kv/txn", &body).await?;
+            let answer = self.gateway.ask_once("/v3/kv/txn", &body).await?;
             let revision = number(&answer["header"]["revision"]);
             if answer["succeeded"] == true {
                 return Ok(Claimed::Won(Fence::new(revision)));
@@ -264,7 +217,7 @@ impl LeaseStore for Etcd {
                 "compare": [{ "target": "VALUE", "key": key, "value": encode(holder) }],
                 "success": [{ "request_delete_range": { "key": key } }],
             });
-            self.ask("/v3/kv/txn", &body).await?;
+            self.gateway.ask("/v3/kv/txn", &body).await?;
             Ok(())
         })
     }
@@ -272,14 +225,15 @@ impl LeaseStore for Etcd {
     fn withdraw<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, ()> {
         Box::pin(async move {
             let withdrawn = put(&self.withdrawn(holder), &encode(""), lease);
-            self.ask("/v3/kv/put", &withdrawn).await?;
+            self.gateway.ask("/v3/kv/put", &withdrawn).await?;
             self.release(name, holder).await
         })
     }
 
     fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>> {
         Box::pin(async move {
-            let answer = self.ask("/v3/kv/range", &json!({ "key": self.key(name) })).await?;
+            let answer =
+                self.gateway.ask("/v3/kv/range", &json!({ "key": self.key(name) })).await?;
             let Some(row) = answer["kvs"].get(0) else { return Ok(None) };
             let holder = decode(&row["value"]).unwrap_or_default();
             let holder = String::from_utf8_lossy(&holder).into_owned();
@@ -289,72 +243,6 @@ impl LeaseStore for Etcd {
 
     fn freed(&self, after: u64) -> Answer<'_, Freed> {
         Box::pin(async move { Ok(self.watch(after).await?) })
-    }
-}
-
-/// Why a member has refused a request, or has not answered.
-#[derive(Debug)]
-struct Refusal {
-    /// The code of etcd, if it has answered.
-    code: Option<i64>,
-    why: StoreError,
-}
-
-impl Refusal {
-    fn new(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { code: None, why: StoreError::new(why) }
-    }
-}
-
-impl From<Refusal> for StoreError {
-    fn from(refusal: Refusal) -> Self {
-        refusal.why
-    }
-}
-
-/// The lines of a body that has not ended.
-#[derive(Default)]
-struct Lines {
-    begun: Vec<u8>,
-}
-
-impl Lines {
-    /// Returns the next line, or what is left at the end.
-    async fn next(&mut self, body: &mut Incoming) -> Result<Option<Vec<u8>>, Refusal> {
-        loop {
-            if let Some(at) = self.begun.iter().position(|byte| *byte == b'\n') {
-                let rest = self.begun.split_off(at + 1);
-                return Ok(Some(std::mem::replace(&mut self.begun, rest)));
-            }
-            let Some(frame) = poll_fn(|task| Pin::new(&mut *body).poll_frame(task)).await else {
-                let last = std::mem::take(&mut self.begun);
-                return Ok((!last.is_empty()).then_some(last));
-            };
-            let Ok(data) = frame.map_err(Refusal::new)?.into_data() else { continue };
-            self.begun.extend_from_slice(&data);
-            if self.begun.len() > ANSWER_MAX {
-                return Err(Refusal::new("the answer is too long"));
-            }
-        }
-    }
-}
-
-/// Reads an answer of one line.
-async fn read(mut response: Response<Incoming>) -> Result<Value, Refusal> {
-    let line = Lines::default().next(response.body_mut()).await?;
-    answer(&line.unwrap_or_default())
-}
-
-fn answer(line: &[u8]) -> Result<Value, Refusal> {
-    let answer: Value = serde_json::from_slice(line).map_err(Refusal::new)?;
-    // In a stream, the error is an object.
-    let error = &answer["error"];
-    match error["message"].as_str().or_else(|| error.as_str()) {
-        None => Ok(answer),
-        Some(text) => {
-            let code = answer["code"].as_i64().or_else(|| error["grpc_code"].as_i64());
-            Err(Refusal { code, why: StoreError::new(text) })
-        }
     }
 }
 
@@ -378,7 +266,7 @@ fn decode(value: &Value) -> Option<Vec<u8>> {
 impl fmt::Debug for Etcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Etcd")
-            .field("members", &self.members)
+            .field("members", &self.gateway.members)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }

@@ -1,6 +1,7 @@
 //! etcd's JSON gateway, by a model that speaks it over a socket. `.ci/cluster` has the real one.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -10,6 +11,7 @@ use procession::{sleep, spawn};
 use procession_cluster::exclusive::{
     Claimed, Etcd, ExclusiveNames, Fence, LeaseId, LeaseStore, StoreError,
 };
+use procession_sync::Mutex;
 use serde_json::{Value, json};
 
 use super::model::{Model, Rows};
@@ -20,14 +22,53 @@ const PREFIX: &str = "test/";
 /// The shortest lease.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Serves a model of etcd, and returns its URL.
+/// The users that a model of etcd knows: one, who is `shop` with the password `secret`.
+#[derive(Debug, Default)]
+struct Users {
+    /// The token that is good.
+    token: Mutex<Option<String>>,
+    /// How many tokens were given.
+    given: Mutex<u64>,
+}
+
+impl Users {
+    /// Returns the status and the answer to a request that gets no further.
+    fn check(&self, path: &str, token: Option<&str>, body: &Value) -> Option<(&str, Value)> {
+        let refuse = |status, text: &str, code| {
+            Some((status, json!({ "error": text, "message": text, "code": code })))
+        };
+        match token {
+            _ if path == "/v3/auth/authenticate" => {
+                if (&body["name"], &body["password"]) != (&json!("shop"), &json!("secret")) {
+                    let text = "etcdserver: authentication failed, invalid user ID or password";
+                    return refuse("400 Bad Request", text, 3);
+                }
+                *self.given.lock() += 1;
+                let token = format!("token.{}", self.given.lock());
+                *self.token.lock() = Some(token.clone());
+                Some(("200 OK", json!({ "token": token })))
+            }
+            // These need no user.
+            None if path.starts_with("/v3/lease/") => None,
+            None => refuse("400 Bad Request", "etcdserver: user name is empty", 3),
+            Some(token) if self.token.lock().as_deref() == Some(token) => None,
+            Some(_) => refuse("401 Unauthorized", "etcdserver: invalid auth token", 16),
+        }
+    }
+}
+
+/// Serves a model of etcd that knows no users, and returns its URL.
 pub(super) async fn serve(model: Model) -> String {
+    serve_users(model, None).await
+}
+
+async fn serve_users(model: Model, users: Option<Arc<Users>>) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             // Ignored: a client may close its connection at any time.
-            let answers = answer_all(stream, model.clone());
+            let answers = answer_all(stream, model.clone(), users.clone());
             spawn(async move { drop(answers.await) }).detach();
         }
     })
@@ -35,43 +76,55 @@ pub(super) async fn serve(model: Model) -> String {
     url
 }
 
-async fn answer_all(stream: TcpStream, model: Model) -> std::io::Result<()> {
+async fn answer_all(
+    stream: TcpStream,
+    model: Model,
+    users: Option<Arc<Users>>,
+) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     loop {
-        let Some((path, body)) = request(&stream, &mut bytes).await? else { return Ok(()) };
-        if path == "/v3/watch" {
+        let Some(Asked { path, token, body }) = request(&stream, &mut bytes).await? else {
+            return Ok(());
+        };
+        let refused = users.as_ref().and_then(|it| it.check(&path, token.as_deref(), &body));
+        if refused.is_none() && path == "/v3/watch" {
             return watch(&stream, &model, &body).await;
         }
-        let (status, answer) = match model.with(|rows| answer(rows, &path, &body)) {
-            Some(answer) => ("200 OK", answer),
-            None => {
-                let text = "etcdserver: requested lease not found";
-                ("404 Not Found", json!({ "error": text, "message": text, "code": 5 }))
-            }
-        };
-        let text = answer.to_string();
+        let answered = refused.unwrap_or_else(|| {
+            let text = "etcdserver: requested lease not found";
+            let gone = json!({ "error": text, "message": text, "code": 5 });
+            let answer = model.with(|rows| answer(rows, &path, &body));
+            answer.map_or(("404 Not Found", gone), |answer| ("200 OK", answer))
+        });
+        let (status, text) = (answered.0, answered.1.to_string());
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", text.len());
         stream.write_all((head + &text).as_bytes()).await?;
     }
 }
 
-/// Reads a request: its path and its body.
-async fn request(
-    stream: &TcpStream,
-    bytes: &mut Vec<u8>,
-) -> std::io::Result<Option<(String, Value)>> {
+struct Asked {
+    path: String,
+    token: Option<String>,
+    body: Value,
+}
+
+/// Reads a request.
+async fn request(stream: &TcpStream, bytes: &mut Vec<u8>) -> std::io::Result<Option<Asked>> {
     let text_of = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("it is text");
     loop {
         let text = text_of(bytes);
         if let Some((head, rest)) = text.split_once("\r\n\r\n") {
             let head = head.to_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let header = |name| head.lines().find_map(|line| line.strip_prefix(name));
+            assert!(header("accept: ").is_some(), "etcd takes another user");
+            let token = header("authorization: ").map(str::to_owned);
+            let length = header("content-length: ");
             let length = length.expect("it has a length").parse::<usize>().expect("a number");
             if rest.len() >= length {
                 let path = head.split(' ').nth(1).expect("it has a path").to_owned();
                 let body = serde_json::from_str(&rest[..length]).expect("it is JSON");
                 *bytes = rest.as_bytes()[length..].to_vec();
-                return Ok(Some((path, body)));
+                return Ok(Some(Asked { path, token, body }));
             }
         }
         let mut more = [0; 4096];
@@ -251,8 +304,62 @@ fn the_answers_of_etcd_are_understood() {
         etcd.revoke(lease.id).await.expect("it answers");
         etcd.revoke(lease.id).await.expect("it has ended already");
         let refused = etcd.claim("b", "me", lease.id).await.unwrap_err();
-        let text = "the store of leases has not answered: etcdserver: requested lease not found";
-        assert_eq!(refused.to_string(), text);
+        assert!(refused.to_string().ends_with(": etcdserver: requested lease not found"));
+    });
+}
+
+/// Goal: a node is who its user is, from when etcd asks for a user, and also when etcd has
+/// forgotten what it has given. Method: the model forgets the token.
+#[test]
+fn a_user_is_told_when_etcd_asks_for_one() {
+    run(async {
+        let users = Arc::new(Users::default());
+        let url = serve_users(Model::start(), Some(Arc::clone(&users))).await;
+        let own = Arc::new(etcd(&url).user("shop", "secret"));
+        let lease = own.grant(LEASE).await.expect("it answers");
+        assert_eq!(*users.given.lock(), 0);
+        // One token is enough for all that ask for one at the same time.
+        let claims = ["a", "b", "c"].map(|name| {
+            let own = Arc::clone(&own);
+            spawn(async move { own.claim(name, "me", lease.id).await.map(|_| ()).is_ok() })
+        });
+        for claim in claims {
+            assert_eq!(claim.await, Ok(true));
+        }
+        assert_eq!(*users.given.lock(), 1);
+        *users.token.lock() = None;
+        own.release("a", "me").await.expect("it answers");
+        assert_eq!(own.freed(3).await.expect("it answers").names, ["a"]);
+        assert_eq!(*users.given.lock(), 2);
+
+        let refusal = |etcd: Etcd| async move {
+            let refused = etcd.holder("b").await.expect_err("it is refused");
+            assert!(!format!("{refused} {refused:?} {etcd:?}").contains("guess"));
+            refused.to_string()
+        };
+        let said = format!("the store of leases has not answered: {url}/: etcdserver:");
+        let wrong = refusal(etcd(&url).user("shop", "guess")).await;
+        let why = "authentication failed, invalid user ID or password";
+        assert_eq!(wrong, format!("{said} {why}"));
+        assert_eq!(refusal(etcd(&url)).await, format!("{said} user name is empty"));
+        assert!(!format!("{own:?}").contains("secret"), "{own:?}");
+    });
+}
+
+#[test]
+fn a_member_that_cannot_be_reached_is_named_with_the_reason() {
+    run(async {
+        let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+        let address = gone.local_addr().expect("it is bound");
+        drop(gone);
+        for (url, why) in [
+            (format!("http://{address}"), "Connection refused"),
+            (format!("https://{address}"), "the connector has no TLS"),
+        ] {
+            let refused = etcd(&url).holder("a").await.expect_err("nobody is there").to_string();
+            let said = format!("the store of leases has not answered: {url}/: {why}");
+            assert!(refused.starts_with(&said), "{refused}");
+        }
     });
 }
 
@@ -263,6 +370,8 @@ fn a_wrong_url_is_refused() {
         assert!(refused.to_string().ends_with("is not the URL of a member"), "{refused}");
     }
     assert!(Etcd::new([""; 0]).is_err());
+    let refused = Etcd::new(["http://shop:secret@10.0.0.1:2379"]).unwrap_err().to_string();
+    assert!(refused.ends_with(r#""10.0.0.1:2379" is not the URL of a member"#), "{refused}");
 }
 
 /// Goal: a name stays with its process for longer than the lease.
