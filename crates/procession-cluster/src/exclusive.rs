@@ -101,6 +101,9 @@
 //!
 //! # Seeing it
 //!
+//! [`ExclusiveNames::monitor`] tells a process who holds a name, so that it need not ask again and
+//! again.
+//!
 //! The [door](procession::observe) of the scheduler has a section `exclusive`: the names that
 //! processes of the node hold, with their fences, how many processes wait, and how often a lease
 //! was lost. The figures are also metrics, such as `procession_exclusive_name_fence`.
@@ -120,6 +123,7 @@ mod claim;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod lease;
+mod monitor;
 mod names;
 mod singleton;
 mod store;
@@ -133,5 +137,6 @@ pub use self::etcd::Etcd;
 pub use self::names::{ExclusiveNames, ExclusiveNamesBuilder, Holder};
 pub use self::singleton::Singleton;
 pub use self::store::{
-    Answer, Claimed, EmbeddedLeases, Fence, Freed, Lease, LeaseId, LeaseStore, Row, StoreError,
+    Answer, Changes, Claimed, EmbeddedLeases, Fence, Known, Lease, LeaseId, LeaseStore, Row,
+    StoreError,
 };

@@ -56,6 +56,7 @@ use std::time::SystemTime;
 
 use procession::mailbox::{Event, relay};
 use procession::process::{GroupEvent, GroupMonitor, Groups, OnCancel, send_exit};
+use procession::sync::watch;
 use procession::time::system_time;
 use procession::{Context, Exit, Pid, SpawnOptions};
 use procession_sync::Mutex;
@@ -94,7 +95,27 @@ struct Claim {
 struct Table {
     groups: Groups,
     by_name: BTreeMap<Arc<str>, BTreeMap<Rank, Claim>>,
+    monitors: Monitors,
     is_closed: bool,
+}
+
+/// The owners of the names that somebody monitors. Only the process that compares claims changes
+/// them, so that the last change says who owns the name now.
+#[derive(Debug, Default)]
+struct Monitors {
+    by_name: BTreeMap<Arc<str>, watch::Sender<Option<Pid>>>,
+    /// The number of names at which the names that nobody monitors are removed.
+    swept_at: usize,
+}
+
+impl Monitors {
+    fn add(&mut self, name: Arc<str>, owner: Option<Pid>) -> watch::Receiver<Option<Pid>> {
+        if self.by_name.len() >= self.swept_at {
+            self.by_name.retain(|_, owner| !owner.is_closed());
+            self.swept_at = 2 * self.by_name.len().max(8);
+        }
+        self.by_name.entry(name).or_insert_with(|| watch::Sender::new(owner)).subscribe()
+    }
 }
 
 impl Claim {
@@ -214,6 +235,43 @@ impl SharedNames {
         names.filter_map(|name| Some((Arc::clone(name), table.owner(name)?))).collect()
     }
 
+    /// Watches the owner of a name. The receiver has the present owner, and is notified when the
+    /// owner changes, as far as is known here.
+    ///
+    /// It keeps the latest owner only. So a slow receiver misses owners in between, and never the
+    /// last one. When the names are no longer shared, waiting for a change fails.
+    ///
+    /// ```
+    /// use procession::{Context, start};
+    /// use procession_cluster::{Cookie, Node};
+    ///
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # fn main() -> Result<(), Error> {
+    /// procession::run(async {
+    ///     let node = Node::builder("shop@127.0.0.1").cookie(Cookie::random()?).start().await?;
+    ///     let names = node.share_names("names")?;
+    ///     let mut owner = names.monitor("counter");
+    ///     assert_eq!(*owner.borrow_and_update(), None);
+    ///     let counter = start(|mut cx: Context<()>| async move { cx.recv().await });
+    ///     names.claim("counter", counter.pid())?;
+    ///     owner.changed().await?;
+    ///     assert_eq!(*owner.borrow_and_update(), Some(counter.pid()));
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn monitor(&self, name: &str) -> watch::Receiver<Option<Pid>> {
+        // A name that other nodes cannot have has no owner.
+        let name = group_of(name).map_or_else(|| name.into(), |group| group_name(&group));
+        let mut table = self.table.lock();
+        if table.is_closed {
+            return watch::channel(None).1;
+        }
+        let owner = table.owner(&name);
+        table.monitors.add(name, owner)
+    }
+
     /// Stops to share the names, and takes the names of this node back. It also stops when the node
     /// does.
     pub fn stop(&self) {
@@ -294,7 +352,8 @@ impl Node {
         let groups = Groups::new();
         let (_, changes) = groups.monitor_all();
         let shared = self.share_groups(scope, &groups)?;
-        let table = Table { groups, by_name: BTreeMap::new(), is_closed: false };
+        let (by_name, monitors) = (BTreeMap::new(), Monitors::default());
+        let table = Table { groups, by_name, monitors, is_closed: false };
         let table = Arc::new(Mutex::new(table));
         let (node, names) = (self.clone(), Arc::clone(&table));
         let label = format!("names {scope} of {}", self.name());
@@ -323,9 +382,14 @@ impl Drop for Compares {
     fn drop(&mut self) {
         let mut table = self.table.lock();
         table.is_closed = true;
+        let monitors = std::mem::take(&mut table.monitors);
         let names: Vec<_> = table.by_name.keys().cloned().collect();
         for name in names {
             table.remove(&name, |_| true);
+        }
+        drop(table);
+        for owner in monitors.by_name.into_values() {
+            owner.send_if_modified(|known| known.take().is_some());
         }
     }
 }
@@ -338,16 +402,21 @@ impl Compares {
         let member = if pid.node() == 0 { None } else { self.node.node_pid(pid) };
         let claim = Claim { group, pid };
         let mut table = self.table.lock();
-        if !claim.stands(&table.groups) {
+        let mut losers = Vec::new();
+        if claim.stands(&table.groups) {
+            if let Some(member) = member {
+                let claims = table.by_name.entry(Arc::clone(&name)).or_default();
+                claims.insert(Rank(time, member), claim);
+            }
+            losers = table.compare(&name);
+        } else {
             table.remove(&name, |known| *known == claim);
-            return;
         }
-        if let Some(member) = member {
-            let claims = table.by_name.entry(Arc::clone(&name)).or_default();
-            claims.insert(Rank(time, member), claim);
-        }
-        let losers = table.compare(&name);
+        let (owner, monitored) = (table.owner(&name), table.monitors.by_name.get(&name).cloned());
         drop(table);
+        if let Some(monitored) = monitored {
+            monitored.send_if_modified(|known| std::mem::replace(known, owner) != owner);
+        }
         for loser in losers {
             send_exit(loser, Exit::NameLost(Arc::clone(&name)));
         }

@@ -3,10 +3,8 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 
 use procession::process::{self, OnCancel};
 use procession::sync::{Notify, oneshot};
@@ -15,6 +13,7 @@ use procession::{Pid, SpawnOptions, sleep, timeout};
 
 use super::store::{Claimed, Fence, LeaseId};
 use super::table::{Claim, Current, Names, Stage};
+use super::watch::first_of;
 use crate::term::NodePid;
 
 /// The longest name, in bytes.
@@ -159,7 +158,7 @@ impl Registered {
                 }
                 Ok(Ok(Claimed::Taken(revision))) => {
                     if names.watch_from(revision) {
-                        until_closed(&mut told, self.freed.notified()).await;
+                        first_of(told.closed(), self.freed.notified()).await;
                     }
                 }
                 Ok(Err(error)) => {
@@ -190,12 +189,12 @@ impl Registered {
             if let Some(Current { id, .. }) = lease {
                 return Some(id);
             }
-            until_closed(told, changed).await;
+            first_of(told.closed(), changed).await;
         }
     }
 
     async fn pause(&self, told: &mut oneshot::Sender<ExclusiveName>) {
-        until_closed(told, sleep(self.asks.names.pause())).await;
+        first_of(told.closed(), sleep(self.asks.names.pause())).await;
     }
 
     /// Notes that the process holds the name, unless the lease is lost or the names stop.
@@ -270,15 +269,4 @@ impl Drop for Registered {
         // Ignored: at the end of a scheduler, the lease ends.
         let _ = names.within_node(|| options.try_spawn(release).is_ok());
     }
-}
-
-/// Waits for a future, or until nobody waits for the name.
-async fn until_closed(told: &mut oneshot::Sender<ExclusiveName>, future: impl Future) {
-    let (mut closed, mut future) = (pin!(told.closed()), pin!(future));
-    poll_fn(|task| {
-        let is_ready =
-            closed.as_mut().poll(task).is_ready() || future.as_mut().poll(task).is_ready();
-        if is_ready { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }

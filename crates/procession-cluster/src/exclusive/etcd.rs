@@ -11,7 +11,9 @@ use rustls::ClientConfig;
 use serde_json::{Value, json};
 
 use self::gateway::{Gateway, Kind, Refusal};
-use super::store::{Answer, Claimed, Fence, Freed, Lease, LeaseId, LeaseStore, Row, StoreError};
+use super::store::{
+    Answer, Changes, Claimed, Fence, Known, Lease, LeaseId, LeaseStore, Row, StoreError,
+};
 use crate::tls::{TlsError, client_of};
 
 mod gateway;
@@ -122,14 +124,13 @@ impl Etcd {
         encode(&format!("{}withdrawn/{holder}", self.prefix))
     }
 
-    async fn watch(&self, after: u64) -> Result<Freed, Refusal> {
+    async fn watch(&self, after: u64) -> Result<Changes, Refusal> {
         let names = format!("{}names", self.prefix);
         let body = json!({ "create_request": {
             "key": encode(&format!("{names}/")),
             // The first key after all that begin so.
             "range_end": encode(&format!("{names}0")),
             "start_revision": (after + 1).to_string(),
-            "filters": ["NOPUT"],
         } });
         let mut lines = self.gateway.stream("/v3/watch", &body).await?;
         while let Some(line) = lines.next().await? {
@@ -139,16 +140,19 @@ impl Etcd {
                 return Err(Refusal::new(why.unwrap_or("the revision was compacted")));
             }
             let events = result["events"].as_array().map_or(&[][..], Vec::as_slice);
-            let deleted = events.iter().filter(|event| event["type"] == "DELETE");
-            let freed = deleted.filter_map(|event| {
-                let key = String::from_utf8(decode(&event["kv"]["key"])?).ok()?;
-                Some(key.strip_prefix(&names)?.strip_prefix('/')?.to_owned())
-            });
             // The revision in the header may be later than that of events that are still to come.
-            if let Some(last) = events.last() {
-                let revision = number(&last["kv"]["mod_revision"]);
-                return Ok(Freed { names: freed.collect(), revision });
+            let Some(last) = events.last() else { continue };
+            let revision = number(&last["kv"]["mod_revision"]);
+            let mut changes = Changes { revision, ..Changes::default() };
+            for event in events {
+                let key = decode(&event["kv"]["key"]).and_then(|key| String::from_utf8(key).ok());
+                let name = key.as_deref().and_then(|key| key.strip_prefix(&names));
+                let Some(name) = name.and_then(|name| name.strip_prefix('/')) else { continue };
+                let Changes { freed, claimed, .. } = &mut changes;
+                let list = if event["type"] == "DELETE" { freed } else { claimed };
+                list.push(name.to_owned());
             }
+            return Ok(changes);
         }
         Err(Refusal::new("the watch has ended"))
     }
@@ -230,18 +234,20 @@ impl LeaseStore for Etcd {
         })
     }
 
-    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>> {
+    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Known> {
         Box::pin(async move {
             let answer =
                 self.gateway.ask("/v3/kv/range", &json!({ "key": self.key(name) })).await?;
-            let Some(row) = answer["kvs"].get(0) else { return Ok(None) };
-            let holder = decode(&row["value"]).unwrap_or_default();
-            let holder = String::from_utf8_lossy(&holder).into_owned();
-            Ok(Some(Row { holder, fence: Fence::new(number(&row["create_revision"])) }))
+            let row = answer["kvs"].get(0).map(|row| {
+                let holder = decode(&row["value"]).unwrap_or_default();
+                let holder = String::from_utf8_lossy(&holder).into_owned();
+                Row { holder, fence: Fence::new(number(&row["create_revision"])) }
+            });
+            Ok(Known { row, revision: number(&answer["header"]["revision"]) })
         })
     }
 
-    fn freed(&self, after: u64) -> Answer<'_, Freed> {
+    fn changes(&self, after: u64) -> Answer<'_, Changes> {
         Box::pin(async move { Ok(self.watch(after).await?) })
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use procession::SpawnOptions;
 use procession::process::{OnCancel, Priority, current_pid};
-use procession::sync::{Notify, oneshot};
+use procession::sync::{Notify, oneshot, watch};
 use procession_sync::Mutex;
 
 use super::claim::{ClaimError, ExclusiveName, Registered};
 use super::lease;
-use super::store::{EmbeddedLeases, Fence, LeaseStore, Row, StoreError};
+use super::store::{EmbeddedLeases, Fence, Known, LeaseStore, Row, StoreError};
 use super::table::{Names, Stage};
-use super::watch::watch;
+use super::watch::run;
 use crate::node::Node;
 use crate::node::refusals::Refusals;
 use crate::term::{Atom, NodePid};
@@ -90,7 +90,7 @@ impl ExclusiveNamesBuilder {
             let kept = options.try_start(move |cx| lease::keep(cx, kept)).is_ok();
             let label = format!("watch of the names of {}", names.node.name());
             let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Drop);
-            kept && options.try_spawn(watch(Arc::clone(&names))).is_ok()
+            kept && options.try_spawn(run(Arc::clone(&names))).is_ok()
         };
         if names.within_node(begin) != Some(true) {
             names.table.lock().stage = Stage::Over;
@@ -144,14 +144,51 @@ impl ExclusiveNames {
     /// # Errors
     /// [`StoreError`]: the store has not answered.
     pub async fn holder(&self, name: &str) -> Result<Option<Holder>, StoreError> {
-        let row = self.0.store.holder(name).await?;
-        row.map(|Row { holder, fence }| {
-            let pid = parse_holder(&holder).ok_or_else(|| {
-                StoreError::new(format!("the holder of {name:?} is not a process: {holder:?}"))
-            })?;
-            Ok(Holder { pid, fence })
-        })
-        .transpose()
+        holder_of(name, self.0.store.holder(name).await?)
+    }
+
+    /// Watches which process holds a name. The receiver has the present holder, and is notified
+    /// when the holder changes.
+    ///
+    /// It keeps the latest holder only. So a slow receiver misses holders in between, and never the
+    /// last one. As long as the store cannot be reached, the holder stays as it was known. When the
+    /// node leaves, waiting for a change fails.
+    ///
+    /// ```
+    /// use procession::{Context, start};
+    /// use procession_cluster::exclusive::{ClaimError, ExclusiveNames};
+    /// use procession_cluster::{Cookie, Node};
+    ///
+    /// # type Error = Box<dyn std::error::Error + Send + Sync>;
+    /// # fn main() -> Result<(), Error> {
+    /// procession::run(async {
+    ///     let node = Node::builder("shop@127.0.0.1").cookie(Cookie::random()?).start().await?;
+    ///     let names = ExclusiveNames::builder(&node).start();
+    ///     let mut holder = names.monitor("bills").await?;
+    ///     assert_eq!(*holder.borrow_and_update(), None);
+    ///     let bills = start(move |cx: Context<()>| async move {
+    ///         let held = names.claim("bills").await?;
+    ///         cx.cancelled().await;
+    ///         Ok::<_, ClaimError>(held.fence())
+    ///     });
+    ///     holder.changed().await?;
+    ///     let pid = holder.borrow_and_update().as_ref().map(|holder| node.pid(&holder.pid));
+    ///     assert_eq!(pid, Some(bills.pid()));
+    ///     Ok::<(), Error>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreError`]: the store has not answered.
+    pub async fn monitor(
+        &self,
+        name: impl Into<Arc<str>>,
+    ) -> Result<watch::Receiver<Option<Holder>>, StoreError> {
+        let name = name.into();
+        let present = self.holder(&name).await?;
+        Ok(self.0.monitor(name, present))
     }
 
     /// Stops: no process of the node gets a name any more, and the processes that hold names are
@@ -163,6 +200,15 @@ impl ExclusiveNames {
         self.0.stop();
         self.0.until(Stage::Over).await;
     }
+}
+
+/// Returns the process in the row of a name.
+pub(super) fn holder_of(name: &str, known: Known) -> Result<Option<Holder>, StoreError> {
+    let Some(Row { holder, fence }) = known.row else { return Ok(None) };
+    let pid = parse_holder(&holder).ok_or_else(|| {
+        StoreError::new(format!("the holder of {name:?} is not a process: {holder:?}"))
+    })?;
+    Ok(Some(Holder { pid, fence }))
 }
 
 fn parse_holder(text: &str) -> Option<NodePid> {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use procession::sync::Notify;
 use procession_sync::Mutex;
 
-/// The names that became free most recently and are remembered by [`EmbeddedLeases`]. A program
-/// that looks at them rarely tries all the names again that it waits for.
-const FREED_MAX: usize = 1024;
+/// The latest changes that are remembered by [`EmbeddedLeases`]. A program that looks at them
+/// rarely asks again for all the names that it waits for or watches.
+const CHANGES_MAX: usize = 1024;
 
 /// The number of a claim that was successful: greater than those of all successful claims before.
 ///
@@ -79,11 +79,22 @@ pub struct Row {
     pub fence: Fence,
 }
 
-/// Names that have become free.
+/// The row of a name at a revision of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The row. `None` if the name is free.
+    pub row: Option<Row>,
+    /// The revision.
+    pub revision: u64,
+}
+
+/// Names whose holder has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Freed {
-    /// The names. One may have been claimed again since.
-    pub names: Vec<String>,
+pub struct Changes {
+    /// The names that have become free. One may have been claimed again since.
+    pub freed: Vec<String>,
+    /// The names that have got a holder. One may have become free again since.
+    pub claimed: Vec<String>,
     /// The revision of the store up to which these are all.
     pub revision: u64,
 }
@@ -126,14 +137,14 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// would know of it, and the name would be taken as long as the lease is renewed.
     fn withdraw<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, ()>;
 
-    /// Returns the row of a name, unless it is free.
-    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>>;
+    /// Returns what is known of a name.
+    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Known>;
 
-    /// Waits until names have become free after a revision, and returns them. It may also return
-    /// none, so that the next call begins at a later revision.
+    /// Waits until names have become free or were claimed after a revision, and returns them. It
+    /// may also return none, so that the next call begins at a later revision.
     ///
-    /// If the store does not remember all that became free after the revision, this is an error.
-    fn freed(&self, after: u64) -> Answer<'_, Freed>;
+    /// If the store does not remember all changes after the revision, this is an error.
+    fn changes(&self, after: u64) -> Answer<'_, Changes>;
 }
 
 /// Why a store has not answered.
@@ -171,7 +182,7 @@ pub struct EmbeddedLeases(Arc<Embedded>);
 #[derive(Default)]
 struct Embedded {
     table: Mutex<Table>,
-    /// Notified when names become free.
+    /// Notified when the holder of a name changes.
     changed: Notify,
 }
 
@@ -181,10 +192,17 @@ struct Table {
     last_lease: u64,
     leases: BTreeSet<LeaseId>,
     rows: BTreeMap<String, (Row, LeaseId)>,
-    /// The names that became free, and when. The oldest are forgotten.
-    freed: VecDeque<(u64, String)>,
-    /// The revision of the last name in `freed` that was forgotten.
+    /// The oldest are forgotten.
+    changes: VecDeque<Change>,
+    /// The revision of the last change that was forgotten.
     forgotten: u64,
+}
+
+struct Change {
+    revision: u64,
+    name: String,
+    /// Otherwise, the name has become free.
+    is_claim: bool,
 }
 
 impl EmbeddedLeases {
@@ -206,9 +224,9 @@ impl EmbeddedLeases {
     ) -> Answer<'static, T> {
         let (answer, is_changed) = {
             let mut table = self.0.table.lock();
-            let before = table.freed.back().map(|(revision, _)| *revision);
+            let before = table.revision;
             let answer = question(&mut table);
-            (answer, table.freed.back().map(|(revision, _)| *revision) != before)
+            (answer, table.revision != before)
         };
         if is_changed {
             self.0.changed.notify_waiters();
@@ -228,13 +246,17 @@ impl Table {
             stays
         });
         for name in gone {
-            self.revision += 1;
-            self.freed.push_back((self.revision, name));
-            if self.freed.len() > FREED_MAX
-                && let Some((revision, _)) = self.freed.pop_front()
-            {
-                self.forgotten = revision;
-            }
+            self.change(name, false);
+        }
+    }
+
+    fn change(&mut self, name: String, is_claim: bool) {
+        self.revision += 1;
+        self.changes.push_back(Change { revision: self.revision, name, is_claim });
+        if self.changes.len() > CHANGES_MAX
+            && let Some(oldest) = self.changes.pop_front()
+        {
+            self.forgotten = oldest.revision;
         }
     }
 }
@@ -267,7 +289,7 @@ impl LeaseStore for EmbeddedLeases {
             Some(_) => Ok(Claimed::Taken(table.revision)),
             None if !table.leases.contains(&lease) => Err(StoreError::new("the lease has ended")),
             None => {
-                table.revision += 1;
+                table.change(name.to_owned(), true);
                 let fence = Fence(table.revision);
                 let row = Row { holder: holder.to_owned(), fence };
                 table.rows.insert(name.to_owned(), (row, lease));
@@ -288,11 +310,14 @@ impl LeaseStore for EmbeddedLeases {
         self.release(name, holder)
     }
 
-    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>> {
-        self.answer(|table| Ok(table.rows.get(name).map(|(row, _)| row.clone())))
+    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Known> {
+        self.answer(|table| {
+            let row = table.rows.get(name).map(|(row, _)| row.clone());
+            Ok(Known { row, revision: table.revision })
+        })
     }
 
-    fn freed(&self, after: u64) -> Answer<'_, Freed> {
+    fn changes(&self, after: u64) -> Answer<'_, Changes> {
         Box::pin(async move {
             loop {
                 let mut changed = pin!(self.0.changed.notified());
@@ -300,12 +325,16 @@ impl LeaseStore for EmbeddedLeases {
                 {
                     let table = self.0.table.lock();
                     if after < table.forgotten {
-                        return Err(StoreError::new("names that became free were forgotten"));
+                        return Err(StoreError::new("changes were forgotten"));
                     }
-                    let later = table.freed.iter().filter(|(revision, _)| *revision > after);
-                    let names: Vec<_> = later.map(|(_, name)| name.clone()).collect();
-                    if !names.is_empty() {
-                        return Ok(Freed { names, revision: table.revision });
+                    let mut changes = Changes { revision: table.revision, ..Changes::default() };
+                    for change in table.changes.iter().filter(|change| change.revision > after) {
+                        let Changes { freed, claimed, .. } = &mut changes;
+                        let list = if change.is_claim { claimed } else { freed };
+                        list.push(change.name.clone());
+                    }
+                    if !changes.freed.is_empty() || !changes.claimed.is_empty() {
+                        return Ok(changes);
                     }
                 }
                 changed.await;

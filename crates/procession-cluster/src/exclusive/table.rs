@@ -10,11 +10,12 @@ use procession::mailbox::relay;
 use procession::observe::DoorSection;
 use procession::process::{self, OnCancel};
 use procession::scheduler::Health;
-use procession::sync::Notify;
+use procession::sync::{Notify, watch};
 use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
 use procession_sync::Mutex;
 
+use super::names::Holder;
 use super::store::{Fence, LeaseId, LeaseStore};
 use crate::node::Node;
 use crate::node::refusals::{self, Refusals};
@@ -36,10 +37,11 @@ pub(super) struct Names {
 pub(super) struct Table {
     pub(super) lease: Option<Current>,
     pub(super) claims: BTreeMap<u64, Claim>,
+    pub(super) monitored: BTreeMap<Arc<str>, Monitored>,
     pub(super) last_claim: u64,
     /// The greatest fence that the store has given to this node.
     pub(super) newest: u64,
-    /// The revision from which on all names that become free are seen, if somebody waits.
+    /// The revision from which on all changes are seen, if somebody waits for one.
     pub(super) watched: Option<u64>,
     /// How often a lease with holders was lost.
     pub(super) losses: u64,
@@ -72,6 +74,14 @@ pub(super) struct Claim {
     pub(super) held: Weak<Fence>,
     /// Notified when the name may be free.
     pub(super) freed: Arc<Notify>,
+}
+
+/// A name that somebody monitors.
+#[derive(Clone)]
+pub(super) struct Monitored {
+    pub(super) holder: watch::Sender<Option<Holder>>,
+    /// Notified when the holder may have changed.
+    pub(super) changed: Arc<Notify>,
 }
 
 impl Claim {
@@ -193,7 +203,7 @@ impl Names {
         self.lease_time / 10
     }
 
-    /// Lets all claims try again, because the watch may have missed something.
+    /// Lets all claims and monitors ask again, because the watch may have missed something.
     pub(super) fn tell_all(&self) {
         let mut table = self.table.lock();
         table.watched = None;
@@ -202,5 +212,6 @@ impl Names {
             .values()
             .filter(|claim| !claim.is_held())
             .for_each(|claim| claim.freed.notify_one());
+        table.monitored.values().for_each(|monitored| monitored.changed.notify_one());
     }
 }

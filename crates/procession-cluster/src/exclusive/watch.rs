@@ -1,4 +1,4 @@
-//! The process that learns which names have become free.
+//! The process that learns which names have changed their holder.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,18 +8,20 @@ use std::time::Duration;
 
 use procession::{sleep, timeout};
 
+use super::store::Changes;
 use super::table::{Names, Stage};
 
 /// The time after which a watch that has reported nothing is made again, because a connection that
 /// was cut in silence reports nothing either.
 const WATCH_TIME: Duration = Duration::from_secs(30);
 
-/// Tells claims that their names are free, as long as claims wait.
-pub(super) async fn watch(names: Arc<Names>) {
+/// Tells claims that their names are free, and monitors that their names have changed, as long as
+/// there are any.
+pub(super) async fn run(names: Arc<Names>) {
     while let Some(after) = names.watched().await {
-        let freed = timeout(WATCH_TIME, names.store.freed(after)).await;
-        match freed {
-            Ok(Ok(freed)) => names.tell_freed(&freed.names, freed.revision.max(after)),
+        let changes = timeout(WATCH_TIME, names.store.changes(after)).await;
+        match changes {
+            Ok(Ok(changes)) => names.tell(&changes, changes.revision.max(after)),
             Err(_) => names.tell_all(),
             Ok(Err(_)) => {
                 // Ignored: the claims that try again report what is wrong.
@@ -31,8 +33,8 @@ pub(super) async fn watch(names: Arc<Names>) {
 }
 
 impl Names {
-    /// Makes sure that a name that was taken at this revision of the store is watched. Returns
-    /// `false` if it may have become free since.
+    /// Makes sure that a name is watched that was as it is known at this revision of the store.
+    /// Returns `false` if it may have changed since.
     pub(super) fn watch_from(&self, revision: u64) -> bool {
         let from = *self.table.lock().watched.get_or_insert(revision);
         self.watches.notify_one();
@@ -50,24 +52,33 @@ impl Names {
             if stage != Stage::Runs || watched.is_some() {
                 return watched.filter(|_| stage == Stage::Runs);
             }
-            let (mut begun, mut stops) =
-                (pin!(self.watches.notified()), pin!(self.until(Stage::Stops)));
-            poll_fn(|task| {
-                let is_ready =
-                    begun.as_mut().poll(task).is_ready() || stops.as_mut().poll(task).is_ready();
-                if is_ready { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
+            first_of(self.watches.notified(), self.until(Stage::Stops)).await;
         }
     }
 
-    fn tell_freed(&self, freed: &[String], revision: u64) {
+    fn tell(&self, changes: &Changes, revision: u64) {
+        let Changes { freed, claimed, .. } = changes;
         let mut table = self.table.lock();
         let mut waiting = table.claims.values().filter(|claim| !claim.is_held()).peekable();
-        let is_watched = waiting.peek().is_some();
+        let is_watched = waiting.peek().is_some() || !table.monitored.is_empty();
         for claim in waiting.filter(|claim| freed.iter().any(|name| **name == *claim.name)) {
             claim.freed.notify_one();
         }
+        for name in freed.iter().chain(claimed) {
+            if let Some(monitored) = table.monitored.get(&**name) {
+                monitored.changed.notify_one();
+            }
+        }
         table.watched = is_watched.then_some(revision);
     }
+}
+
+/// Waits until one of two futures is ready.
+pub(super) async fn first_of(one: impl Future, other: impl Future) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|task| {
+        let is_ready = one.as_mut().poll(task).is_ready() || other.as_mut().poll(task).is_ready();
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

@@ -18,7 +18,7 @@ use procession::time::Instant;
 use procession::{Context, Exit, JoinHandle, Scheduler, sleep, spawn, timeout};
 use procession_cluster::Node;
 use procession_cluster::exclusive::{
-    ClaimError, EmbeddedLeases, ExclusiveNames, Fence, LeaseStore, Singleton,
+    ClaimError, EmbeddedLeases, ExclusiveNames, Fence, Holder, LeaseStore, Singleton,
 };
 
 use self::model::{Fault, Ledger, Line, Model};
@@ -109,6 +109,70 @@ async fn a_name_has_one_holder<S: LeaseStore>(store: impl Fn() -> S) {
     of_a.stop().await;
     of_b.stop().await;
     assert_eq!(other.await, Err(Exit::Shutdown));
+}
+
+/// What a monitor sees, with each store.
+async fn a_monitor_sees_the_last_holder<S: LeaseStore>(store: impl Fn() -> S) {
+    let (a, of_a) = names("a@127.0.0.1", store()).await;
+    let (b, of_b) = names("b@127.0.0.1", store()).await;
+    let mut holder = of_b.monitor("bills").await.expect("it answers");
+    let mut again = of_b.monitor("bills").await.expect("it answers");
+    assert_eq!(*holder.borrow(), None);
+    let (first, first_fence) = hold(&of_a, "bills").await;
+    let (others, _) = hold(&of_a, "letters").await;
+    for holder in [&mut holder, &mut again] {
+        let fence_of = |holder: &Option<Holder>| holder.as_ref().map(|it| it.fence);
+        drop(holder.wait_for(|it| fence_of(it) == Some(first_fence)).await.expect("it runs"));
+        assert_eq!(holder.borrow().as_ref().map(|it| a.pid(&it.pid)), Some(first.pid()));
+    }
+    first.cancel();
+    assert_eq!(first.await, Err(Exit::Shutdown));
+    drop(holder.wait_for(Option::is_none).await.expect("it runs"));
+    // Each monitor has a process as long as somebody has it.
+    drop((holder, again));
+    let mut holder = of_b.monitor("bills").await.expect("it answers");
+    let (second, fence) = hold(&of_b, "bills").await;
+    holder.changed().await.expect("it runs");
+    assert_eq!(holder.borrow_and_update().as_ref().map(|it| it.fence), Some(fence));
+    second.cancel();
+    assert_eq!((a.stop().await, b.stop().await), (0, 0));
+    while holder.changed().await.is_ok() {}
+    of_b.stop().await;
+    let mut holder = of_b.monitor("bills").await.expect("the store answers");
+    holder.changed().await.expect_err("the node has stopped");
+    of_a.stop().await;
+    assert_eq!(others.await, Err(Exit::Shutdown));
+}
+
+#[test]
+fn a_monitor_of_a_program_sees_the_last_holder() {
+    run(async {
+        let store = EmbeddedLeases::new();
+        a_monitor_sees_the_last_holder(|| store.clone()).await;
+    });
+}
+
+/// Goal: what happens while the store cannot be reached is seen later. Method: a line that refuses,
+/// and a holder that changes meanwhile.
+#[test]
+fn a_monitor_outlasts_a_store_that_cannot_be_reached() {
+    run(async {
+        let model = Model::start();
+        a_monitor_sees_the_last_holder(|| model.line()).await;
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        let line = model.line();
+        let (_b, of_b) = names("b@127.0.0.1", line.clone()).await;
+        let mut holder = of_b.monitor("bills").await.expect("it answers");
+        line.set(Fault::Refuses);
+        of_b.monitor("bills").await.expect_err("it is refused");
+        let (holds, fence) = hold(&of_a, "bills").await;
+        sleep(LEASE).await;
+        assert_eq!(*holder.borrow_and_update(), None, "it is as it was known");
+        line.set(Fault::None);
+        holder.changed().await.expect("it runs");
+        assert_eq!(holder.borrow_and_update().as_ref().map(|it| it.fence), Some(fence));
+        holds.cancel();
+    });
 }
 
 #[test]

@@ -174,6 +174,40 @@ fn a_supervisor_does_not_restart_a_loser() {
     });
 }
 
+/// Goal: a monitor has the last owner, whatever has happened to the name.
+#[test]
+fn a_monitor_has_the_last_owner() {
+    run(async {
+        let [a, b] = [Naming::start("a@127.0.0.1").await, Naming::start("b@127.0.0.1").await];
+        let (mut here, mut there) = (a.names.monitor("counter"), b.names.monitor("counter"));
+        let mut other = a.names.monitor("other");
+        assert_eq!((*here.borrow(), *there.borrow()), (None, None));
+        let (first, second) = (waits(), waits());
+        assert_eq!(a.names.claim("counter", first.pid()), Ok(()));
+        here.changed().await.expect("it is shared");
+        assert_eq!(*here.borrow_and_update(), Some(first.pid()));
+        later().await;
+        assert_eq!(b.names.claim("counter", second.pid()), Ok(()));
+        drop(there.wait_for(|owner| *owner == Some(second.pid())).await.expect("it is shared"));
+
+        // The older claim wins. Who looks late misses what was in between.
+        connect(&a.node, &b.node).await;
+        assert_eq!(second.await, Err(Exit::NameLost("counter".into())));
+        let far = b.node.pid(&a.node.node_pid(first.pid()).expect("it runs"));
+        drop(there.wait_for(|owner| *owner == Some(far)).await.expect("it is shared"));
+        assert_eq!(*b.names.monitor("counter").borrow(), Some(far));
+        assert_eq!(here.has_changed(), Ok(false));
+        first.cancel();
+        for owner in [&mut here, &mut there] {
+            drop(owner.wait_for(|owner| owner.is_none()).await.expect("it is shared"));
+        }
+        assert_eq!(other.has_changed(), Ok(false));
+        a.names.stop();
+        other.changed().await.expect_err("the names are no longer shared");
+        a.names.monitor("counter").changed().await.expect_err("the same");
+    });
+}
+
 #[test]
 fn names_end_with_their_scope() {
     run(async {

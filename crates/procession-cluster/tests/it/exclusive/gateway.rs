@@ -9,13 +9,13 @@ use base64::engine::general_purpose::STANDARD;
 use procession::net::{TcpListener, TcpStream};
 use procession::{sleep, spawn};
 use procession_cluster::exclusive::{
-    Claimed, Etcd, ExclusiveNames, Fence, LeaseId, LeaseStore, StoreError,
+    Changes, Claimed, Etcd, ExclusiveNames, Fence, Known, LeaseId, LeaseStore, Row, StoreError,
 };
 use procession_sync::Mutex;
 use serde_json::{Value, json};
 
 use super::model::{Model, Rows};
-use super::{a_name_has_one_holder, hold, node};
+use super::{a_monitor_sees_the_last_holder, a_name_has_one_holder, hold, node};
 use crate::run;
 
 const PREFIX: &str = "test/";
@@ -139,7 +139,6 @@ async fn watch(stream: &TcpStream, model: &Model, body: &Value) -> std::io::Resu
     let create = &body["create_request"];
     let range = (text(&create["key"]), text(&create["range_end"]));
     assert_eq!(range, ("test/names/".to_owned(), "test/names0".to_owned()));
-    assert_eq!(create["filters"], json!(["NOPUT"]));
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
     let mut after = number(&create["start_revision"]) - 1;
@@ -148,17 +147,22 @@ async fn watch(stream: &TcpStream, model: &Model, body: &Value) -> std::io::Resu
         let line = json!({ "result": result }).to_string() + "\n";
         let chunk = format!("{:x}\r\n{line}\r\n", line.len());
         stream.write_all(chunk.as_bytes()).await?;
-        let freed = model.freed(after).await;
+        let changes = model.changes(after).await;
         // The header of a real one may be ahead of the events.
         let header = json!({ "revision": "999999" });
-        let events: Vec<_> = freed
+        let events: Vec<_> = changes
             .iter()
-            .map(|(revision, name)| {
-                let kv = json!({ "key": key(name), "mod_revision": revision.to_string() });
-                json!({ "type": "DELETE", "kv": kv })
+            .map(|change| {
+                let revision = change.revision.to_string();
+                let kv = json!({ "key": key(&change.name), "mod_revision": revision });
+                // A real one leaves the type of a put out.
+                match change.is_claim {
+                    true => json!({ "kv": kv }),
+                    false => json!({ "type": "DELETE", "kv": kv }),
+                }
             })
             .collect();
-        after = freed.last().map_or(after, |(revision, _)| *revision);
+        after = changes.last().map_or(after, |change| change.revision);
         result = json!({ "header": header, "events": events });
     }
 }
@@ -264,6 +268,7 @@ fn etcd_gives_a_name_to_one_process() {
         let model = Model::start();
         let url = serve(model.clone()).await;
         a_name_has_one_holder(|| etcd(&url)).await;
+        a_monitor_sees_the_last_holder(|| etcd(&url)).await;
         model.with(|rows| assert!(rows.by_name.is_empty(), "{rows:?}"));
     });
 }
@@ -289,14 +294,20 @@ fn the_answers_of_etcd_are_understood() {
         }
         let taken = etcd.claim("a b/ä", "you", lease.id).await.expect("it answers");
         assert_eq!(taken, Claimed::Taken(1));
-        let row = etcd.holder("a b/ä").await.expect("it answers").expect("it is held");
-        assert_eq!((&*row.holder, row.fence), ("me", fence));
-        assert_eq!(etcd.holder("b").await.expect("it answers"), None);
+        let row = Some(Row { holder: "me".to_owned(), fence });
+        let known = etcd.holder("a b/ä").await.expect("it answers");
+        assert_eq!(known, Known { row, revision: 1 });
+        let free = etcd.holder("b").await.expect("it answers");
+        assert_eq!(free, Known { row: None, revision: 1 });
         etcd.release("a b/ä", "you").await.expect("it answers");
-        assert!(etcd.holder("a b/ä").await.expect("it answers").is_some());
+        assert!(etcd.holder("a b/ä").await.expect("it answers").row.is_some());
         etcd.release("a b/ä", "me").await.expect("it answers");
-        let freed = etcd.freed(1).await.expect("it answers");
-        assert_eq!((freed.names, freed.revision), (vec!["a b/ä".to_owned()], 2));
+        let name = "a b/ä".to_owned();
+        let (freed, claimed) = (vec![name.clone()], vec![name]);
+        let changes = etcd.changes(0).await.expect("it answers");
+        assert_eq!(changes, Changes { freed: freed.clone(), claimed, revision: 2 });
+        let changes = etcd.changes(1).await.expect("it answers");
+        assert_eq!(changes, Changes { freed, claimed: Vec::new(), revision: 2 });
         // A claim that arrives later.
         etcd.withdraw("a b/ä", "late", lease.id).await.expect("it answers");
         let late = etcd.claim("a b/ä", "late", lease.id).await.expect("it answers");
@@ -329,7 +340,7 @@ fn a_user_is_told_when_etcd_asks_for_one() {
         assert_eq!(*users.given.lock(), 1);
         *users.token.lock() = None;
         own.release("a", "me").await.expect("it answers");
-        assert_eq!(own.freed(3).await.expect("it answers").names, ["a"]);
+        assert_eq!(own.changes(3).await.expect("it answers").freed, ["a"]);
         assert_eq!(*users.given.lock(), 2);
 
         let refusal = |etcd: Etcd| async move {

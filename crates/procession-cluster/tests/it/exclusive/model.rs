@@ -10,9 +10,17 @@ use procession::sync::{Notify, oneshot};
 use procession::time::{Instant, sleep_until};
 use procession::{sleep, spawn, timeout};
 use procession_cluster::exclusive::{
-    Answer, Claimed, Fence, Freed, Lease, LeaseId, LeaseStore, Row, StoreError,
+    Answer, Changes, Claimed, Fence, Known, Lease, LeaseId, LeaseStore, Row, StoreError,
 };
 use procession_sync::Mutex;
+
+/// A name that was claimed or has become free.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) revision: u64,
+    pub(crate) name: String,
+    pub(crate) is_claim: bool,
+}
 
 /// What a store has.
 #[derive(Debug, Default)]
@@ -21,7 +29,7 @@ pub(crate) struct Rows {
     leases: BTreeMap<LeaseId, (Duration, Instant)>,
     last_lease: u64,
     pub(crate) by_name: BTreeMap<String, (Row, LeaseId)>,
-    pub(crate) freed: Vec<(u64, String)>,
+    pub(crate) changes: Vec<Change>,
     /// The holders whose claims must not succeed any more.
     pub(crate) withdrawn: BTreeSet<String>,
 }
@@ -53,9 +61,11 @@ impl Rows {
             None if self.withdrawn.contains(holder) => Claimed::Taken(self.revision),
             None => {
                 self.revision += 1;
+                let (revision, name) = (self.revision, name.to_owned());
+                self.changes.push(Change { revision, name: name.clone(), is_claim: true });
                 let fence = Fence::new(self.revision);
                 let row = Row { holder: holder.to_owned(), fence };
-                self.by_name.insert(name.to_owned(), (row, lease));
+                self.by_name.insert(name, (row, lease));
                 Claimed::Won(fence)
             }
         })
@@ -64,16 +74,16 @@ impl Rows {
     /// Makes the names free that are meant. Those of one change have one revision.
     pub(crate) fn free(&mut self, is_meant: impl Fn(&str, &Row, LeaseId) -> bool) -> bool {
         let revision = self.revision + 1;
-        let before = self.freed.len();
-        let freed = &mut self.freed;
+        let before = self.changes.len();
+        let changes = &mut self.changes;
         self.by_name.retain(|name, (row, lease)| {
             let goes = is_meant(name, row, *lease);
             if goes {
-                freed.push((revision, name.clone()));
+                changes.push(Change { revision, name: name.clone(), is_claim: false });
             }
             !goes
         });
-        let is_changed = freed.len() > before;
+        let is_changed = changes.len() > before;
         self.revision += u64::from(is_changed);
         is_changed
     }
@@ -89,8 +99,8 @@ impl Rows {
         self.leases.values().map(|(_, end)| *end).min().unwrap_or(Instant::NEVER)
     }
 
-    pub(crate) fn freed_after(&self, after: u64) -> Vec<(u64, String)> {
-        self.freed.iter().filter(|(revision, _)| *revision > after).cloned().collect()
+    fn changes_after(&self, after: u64) -> Vec<Change> {
+        self.changes.iter().filter(|change| change.revision > after).cloned().collect()
     }
 }
 
@@ -147,14 +157,14 @@ impl Model {
         self.with(|rows| rows.revoke(rows.by_name[name].1));
     }
 
-    /// Waits for names that become free after a revision.
-    pub(crate) async fn freed(&self, after: u64) -> Vec<(u64, String)> {
+    /// Waits for changes after a revision.
+    pub(crate) async fn changes(&self, after: u64) -> Vec<Change> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            let freed = self.0.rows.lock().freed_after(after);
-            if !freed.is_empty() {
-                return freed;
+            let changes = self.0.rows.lock().changes_after(after);
+            if !changes.is_empty() {
+                return changes;
             }
             changed.await;
         }
@@ -305,17 +315,23 @@ impl LeaseStore for Line {
         })
     }
 
-    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Row>> {
+    fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Known> {
         let name = name.to_owned();
-        self.ask(move |rows| Ok(rows.by_name.get(&name).map(|(row, _)| row.clone())))
+        self.ask(move |rows| {
+            let row = rows.by_name.get(&name).map(|(row, _)| row.clone());
+            Ok(Known { row, revision: rows.revision })
+        })
     }
 
-    fn freed(&self, after: u64) -> Answer<'_, Freed> {
+    fn changes(&self, after: u64) -> Answer<'_, Changes> {
         Box::pin(async move {
-            let freed = self.0.model.freed(after).await;
+            let changes = self.0.model.changes(after).await;
             self.pass().await;
-            let revision = freed.last().map_or(after, |(revision, _)| *revision);
-            Ok(Freed { names: freed.into_iter().map(|(_, name)| name).collect(), revision })
+            let revision = changes.last().map_or(after, |change| change.revision);
+            let (claimed, freed) = changes.into_iter().partition::<Vec<_>, _>(|it| it.is_claim);
+            let [freed, claimed] =
+                [freed, claimed].map(|all| all.into_iter().map(|change| change.name).collect());
+            Ok(Changes { freed, claimed, revision })
         })
     }
 }
