@@ -35,9 +35,11 @@ use procession::process::{GroupEvent, GroupMonitor, Groups, OnCancel, cancel};
 use procession::time::{Instant, sleep_until};
 use procession::{Address, Context, Pid, SpawnOptions, yield_now};
 
+mod listed;
 mod name;
 mod peer;
 
+use self::listed::Listed;
 pub use self::name::group_name;
 pub(crate) use self::name::group_of;
 use self::name::known_name;
@@ -46,6 +48,7 @@ use crate::error::RegisterError;
 use crate::guarded::Guarded;
 use crate::letter::Letter;
 use crate::node::member::Member;
+use crate::node::parts::Part;
 use crate::node::{Inlet, Node, TypedInlet};
 use crate::remote::Remote;
 use crate::term::{Atom, NodePid, Term};
@@ -157,11 +160,23 @@ impl Node {
         scope: &str,
         groups: &Groups,
     ) -> Result<SharedGroups, RegisterError> {
+        let listed = Listed { scope: scope.to_owned(), groups: groups.clone() };
+        self.share_scope(scope, groups, Arc::new(listed))
+    }
+
+    /// Shares a scope of groups. The process of the scope keeps the part.
+    pub(crate) fn share_scope(
+        &self,
+        scope: &str,
+        groups: &Groups,
+        part: Arc<dyn Part>,
+    ) -> Result<SharedGroups, RegisterError> {
+        self.add_part(Arc::downgrade(&part));
         let name = Atom::new(scope).ok_or_else(|| RegisterError::TooLong(scope.to_owned()))?;
         let (node, groups) = (self.clone(), groups.clone());
         let label = format!("groups {name} of {}", self.name());
         let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Drop);
-        let begin = move || options.try_start(move |cx| run(cx, node, name, groups)).ok();
+        let begin = move || options.try_start(move |cx| run(cx, node, name, groups, part)).ok();
         let started = self.0.scheduler.get().and_then(|own| relay::within(*own, begin)).flatten();
         let stopped = || RegisterError::NotAttached(scope.to_owned());
         let process = started.filter(|_| !self.is_leaving()).ok_or_else(stopped)?;
@@ -227,7 +242,7 @@ enum Next {
     End,
 }
 
-async fn run(mut cx: Context<Heard>, node: Node, name: Atom, groups: Groups) {
+async fn run(mut cx: Context<Heard>, node: Node, name: Atom, groups: Groups, _part: Arc<dyn Part>) {
     let (members, mut changes) = groups.monitor_all();
     let mut scope = Scope::new(&cx, node, name, groups);
     for (group, pids) in members {

@@ -64,6 +64,8 @@ use procession_sync::Mutex;
 use crate::error::RegisterError;
 use crate::groups::{SharedGroups, group_name, group_of};
 use crate::node::member::Member;
+use crate::node::parts::{LISTED_MAX, NameInfo, Part};
+use crate::node::status::NodeStatus;
 use crate::node::{NoMessage, Node};
 use crate::term::{NodePid, Term};
 
@@ -128,6 +130,10 @@ impl Table {
     fn owner(&self, name: &str) -> Option<Pid> {
         let mut claims = self.by_name.get(name)?.values();
         claims.find(|claim| claim.stands(&self.groups)).map(|claim| claim.pid)
+    }
+
+    fn owners(&self) -> impl Iterator<Item = (Arc<str>, Pid)> {
+        self.by_name.keys().filter_map(|name| Some((Arc::clone(name), self.owner(name)?)))
     }
 
     /// Removes the claims for which `is_gone` returns `true`. Returns their processes, except for
@@ -230,9 +236,7 @@ impl SharedNames {
 
     /// Returns all names and their owners, in the order of the names.
     pub fn owners(&self) -> Vec<(Arc<str>, Pid)> {
-        let table = self.table.lock();
-        let names = table.by_name.keys();
-        names.filter_map(|name| Some((Arc::clone(name), table.owner(name)?))).collect()
+        self.table.lock().owners().collect()
     }
 
     /// Watches the owner of a name. The receiver has the present owner, and is notified when the
@@ -351,10 +355,11 @@ impl Node {
     pub fn share_names(&self, scope: &str) -> Result<SharedNames, RegisterError> {
         let groups = Groups::new();
         let (_, changes) = groups.monitor_all();
-        let shared = self.share_groups(scope, &groups)?;
         let (by_name, monitors) = (BTreeMap::new(), Monitors::default());
-        let table = Table { groups, by_name, monitors, is_closed: false };
+        let table = Table { groups: groups.clone(), by_name, monitors, is_closed: false };
         let table = Arc::new(Mutex::new(table));
+        let listed = Listed { scope: scope.to_owned(), table: Arc::clone(&table) };
+        let shared = self.share_scope(scope, &groups, Arc::new(listed))?;
         let (node, names) = (self.clone(), Arc::clone(&table));
         let label = format!("names {scope} of {}", self.name());
         let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Drop);
@@ -369,6 +374,22 @@ impl Node {
             return Err(RegisterError::NotAttached(scope.to_owned()));
         };
         Ok(SharedNames { node: self.clone(), scope: shared, pid: process.pid(), table })
+    }
+}
+
+/// The names of a scope, for the status of the node.
+struct Listed {
+    scope: String,
+    table: Arc<Mutex<Table>>,
+}
+
+impl Part for Listed {
+    fn list(&self, node: &Node, status: &mut NodeStatus) {
+        let owners: Vec<_> = self.table.lock().owners().take(LISTED_MAX).collect();
+        status.shared_names.extend(owners.into_iter().filter_map(|(name, owner)| {
+            let (scope, owner) = (self.scope.clone(), node.node_pid(owner)?);
+            Some(NameInfo { scope, name: name.to_string(), owner })
+        }));
     }
 }
 

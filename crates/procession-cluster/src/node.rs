@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use procession::mailbox::Recipient;
@@ -23,6 +23,7 @@ mod looks;
 pub(crate) mod member;
 pub(crate) mod messages;
 pub(crate) mod names;
+pub(crate) mod parts;
 pub(crate) mod peers;
 mod permits;
 pub(crate) mod refusals;
@@ -40,6 +41,7 @@ use crate::handshake::{Introduction, flags};
 use crate::letter::Letter;
 use crate::link::Link;
 use crate::node::exports::Export;
+use crate::node::parts::Part;
 use crate::node::peers::Peers;
 use crate::node::refusals::Refusals;
 use crate::pulse::Beat;
@@ -97,6 +99,8 @@ pub(crate) struct Inner {
     pub(crate) remotes: Mutex<Remotes>,
     /// Notified when the state of a peer changes.
     pub(crate) changed: Notify,
+    /// What the status lists: groups, names and leases.
+    pub(crate) parts: Mutex<Vec<Weak<dyn Part>>>,
     pub(crate) refusals: Refusals,
     /// The connections that could not be made in the background, for their reports only.
     pub(crate) dial_failures: Refusals,

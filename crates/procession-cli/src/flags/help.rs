@@ -58,7 +58,8 @@ Usage: procession node --name WORD@HOST [OPTION]... PROGRAM.lua [ARGUMENT]...
 const ABOUT_CLUSTER: &str = "\
 Asks a node of this kind, which must permit it by --grant-look: its connections, what waits
 to be sent and for how long, what was refused and denied, the times of round trips, and how
-connections have ended. NODE is word@host, or word@host:PORT if no EPMD is to be asked.
+connections have ended; groups, owners of names, and singletons. NODE is word@host, or
+word@host:PORT if no EPMD is to be asked.
 
 Usage: procession cluster status [OPTION]... NODE
 ";

@@ -5,7 +5,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use procession::Scheduler;
-use procession_cluster::{EndedConnection, NodeStatus, PeerInfo};
+use procession_cluster::{
+    EndedConnection, ExclusiveNameInfo, GroupInfo, NameInfo, NodeStatus, PeerInfo,
+};
 use serde_json::{Value, json};
 
 use super::{NodeArgs, NodeError, Peer, connect};
@@ -69,6 +71,19 @@ fn as_json(status: &NodeStatus) -> Value {
             "unconfirmed": ended.unconfirmed,
         })
     };
+    let group = |group: &GroupInfo| {
+        json!({
+            "scope": group.scope, "name": group.name, "members": group.members,
+            "local": group.local,
+        })
+    };
+    let shared = |name: &NameInfo| json!({ "scope": name.scope, "name": name.name, "owner": name.owner.to_string() });
+    let exclusive = |name: &ExclusiveNameInfo| {
+        json!({
+            "name": name.name, "pid": name.pid.to_string(), "fence": name.fence,
+            "singleton": name.is_singleton,
+        })
+    };
     json!({
         "version": 1,
         "name": status.name.as_str(), "creation": status.creation, "attached": status.attached,
@@ -77,6 +92,9 @@ fn as_json(status: &NodeStatus) -> Value {
         "ends": status.ends.iter().map(cause).collect::<Vec<_>>(), "lost": status.lost,
         "ended": status.ended.iter().map(ended).collect::<Vec<_>>(),
         "refusals": status.refusals.iter().map(cause).collect::<Vec<_>>(),
+        "groups": status.groups.iter().map(group).collect::<Vec<_>>(),
+        "shared_names": status.shared_names.iter().map(shared).collect::<Vec<_>>(),
+        "exclusive_names": status.exclusive_names.iter().map(exclusive).collect::<Vec<_>>(),
     })
 }
 
@@ -144,6 +162,19 @@ fn as_text(status: &NodeStatus) -> String {
     }
     for (cause, count) in &status.refusals {
         line(format_args!("{count} handshakes refused: {}", plain(cause)));
+    }
+    for GroupInfo { scope, name, members, local, .. } in &status.groups {
+        let (scope, name) = (plain(scope), plain(name));
+        line(format_args!("group {name} of {scope}: {members} members, {local} of this node"));
+    }
+    for NameInfo { scope, name, owner, .. } in &status.shared_names {
+        let (scope, name) = (plain(scope), plain(name));
+        line(format_args!("name {name} of {scope}: {}", plain(&owner.to_string())));
+    }
+    for ExclusiveNameInfo { name, pid, fence, is_singleton, .. } in &status.exclusive_names {
+        let kind = if *is_singleton { "singleton" } else { "exclusive name" };
+        let fence = fence.map_or("waits".to_owned(), |fence| format!("has it with fence {fence}"));
+        line(format_args!("{kind} {}: {} {fence}", plain(name), plain(&pid.to_string())));
     }
     text
 }

@@ -8,8 +8,14 @@ use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use procession::process::Groups;
+use procession::supervisor::Supervisor;
+use procession::sync::oneshot;
 use procession::time::Instant;
-use procession::{Scheduler, net};
+use procession::{Context, Scheduler, net, spawn, spawn_blocking, yield_now};
+use procession_cluster::exclusive::{ExclusiveNames, Singleton};
+use procession_cluster::{Cookie, Grants};
+use procession_sync::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -172,6 +178,61 @@ fn nodes_call_each_other_and_tell_their_status() {
     let mut lines = std::iter::repeat_with(|| till.line());
     let down = lines.find(|line| !line.contains("status-")).expect("it has lines");
     assert!(down.starts_with("down shop@127.0.0.1: "), "{down}");
+}
+
+/// Goal: groups, names and singletons are seen from outside. Method: a node in this program.
+#[test]
+fn the_status_lists_groups_and_names() {
+    let scheduler = Scheduler::builder().worker_threads(2).build().expect("it can be built");
+    let text = scheduler.block_on(async {
+        let cookie = Cookie::read(&*COOKIE).expect("it is there");
+        let node = procession_cluster::Node::builder("names@127.0.0.1").cookie(cookie);
+        let node = node.listen((Ipv4Addr::LOCALHOST, 0).into());
+        let node = node.grant("*", Grants::new().look()).start().await.expect("it starts");
+        let groups = Groups::new();
+        node.share_groups("pg", &groups).expect("the name is free");
+        let names = node.share_names("names").expect("the name is free");
+        let exclusive = ExclusiveNames::builder(&node).start();
+        let (runs, running) = oneshot::channel();
+        let runs = Mutex::new(Some(runs));
+        let bills = Singleton::new(&exclusive, "bills", move |mut cx: Context<()>, fence| {
+            if let Some(runs) = runs.lock().take() {
+                runs.send((cx.pid(), fence)).expect("the test waits");
+            }
+            async move { while cx.recv().await.is_some() {} }
+        });
+        let tree = Supervisor::one_for_one().child(bills).try_start().await.expect("it starts");
+        let (pid, fence) = running.await.expect("it runs");
+        groups.join("lobby", pid).expect("it runs");
+        names.claim("counter", pid).expect("the name is free");
+        let waits = spawn(async move { exclusive.claim("bills").await.map(drop) });
+        while node.status().exclusive_names.len() < 2 {
+            yield_now().await;
+        }
+        let address = node.local_addr().expect("it listens");
+        let asked = spawn_blocking(move || {
+            let mut command = procession("cluster status --cookie-file");
+            command.arg(&*COOKIE).arg(format!("names@127.0.0.1@{address}"));
+            command.output().expect("it is started").stdout
+        });
+        let text = String::from_utf8(asked.await.expect("it ends")).expect("it is text");
+        let [own, other] = [pid, waits.pid()].map(|pid| node.node_pid(pid).expect("it runs"));
+        let lines: Vec<_> = text.lines().rev().take(4).collect();
+        assert_eq!(
+            lines,
+            [
+                format!("exclusive name bills: {other} waits"),
+                format!("singleton bills: {own} has it with fence {fence}"),
+                format!("name counter of names: {own}"),
+                "group lobby of pg: 1 members, 1 of this node".to_owned(),
+            ]
+        );
+        waits.cancel();
+        tree.cancel();
+        node.stop().await;
+        text
+    });
+    assert!(text.starts_with("names@127.0.0.1: "), "{text}");
 }
 
 #[test]

@@ -100,7 +100,11 @@ struct Asks {
 }
 
 impl Registered {
-    pub(super) fn new(names: &Arc<Names>, name: &Arc<str>, pid: Pid) -> Result<Self, ClaimError> {
+    pub(super) fn new(
+        names: &Arc<Names>,
+        name: &Arc<str>,
+        (pid, is_singleton): (Pid, bool),
+    ) -> Result<Self, ClaimError> {
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(ClaimError::Name((**name).to_owned()));
         }
@@ -117,8 +121,8 @@ impl Registered {
         }
         table.last_claim += 1;
         let (number, before) = (table.last_claim, table.newest);
-        let claim =
-            Claim { name: Arc::clone(name), pid, held: Weak::new(), freed: Arc::clone(&freed) };
+        let (held, own_name) = (Weak::new(), Arc::clone(name));
+        let claim = Claim { name: own_name, pid, is_singleton, held, freed: Arc::clone(&freed) };
         table.claims.insert(number, claim);
         let (names, name) = (Arc::clone(names), Arc::clone(name));
         let asks = Asks { names, name, holder: holder_text(&own, number) };

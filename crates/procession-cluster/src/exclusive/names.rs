@@ -82,6 +82,8 @@ impl ExclusiveNamesBuilder {
             watches: Notify::new(),
             reports: Refusals::default(),
         });
+        let part = Arc::downgrade(&names);
+        names.node.add_part(part);
         let begin = || {
             let label = format!("lease of {}", names.node.name());
             // It has to be in time.
@@ -120,10 +122,17 @@ impl ExclusiveNames {
     /// # Cancellation
     /// If the future is dropped, the claim is taken back.
     pub async fn claim(&self, name: impl Into<Arc<str>>) -> Result<ExclusiveName, ClaimError> {
-        let name = name.into();
+        self.claim_as(name.into(), false).await
+    }
+
+    pub(super) async fn claim_as(
+        &self,
+        name: Arc<str>,
+        is_singleton: bool,
+    ) -> Result<ExclusiveName, ClaimError> {
         let pid = current_pid().ok_or(ClaimError::NoProcess)?;
         let names = &self.0;
-        let claim = Registered::new(names, &name, pid)?;
+        let claim = Registered::new(names, &name, (pid, is_singleton))?;
         let (told, fence) = oneshot::channel();
         let begin = || {
             let label = format!("claim of {name}");

@@ -86,7 +86,7 @@ impl Singleton {
             let (names, name, process) =
                 (names.clone(), Arc::clone(&claimed), Arc::clone(&process));
             async move {
-                let held = match until_cancelled(names.claim(name)).await {
+                let held = match until_cancelled(names.claim_as(name, true)).await {
                     Some(Ok(held)) => held,
                     Some(Err(ClaimError::Stopped)) => {
                         // A failure would count as a restart.

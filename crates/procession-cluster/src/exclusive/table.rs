@@ -18,7 +18,9 @@ use procession_sync::Mutex;
 use super::names::Holder;
 use super::store::{Fence, LeaseId, LeaseStore};
 use crate::node::Node;
+use crate::node::parts::{ExclusiveNameInfo, LISTED_MAX, Part};
 use crate::node::refusals::{self, Refusals};
+use crate::node::status::NodeStatus;
 
 /// The names of a node, and the processes that claim them.
 pub(super) struct Names {
@@ -70,6 +72,7 @@ pub(super) struct Current {
 pub(super) struct Claim {
     pub(super) name: Arc<str>,
     pub(super) pid: Pid,
+    pub(super) is_singleton: bool,
     /// Of the [`ExclusiveName`](super::ExclusiveName), as long as it holds the name.
     pub(super) held: Weak<Fence>,
     /// Notified when the name may be free.
@@ -87,6 +90,23 @@ pub(super) struct Monitored {
 impl Claim {
     pub(super) fn is_held(&self) -> bool {
         self.held.strong_count() > 0
+    }
+}
+
+impl Part for Names {
+    fn list(&self, node: &Node, status: &mut NodeStatus) {
+        let claims: Vec<_> = {
+            let table = self.table.lock();
+            let claims = table.claims.values().take(LISTED_MAX);
+            claims
+                .map(|it| (it.name.to_string(), it.pid, it.held.upgrade(), it.is_singleton))
+                .collect()
+        };
+        let listed = claims.into_iter().filter_map(|(name, pid, fence, is_singleton)| {
+            let (pid, fence) = (node.node_pid(pid)?, fence.map(|fence| fence.get()));
+            Some(ExclusiveNameInfo { name, pid, fence, is_singleton })
+        });
+        status.exclusive_names.extend(listed);
     }
 }
 

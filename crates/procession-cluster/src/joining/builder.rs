@@ -370,6 +370,7 @@ impl NodeBuilder {
             refusal: Mutex::new(()),
             remotes: Mutex::default(),
             changed: Notify::new(),
+            parts: Mutex::default(),
             refusals: Refusals::default(),
             dial_failures: Refusals::default(),
             references: AtomicU64::new(1),

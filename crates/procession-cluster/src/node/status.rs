@@ -13,6 +13,7 @@ use crate::error::{CallTermError, SendTermError};
 use crate::link::Link;
 use crate::node::Node;
 use crate::node::ended::EndedConnection;
+use crate::node::parts::{ExclusiveNameInfo, GroupInfo, LISTED_MAX, NameInfo};
 use crate::outbound::Unqueued;
 use crate::remote::Remote;
 use crate::term::maps::{get_atom, get_list, get_number, map, number, optional};
@@ -100,6 +101,13 @@ pub struct NodeStatus {
     /// scheduler has no room), and `accept` (the system has made no connection, as for a lack of
     /// descriptors).
     pub refusals: Vec<(String, u64)>,
+    /// The [groups](Node::share_groups) that the node shares, at most 1024.
+    pub groups: Vec<GroupInfo>,
+    /// The [names that the node shares](Node::share_names) and that have an owner, at most 1024.
+    pub shared_names: Vec<NameInfo>,
+    /// The [exclusive names](crate::exclusive) that processes of the node hold or wait for, at most
+    /// 1024.
+    pub exclusive_names: Vec<ExclusiveNameInfo>,
 }
 
 /// The error of asking a node for its status.
@@ -147,7 +155,22 @@ impl Node {
             (peers.ends(), peers.ended_connections(), peers.lost())
         };
         let (peers, refusals) = (self.peers(), inner.refusals.counts());
-        NodeStatus { name, creation, attached, names, peers, ends, ended, lost, refusals }
+        let mut status = NodeStatus {
+            name,
+            creation,
+            attached,
+            names,
+            peers,
+            ends,
+            ended,
+            lost,
+            refusals,
+            groups: Vec::new(),
+            shared_names: Vec::new(),
+            exclusive_names: Vec::new(),
+        };
+        self.list_parts(&mut status);
+        status
     }
 
     /// Asks a connected node of this crate for its state.
@@ -191,8 +214,20 @@ impl Node {
 
     /// Shows the state in the live views of the scheduler, as the state of the keeper.
     pub(crate) fn show(&self, out: &mut Inspection) {
-        let NodeStatus { name, creation, attached, names, peers, ends, ended, lost, refusals } =
-            self.status();
+        let NodeStatus {
+            name,
+            creation,
+            attached,
+            names,
+            peers,
+            ends,
+            ended,
+            lost,
+            refusals,
+            groups: _,
+            shared_names: _,
+            exclusive_names: _,
+        } = self.status();
         let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
             atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
         };
@@ -289,6 +324,11 @@ impl NodeStatus {
             ("ended", Term::list(self.ended.iter().map(EndedConnection::to_term))),
             ("lost", number(self.lost)),
             ("refusals", Term::list(self.refusals.iter().map(cause_to_term))),
+            ("groups", Term::list(self.groups.iter().map(GroupInfo::to_term))),
+            ("shared_names", Term::list(self.shared_names.iter().map(NameInfo::to_term))),
+            ("exclusive_names", {
+                Term::list(self.exclusive_names.iter().map(ExclusiveNameInfo::to_term))
+            }),
         ])
     }
 
@@ -309,6 +349,16 @@ impl NodeStatus {
                 .unwrap_or_default(),
             lost: get_number(term, "lost").unwrap_or_default(),
             refusals: get_list(term, "refusals", CAUSES_MAX, cause_from_term).unwrap_or_default(),
+            groups: get_list(term, "groups", LISTED_MAX, GroupInfo::from_term).unwrap_or_default(),
+            shared_names: get_list(term, "shared_names", LISTED_MAX, NameInfo::from_term)
+                .unwrap_or_default(),
+            exclusive_names: get_list(
+                term,
+                "exclusive_names",
+                LISTED_MAX,
+                ExclusiveNameInfo::from_term,
+            )
+            .unwrap_or_default(),
         })
     }
 }
@@ -364,8 +414,8 @@ impl PeerInfo {
 mod tests {
     use std::time::Duration;
 
-    use super::{EndedConnection, NodeStatus, PeerInfo};
-    use crate::term::Atom;
+    use super::{EndedConnection, ExclusiveNameInfo, GroupInfo, NameInfo, NodeStatus, PeerInfo};
+    use crate::term::{Atom, NodePid};
 
     /// A status with another number in each place.
     fn status(first: u64) -> NodeStatus {
@@ -393,6 +443,8 @@ mod tests {
             round_trip: Some(Duration::from_micros(next())),
             unconfirmed: Some(next()),
         };
+        let node = Atom::known("d@127.0.0.1");
+        let pid = NodePid { node, id: next() as u32, serial: 1, creation: next() as u32 };
         NodeStatus {
             name: Atom::known("a@127.0.0.1"),
             creation: next() as u32,
@@ -410,6 +462,23 @@ mod tests {
             }],
             lost: next(),
             refusals: vec![("cookie".to_owned(), next())],
+            groups: vec![GroupInfo {
+                scope: "pg".to_owned(),
+                name: "lobby".to_owned(),
+                members: next() as usize,
+                local: next() as usize,
+            }],
+            shared_names: vec![NameInfo {
+                scope: "names".to_owned(),
+                name: "counter".to_owned(),
+                owner: pid.clone(),
+            }],
+            exclusive_names: vec![ExclusiveNameInfo {
+                name: "bills".to_owned(),
+                pid,
+                fence: Some(next()),
+                is_singleton: first == 0,
+            }],
         }
     }
 
@@ -419,6 +488,7 @@ mod tests {
         all[1].peers[0].oldest_wait = None;
         all[1].peers[0].round_trip = None;
         all[1].peers[0].unconfirmed = None;
+        all[1].exclusive_names[0].fence = None;
         for status in all {
             assert_eq!(NodeStatus::from_term(&status.to_term()), Some(status));
         }
