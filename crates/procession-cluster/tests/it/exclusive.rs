@@ -4,6 +4,7 @@
 #[cfg(feature = "etcd")]
 mod gateway;
 mod model;
+mod rows;
 #[cfg(feature = "etcd")]
 mod stopped;
 

@@ -49,6 +49,12 @@ pub(crate) enum Defect {
     /// A process is not told that it has lost its name, or twice.
     HideLoss,
     TellLossTwice,
+    /// A store gives a name to a process while another one has it.
+    GiveTwice,
+    /// A store gives a fence that it has given before.
+    OldFence,
+    /// A store says that it has renewed a lease, and has not.
+    RenewNothing,
 }
 
 /// A node, by the number of its host and how often that was started before.

@@ -3,12 +3,16 @@
 //! and reported.
 
 mod checker;
+mod exclusive;
 mod groups;
+mod leases;
 mod ledger;
 mod names;
 mod peers;
 mod program;
 mod relations;
+#[path = "../../../procession-cluster/tests/it/exclusive/rows.rs"]
+mod rows;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -160,6 +164,34 @@ fn planted_defects_of_names_are_seen() {
     ] {
         let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
         is_seen(check, defect, law, names::run);
+    }
+}
+
+/// Names that processes hold by leases, in a cluster that is disturbed, with a store that has
+/// troubles. Without leaps of the clock: a process may do one step before it learns of a leap.
+#[test]
+fn an_exclusive_name_has_one_holder() {
+    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).faults(Faults::all().without(Fault::ClockLeap));
+    let check = check.expect_sometimes([
+        "a name has another holder",
+        "a lease ends early",
+        "a write by an old fence is refused",
+        "a node has ended and is another one",
+    ]);
+    check.run(|sim| exclusive::run(sim, None));
+}
+
+#[test]
+fn planted_defects_of_exclusive_names_are_seen() {
+    for (defect, law) in [
+        (Defect::GiveTwice, "a process ends before its lease does"),
+        (Defect::GiveTwice, "a store that checks fences refuses nothing"),
+        (Defect::OldFence, "fences never go back"),
+        (Defect::RenewNothing, "a process ends before its lease does"),
+    ] {
+        let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
+        is_seen(check, defect, law, exclusive::run);
     }
 }
 

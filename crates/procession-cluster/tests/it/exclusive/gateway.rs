@@ -14,7 +14,8 @@ use procession_cluster::exclusive::{
 use procession_sync::Mutex;
 use serde_json::{Value, json};
 
-use super::model::{Model, Rows};
+use super::model::Model;
+use super::rows::Rows;
 use super::{a_monitor_sees_the_last_holder, a_name_has_one_holder, hold, node};
 use crate::run;
 
