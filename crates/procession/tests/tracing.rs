@@ -15,6 +15,7 @@ use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields
 use procession::mailbox::Event;
 use procession::mailbox::request::{self, RequestId};
 use procession::observe::Reporting;
+use procession::pool::{CoPool, Pool};
 use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::{Context, Exit, Pid, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
 use procession_sync::Mutex;
@@ -69,6 +70,8 @@ impl Visit for ToFields<'_> {
 
 thread_local! {
     static INSIDE: RefCell<Vec<(Id, &'static Metadata<'static>)>> = const { RefCell::new(Vec::new()) };
+    /// The pool that the subscriber asks whenever this thread makes a span.
+    static ASKED: RefCell<Option<CoPool>> = const { RefCell::new(None) };
 }
 
 /// A subscriber, and the level up to which it takes spans and events.
@@ -130,6 +133,7 @@ impl Subscriber for Recorder {
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        ASKED.with_borrow(|pool| pool.as_ref().map(CoPool::stats));
         let id = self.0.1.fetch_add(1, Relaxed) + 1;
         let mut fields = Fields::new();
         attributes.record(&mut ToFields(&mut fields));
@@ -616,6 +620,28 @@ fn state_machines_and_coroutines_have_spans_too() {
         let events = recorder.spans_of_events(message);
         assert!(!events.is_empty() && events.iter().all(|event| *event == Some(id)), "{events:?}");
     }
+}
+
+/// Goal: no lock of the pool is held where the subscriber is called for a new worker. Method: the
+/// subscriber asks the pool for its numbers.
+#[test]
+fn a_subscriber_may_call_the_pool_whose_worker_starts() {
+    Recorder::shared();
+    // SAFETY: no coroutine waits.
+    let scheduler = unsafe { Scheduler::builder().worker_threads(1).enable_coroutines() }
+        .build()
+        .expect("there are threads");
+    let pool = Pool::builder().on(&scheduler).build_coroutines().expect("no worker starts yet");
+    let (told, tells) = mpsc::channel();
+    let submits = scheduler.spawn(async move {
+        ASKED.set(Some(pool.clone()));
+        let submitted = pool.submit(|| 7).await;
+        ASKED.set(None);
+        told.send(submitted.expect("it is open").await).expect("the test listens");
+    });
+    let told = tells.recv_timeout(Duration::from_secs(60));
+    assert_eq!(told.expect("the submit returns"), Ok(7));
+    submits.join().expect("it does not panic");
 }
 
 #[test]

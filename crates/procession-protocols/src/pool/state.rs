@@ -108,8 +108,9 @@
 //!
 //! ## Details that look wrong and are not
 //! Workers are started under the lock. Otherwise a job could be queued behind a start that the
-//! system then refuses. For resting workers, only the part that can be refused happens under the
-//! lock: the reservation of a process. The process starts with its job after the lock is free.
+//! system then refuses. For workers that are processes, only the part that can be refused happens
+//! under the lock: the reservation of a process. The process starts after the lock is free, because
+//! a start runs code of the user, for example of a subscriber that makes a span.
 //!
 //! A resting worker that is started again may not have ended its last process yet. From its push
 //! on, that process touches nothing that belongs to the worker.

@@ -1,7 +1,7 @@
 //! Pools of coroutines.
 
 use std::future::{Future, poll_fn};
-use std::io;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,8 +20,10 @@ use super::source::ClosureJob;
 use super::submit::AsyncCalls;
 use crate::SpawnOptions;
 use crate::coroutine;
+use crate::coroutine::body::Placement;
 use crate::scheduler::inherit::within::Within;
 use crate::scheduler::shared::Shared;
+use crate::spawn::reservation::Reservation;
 use crate::time::{Instant, Sleep, sleep_on};
 
 /// A pool of coroutines that run closures, which may [wait](crate::coroutine). At most as many
@@ -125,8 +127,8 @@ impl Builder {
             return Err(PoolError::NoCoroutines { scheduler: shared.name().to_owned() });
         }
         let (stack_size, priority, on) = (self.stack_size, self.priority, Arc::clone(&shared));
-        let start = move |worker: ParkingWorker<J>| {
-            let options = SpawnOptions::new().on_shared(Arc::clone(&on)).priority(priority);
+        let launch = move |worker: ParkingWorker<J>, reservation: Reservation<'_>| {
+            let options = SpawnOptions::new().priority(priority);
             let options = match stack_size {
                 Some(bytes) => options.stack_size(bytes),
                 None => options,
@@ -134,11 +136,15 @@ impl Builder {
             let shared = Arc::clone(&on);
             // The worker outlives the job for which it starts.
             let _within = Within::enter_any(None);
-            let runs = move |_: coroutine::Context<()>| worker.run_as_coroutine(&shared);
-            let refused = options.try_start_coroutine(runs).err();
-            refused.map_or(Ok(()), |refused| Err(io::Error::other(refused.to_string())))
+            let runs = move |_: coroutine::Context<()>, worker: ParkingWorker<J>| {
+                worker.run_as_coroutine(&shared);
+            };
+            let (location, placement) = (Location::caller(), Placement::PINNED);
+            let child = options.launch_coroutine_in(reservation, location, worker, runs, placement);
+            // If it is refused, the drop of the worker tells the pool.
+            drop(child);
         };
-        let workers = Workers::Parking { start: Box::new(start), run: Box::new(run) };
+        let workers = Workers::Coroutines { launch: Box::new(launch), run: Box::new(run) };
         Pool::open(self, Some(&shared), workers)
     }
 

@@ -11,7 +11,7 @@ use procession_protocols::pool::state::outcome::{Ended, Launch, Limits, Next, Po
 use procession_protocols::pool::state::synced::Start;
 use procession_protocols::util::small_vec::SmallVec;
 use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::builder::{Balance, Builder, OnFull};
@@ -27,8 +27,11 @@ use crate::time::action::Armed;
 /// The function by which workers run a job.
 pub(super) type RunJob<J> = Box<dyn Fn(&Hooks, J) -> Ended + Send + Sync>;
 
-/// Starts a worker, which takes its first order from its seat.
+/// Starts a worker on a thread, which takes its first order from its seat.
 pub(super) type StartWorker<J> = Box<dyn Fn(ParkingWorker<J>) -> io::Result<()> + Send + Sync>;
+
+/// Starts a worker as the coroutine of the reservation. It takes its first order from its seat.
+pub(super) type LaunchCoroutine<J> = Box<dyn Fn(ParkingWorker<J>, Reservation<'_>) + Send + Sync>;
 
 /// Starts a resting worker with a job, as the process of the reservation.
 pub(super) type LaunchWorker<J> =
@@ -39,8 +42,10 @@ type EngineStep<'a, J> = &'a mut dyn FnMut(&PoolCore<J>, Start<'_, J>) -> Wakes<
 
 /// What the workers of a pool are.
 pub(super) enum Workers<J: Send + 'static> {
-    /// Threads or coroutines, which park while they are idle.
-    Parking { start: StartWorker<J>, run: RunJob<J> },
+    /// Threads, which park while they are idle.
+    Threads { start: StartWorker<J>, run: RunJob<J> },
+    /// Coroutines, which park while they are idle.
+    Coroutines { launch: LaunchCoroutine<J>, run: RunJob<J> },
     /// Async processes, which rest while they are idle, and have no process then.
     Resting(LaunchWorker<J>),
 }
@@ -146,8 +151,8 @@ impl<J: Send + 'static> Inner<J> {
 
     // Apart from `step`, which is compiled once for each closure.
     fn run_step(self: &Arc<Self>, step: EngineStep<'_, J>) {
-        let (Workers::Resting(launcher), Some(shared)) = (&*self.workers, &self.scheduler) else {
-            return self.wake(step(&self.core, &mut || self.start()));
+        let Some(shared) = &self.scheduler else {
+            return self.wake(step(&self.core, &mut || self.start_thread()));
         };
         let held = current::hold(shared);
         // The test clock stands still until the reserved processes have started. Otherwise it could
@@ -155,15 +160,33 @@ impl<J: Send + 'static> Inner<J> {
         let stopped = shared.stop_clock();
         // Reservations for which there was no room are dropped outside the lock as well.
         let mut reservations = SmallVec::default();
+        let mut parking = SmallVec::default();
         let mut wakes = step(&self.core, &mut || {
             let reservation = Reservation::take(&held);
             let refusal = reservation.refusal().map(|refusal| refusal.to_string());
             reservations.push(reservation);
-            refusal.map_or_else(|| Ok(IdleWorker::new_resting()), |why| Err(io::Error::other(why)))
+            match refusal {
+                Some(why) => Err(io::Error::other(why)),
+                None if self.rests() => Ok(IdleWorker::new_resting()),
+                None => {
+                    let worker = ParkingWorker::new(self);
+                    let seat = Arc::clone(&worker.seat);
+                    parking.push(worker);
+                    Ok(IdleWorker::Parked(seat))
+                }
+            }
         });
         let granted = reservations.drain().filter(|reserved| reserved.refusal().is_none());
-        for (launch, reservation) in wakes.launches.drain().zip(granted) {
-            launcher(self, launch, reservation);
+        match &*self.workers {
+            Workers::Resting(launch) => {
+                let launches = wakes.launches.drain().zip(granted);
+                launches.for_each(|(worker, reservation)| launch(self, worker, reservation));
+            }
+            Workers::Coroutines { launch, .. } => {
+                let launches = parking.drain().zip(granted);
+                launches.for_each(|(worker, reservation)| launch(worker, reservation));
+            }
+            Workers::Threads { .. } => unreachable!("threads have no scheduler"),
         }
         // Before the wake-ups, which run user code: that may wait, or leave this thread.
         drop(reservations);
@@ -177,12 +200,13 @@ impl<J: Send + 'static> Inner<J> {
         matches!(*self.workers, Workers::Resting(_))
     }
 
-    /// Starts a worker that parks.
-    pub(super) fn start(self: &Arc<Self>) -> io::Result<IdleWorker<J>> {
-        let Workers::Parking { start, .. } = &*self.workers else {
-            unreachable!("a resting worker is launched")
+    fn start_thread(self: &Arc<Self>) -> io::Result<IdleWorker<J>> {
+        let Workers::Threads { start, .. } = &*self.workers else {
+            unreachable!("a process is launched")
         };
-        ParkingWorker::start(self, start).map(IdleWorker::Parked)
+        let worker = ParkingWorker::new(self);
+        let seat = Arc::clone(&worker.seat);
+        start(worker).map(|()| IdleWorker::Parked(seat))
     }
 
     pub(super) fn woken<R>(&self, (result, wakes): (R, Wakes<J>)) -> R {
@@ -247,7 +271,7 @@ impl<J: Send + 'static> Inner<J> {
     /// Runs a job on the calling thread or coroutine. Not called if workers rest.
     pub(super) fn run(&self, job: J) -> Ended {
         match &*self.workers {
-            Workers::Parking { run, .. } => run(&self.hooks, job),
+            Workers::Threads { run, .. } | Workers::Coroutines { run, .. } => run(&self.hooks, job),
             Workers::Resting(_) => unreachable!("a process polls its own job"),
         }
     }
@@ -273,17 +297,9 @@ impl<J: Send + 'static> Drop for InlineJob<'_, J> {
     }
 }
 
-/// The stages of the start of a worker.
-mod launch {
-    pub(super) const STARTING: u8 = 0;
-    /// The pool counts the worker.
-    pub(super) const STARTED: u8 = 1;
-    /// The worker was ended before that. To the pool, its start was refused.
-    pub(super) const ENDED: u8 = 2;
-}
-
 /// A worker that parks while it is idle: a thread or a coroutine. It exists from its start until it
-/// has left. If it is dropped earlier, its process was killed.
+/// has left. If a coroutine is dropped earlier, its process was killed. If a thread is, the system
+/// refused it, under the lock of the pool, which does not count it yet.
 pub(super) struct ParkingWorker<J: Send + 'static> {
     pub(super) inner: Arc<Inner<J>>,
     pub(super) seat: Arc<PoolSeat<J>>,
@@ -295,39 +311,15 @@ pub(super) struct ParkingWorker<J: Send + 'static> {
 
 impl<J: Send + 'static> Drop for ParkingWorker<J> {
     fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        // While the worker is being started, its pool is locked and does not count it yet.
-        // Ordering: AcqRel, as in `start`.
-        if self
-            .seat
-            .launch
-            .compare_exchange(launch::STARTING, launch::ENDED, AcqRel, Acquire)
-            .is_err()
-        {
+        if !self.is_done && self.inner.scheduler.is_some() {
             self.inner.died(Some(&self.seat), self.runs);
         }
     }
 }
 
 impl<J: Send + 'static> ParkingWorker<J> {
-    /// Starts a worker by `start`, which drops it if it is refused. Returns its seat.
-    pub(super) fn start(
-        inner: &Arc<Inner<J>>,
-        start: &StartWorker<J>,
-    ) -> io::Result<Arc<PoolSeat<J>>> {
-        let (inner, seat) = (Arc::clone(inner), PoolSeat::new());
-        let own = Arc::clone(&seat);
-        let refused = start(Self { inner, seat: own, runs: None, is_done: false }).err();
-        // Ordering: AcqRel pairs with the exchange in the worker's `Drop`. One of the two exchanges
-        // is first.
-        match seat.launch.swap(launch::STARTED, AcqRel) {
-            launch::ENDED => {
-                Err(refused.unwrap_or_else(|| io::Error::other("the scheduler is shutting down")))
-            }
-            _ => Ok(seat),
-        }
+    fn new(inner: &Arc<Inner<J>>) -> Self {
+        Self { inner: Arc::clone(inner), seat: PoolSeat::new(), runs: None, is_done: false }
     }
 
     /// Runs jobs until the worker leaves. `wait` waits for an order, and `begin` is called before

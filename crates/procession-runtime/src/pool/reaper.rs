@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context as TaskContext, Waker};
 
+use procession_protocols::pool::state::outcome::Wakes;
 use procession_protocols::scheduler::seat_id::NEVER;
 use procession_sync::atomic::Ordering::Relaxed;
 
@@ -117,7 +118,8 @@ impl<J: Send + 'static> Inner<J> {
 
     pub(super) fn prestart(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
         let until = self.rest_until();
-        let reap_at = self.core.prestart(wanted, until, &mut || self.start())?;
+        let reap_at =
+            self.step(|core, start| (core.prestart(wanted, until, start), Wakes::default()))?;
         self.reap_at(reap_at);
         Ok(())
     }

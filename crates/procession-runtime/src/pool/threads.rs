@@ -61,7 +61,7 @@ impl<J: Send + 'static> Workers<J> {
             let name = format!("{}-{}", inner.name, inner.last_worker.fetch_add(1, Relaxed));
             world().start_thread_of(name, stack_size, move || worker.run_on_thread())
         };
-        Self::Parking { start: Box::new(start), run: Box::new(run) }
+        Self::Threads { start: Box::new(start), run: Box::new(run) }
     }
 }
 

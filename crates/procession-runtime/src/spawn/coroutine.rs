@@ -11,6 +11,7 @@ use crate::process::typed::TypedKind;
 use crate::scheduler::spawn_error::SpawnError;
 use crate::spawn::join_handle::Child;
 use crate::spawn::options::SpawnOptions;
+use crate::spawn::reservation::Reservation;
 
 impl SpawnOptions {
     /// Starts a coroutine: a process with straight-line code that blocks, on a separate stack.
@@ -37,7 +38,31 @@ impl SpawnOptions {
 
     /// Starts a coroutine from a value. If the coroutine is refused, the error returns the value.
     pub(crate) fn launch_coroutine<M, V, F, T>(
+        mut self,
+        location: &'static Location<'static>,
+        value: V,
+        function: F,
+        placement: Placement,
+    ) -> Result<Child<M, T>, SpawnError<V>>
+    where
+        M: Send + 'static,
+        V: Send + 'static,
+        F: FnOnce(Context<M>, V) -> T + Send + 'static,
+        T: Send + 'static,
+        fn() -> T: Returns,
+    {
+        let shared = self.hold();
+        // As in `launch`.
+        let _stopped = shared.stop_clock();
+        let reservation = Reservation::take(&shared);
+        self.launch_coroutine_in(reservation, location, value, function, placement)
+    }
+
+    /// Starts a coroutine in the place that is reserved for it. The test clock stands still since
+    /// before the reservation.
+    pub(crate) fn launch_coroutine_in<M, V, F, T>(
         self,
+        reservation: Reservation<'_>,
         location: &'static Location<'static>,
         value: V,
         function: F,
@@ -53,7 +78,7 @@ impl SpawnOptions {
         let bytes = self.chosen_stack_size();
         let kind = TypedKind::<M>::coroutine();
         let mut address = None;
-        self.launch(kind.erased(), location, 2, value, |value, newborn| {
+        self.launch_in(reservation, kind.erased(), location, 2, value, |value, newborn| {
             address = Some(Address::new(kind.pin(newborn)));
             let context = Context::new(mailbox::context::Context::new(kind.pin(newborn)));
             let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);

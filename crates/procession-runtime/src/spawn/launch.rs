@@ -60,21 +60,37 @@ impl SpawnOptions {
         // Stopped before the process is counted. Otherwise the test clock could move on while a
         // thread waits for the process to end.
         let _stopped = shared.stop_clock();
-        let mut newborn = match self.fill(Reservation::take(&shared), kind, location, pins) {
+        self.launch_in(Reservation::take(&shared), kind, location, pins, content, body)
+    }
+
+    /// Launches a process like [`launch`](Self::launch), in the place that is reserved for it. The
+    /// test clock stands still since before the reservation.
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(super) fn launch_in<T>(
+        mut self,
+        reservation: Reservation<'_>,
+        kind: &'static Kind,
+        location: &'static Location<'static>,
+        pins: u32,
+        content: T,
+        body: impl FnOnce(T, &mut Newborn) -> Result<Box<dyn Body>, (T, InitError)>,
+    ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
+        let shared = reservation.hold();
+        let mut newborn = match self.fill(reservation, kind, location, pins) {
             Ok(newborn) => newborn,
             Err(kind) => return Err(SpawnError::new(content, kind)),
         };
         match body(content, &mut newborn) {
-            Ok(body) => Ok(self.start_body(&shared, newborn, body)),
+            Ok(body) => Ok(self.start_body(shared, newborn, body)),
             Err((refused, error)) => {
-                refuse(&shared, &newborn, &error.exit());
+                refuse(shared, &newborn, &error.exit());
                 Err(SpawnError::new(refused, SpawnErrorKind::Init(error)))
             }
         }
     }
 
     #[inline]
-    fn hold(&mut self) -> Hold {
+    pub(super) fn hold(&mut self) -> Hold {
         match self.scheduler.take() {
             Some(scheduler) => Hold::Shared(scheduler),
             None => crate::scheduler::owner::here(),

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use procession_sync::atomic::AtomicU8;
 use procession_sync::{Arc, Mutex};
 
 use crate::scheduler::seat_id::NEVER;
@@ -27,17 +26,12 @@ pub(super) struct Mail<J> {
 #[derive(Debug)]
 pub struct PoolSeat<J> {
     mail: Mutex<Mail<J>>,
-    /// The stage of the start of the worker. Its engine defines the values.
-    pub launch: AtomicU8,
 }
 
 impl<J> PoolSeat<J> {
     /// Creates the seat of a worker that has no order.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {
-            mail: Mutex::new(Mail { order: None, waker: None }),
-            launch: AtomicU8::new(0),
-        })
+        Arc::new(Self { mail: Mutex::new(Mail { order: None, waker: None }) })
     }
 
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Mail<J>) -> R) -> R {

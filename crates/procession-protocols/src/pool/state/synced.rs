@@ -51,8 +51,8 @@ enum NextJob {
     Lent { lender: Busy, ticket: u64 },
 }
 
-/// Starts a worker that parks. For a worker that rests, only obtains the permission; the worker is
-/// launched outside the lock.
+/// Starts a worker that is a thread. For a worker that is a process, only obtains the permission;
+/// the worker is launched outside the lock.
 pub type Start<'a, J> = &'a mut dyn FnMut() -> io::Result<IdleWorker<J>>;
 
 impl<J> Synced<J> {
