@@ -649,7 +649,7 @@ impl StackCache {
     /// goes back to the slab.
     pub fn put(&mut self, stack: Stack) {
         if self.kept.len() >= self.most {
-            self.kept.drain(..self.most / 2);
+            self.kept.drain(..self.most.div_ceil(2));
         }
         if self.most > 0 {
             self.kept.push(stack);

@@ -335,6 +335,19 @@ fn a_cache_gives_stacks_without_the_slab() {
 }
 
 #[test]
+fn a_cache_keeps_no_more_stacks_than_it_may() {
+    for most in 0..5 {
+        let stacks = stacks();
+        let mut cache = StackCache::new(&stacks, most);
+        let many: Vec<_> =
+            (0..20).map(|_| cache.take(1 << 16).expect("a stack is available")).collect();
+        many.into_iter().for_each(|stack| cache.put(stack));
+        let out = stacks.stats().out;
+        assert!(out <= most && (out > 0) == (most > 0), "{out} of {most}");
+    }
+}
+
+#[test]
 fn a_limit_is_an_error_that_names_it() {
     let stacks = Stacks::builder().limit(2).build().expect("the limit is in range");
     let two = [stacks.take(1 << 14), stacks.take(1 << 14)];
