@@ -113,7 +113,20 @@ pub(crate) unsafe fn make(
     Err(GuardError::System(io::Error::last_os_error()))
 }
 
-/// Returns guards to the budget, after the mapping that they protected is gone.
+/// Removes a guard that was made by `mprotect`, and returns it to the budget. Returns `false` if
+/// the system refuses that, and the guard stays.
+///
+/// # Safety
+/// `[mapped]`, and the range is the guard of a stack that is not in use.
+pub(crate) unsafe fn remove(start: NonNull<u8>, length: usize) -> bool {
+    let open = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: [mapped] by the caller.
+    let removed = unsafe { libc::mprotect(start.as_ptr().cast(), length, open) } == 0;
+    return_to_budget(usize::from(removed));
+    removed
+}
+
+/// Returns guards to the budget, after they are gone.
 pub(crate) fn return_to_budget(protected: usize) {
     PROTECTED.fetch_sub(protected, Relaxed);
 }

@@ -9,11 +9,16 @@
 //! for a whole period were not needed in that period, so [`Stacks::expire`] returns their memory to
 //! the system.
 //!
+//! A limit holds for the stacks of all sizes together, and so does the budget of guards. If one is
+//! reached, a free stack of any size is *retired*: it gives back its memory and its place in the
+//! budget and counts as not made, so that a stack of the wanted size can be made instead. Therefore
+//! a stack is refused for a limit only if no stack is free.
+//!
 //! ## Invariants
 //! - `[slab]` a slab is mapped until its `SizeClass` is dropped, and every [`Stack`] keeps its size
 //!   class alive.
 //! - `[slot]` each slot of a slab is in exactly one of these: not handed out yet, `unprepared`,
-//!   `free`, or one `Stack`.
+//!   `free`, one `Stack`, or a call that changes it.
 //!
 //! ## Rejected
 //! - A mapping for each stack: 8.6 us for a stack that is used once, instead of 8 ns for a stack
@@ -103,8 +108,8 @@ impl StackError {
         Self { wanted: bytes, kind: StackErrorKind::System(error) }
     }
 
-    /// Returns `true` if the slab's own limit is reached. A stack is available again when another
-    /// stack is returned.
+    /// Returns `true` if the slab's own limit is reached and no stack is free. A stack is available
+    /// again when another stack is returned, whatever its size.
     pub fn is_limit(&self) -> bool {
         matches!(self.kind, StackErrorKind::Limit(_))
     }
@@ -113,6 +118,13 @@ impl StackError {
     /// slabs.
     pub fn is_exhausted(&self) -> bool {
         matches!(self.kind, StackErrorKind::Guards(_) | StackErrorKind::Mappings)
+    }
+}
+
+impl StackErrorKind {
+    /// Returns `true` if a stack of another size could give way.
+    fn has_no_room(&self) -> bool {
+        matches!(self, Self::Limit(_) | Self::Guards(_))
     }
 }
 
@@ -310,14 +322,24 @@ impl Stacks {
     /// Takes a stack with at least `bytes` usable bytes.
     ///
     /// Together with its guard, a stack takes a power of two of address space, and all of the rest
-    /// is usable. Only touched memory counts as used.
+    /// is usable. Only touched memory counts as used. If a limit is reached, a free stack of
+    /// another size gives way.
     ///
     /// # Errors
-    /// Returns a [`StackError`] if the stack would exceed the largest size, a limit is reached, or
-    /// the system refuses memory.
+    /// Returns a [`StackError`] if the stack would exceed the largest size, a limit is reached and
+    /// no stack is free, or the system refuses memory.
     pub fn take(&self, bytes: usize) -> Result<Stack, StackError> {
         let taken = match span_bits_for(bytes, guard::page_size()) {
-            Some(span_bits) => self.size(span_bits).take(),
+            Some(span_bits) => {
+                let size = self.size(span_bits);
+                let mut taken = size.take();
+                // Each round retires a stack, so the rounds end, although other threads may take
+                // the room that this makes.
+                while taken.as_ref().is_err_and(StackErrorKind::has_no_room) && self.retire() {
+                    taken = size.take();
+                }
+                taken
+            }
             None => Err(StackErrorKind::TooLarge),
         };
         taken.map_err(|kind| {
@@ -336,6 +358,12 @@ impl Stacks {
                 slots: Mutex::new(Slots::default()),
             })
         })
+    }
+
+    /// Retires a free stack. Returns `false` if no stack is free.
+    #[cold]
+    fn retire(&self) -> bool {
+        self.0.sizes.iter().filter_map(OnceLock::get).any(|size| size.retire())
     }
 
     /// Releases to the system the memory of free stacks that were not needed since the last call of
@@ -386,7 +414,7 @@ struct SizeClass {
 struct Slots {
     /// The slot that was returned last is at the end.
     free: Vec<Slot>,
-    /// Handed out once, but without a guard, because the budget was used up.
+    /// Handed out once, and not made: the budget of guards was used up, or the stack was retired.
     unprepared: Vec<Slot>,
     slabs: Vec<Slab>,
     /// The number of slots of the last slab that have been handed out.
@@ -406,6 +434,8 @@ struct Slab {
 struct Slot {
     bottom: NonNull<u8>,
     colour: u32,
+    /// If `true`, its guard was made by `mprotect`, and counts for the budget.
+    protected: bool,
     /// If `true`, none of its memory is resident.
     clean: bool,
 }
@@ -436,7 +466,8 @@ impl SizeClass {
         };
         let out = counters.out.fetch_add(1, Relaxed) + 1;
         counters.out_max.fetch_max(out, Relaxed);
-        Ok(Stack { size: Arc::clone(self), bottom: slot.bottom, colour: slot.colour })
+        let Slot { bottom, colour, protected, .. } = slot;
+        Ok(Stack { size: Arc::clone(self), bottom, colour, protected })
     }
 
     #[cold]
@@ -454,9 +485,10 @@ impl SizeClass {
             // SAFETY: [slot] only this call has it.
             match unsafe { guard::make(slot.bottom, self.guard, wanted) } {
                 Ok(made) => {
-                    self.slots(|slots| slots.protected += usize::from(made == Made::Protected));
+                    let protected = made == Made::Protected;
+                    self.slots(|slots| slots.protected += usize::from(protected));
                     register_with_valgrind(slot.bottom, self.guard, self.span);
-                    Ok(slot)
+                    Ok(Slot { protected, ..slot })
                 }
                 Err(error) => {
                     self.slots(|slots| slots.unprepared.push(slot));
@@ -473,6 +505,33 @@ impl SizeClass {
         made
     }
 
+    /// Returns `false` if no stack of this size is free, or the system refuses to remove its guard.
+    fn retire(&self) -> bool {
+        let Some(slot) = self.slots(|slots| slots.free.pop()) else { return false };
+        // SAFETY: [slot] only this call has it.
+        let is_bare = !slot.protected || unsafe { guard::remove(slot.bottom, self.guard) };
+        if !is_bare {
+            self.slots(|slots| slots.free.push(slot));
+            return false;
+        }
+        self.release(&slot);
+        self.slots(|slots| {
+            slots.protected -= usize::from(slot.protected);
+            slots.unprepared.push(Slot { protected: false, clean: true, ..slot });
+        });
+        self.config.counters.made.fetch_sub(1, Relaxed);
+        true
+    }
+
+    /// Releases the memory of a stack that only the caller has.
+    fn release(&self, slot: &Slot) {
+        // SAFETY: [slab] the rest of the span is above the guard.
+        let start = unsafe { slot.bottom.add(self.guard) };
+        // SAFETY: [slot] only the caller has it.
+        unsafe { guard::release(start, self.span - self.guard, self.config.lazily) };
+        self.config.counters.released.fetch_add(1, Relaxed);
+    }
+
     fn expire(&self) -> bool {
         let (expired, more) = self.slots(|slots| {
             let idle = slots.free_min.min(slots.free.len());
@@ -482,13 +541,7 @@ impl SizeClass {
                 slots.free.drain(clean..idle.min(clean + EXPIRED_AT_ONCE)).collect();
             (expired, slots.free.iter().any(|slot| !slot.clean))
         });
-        for slot in &expired {
-            // SAFETY: [slab] the rest of the span is above the guard.
-            let start = unsafe { slot.bottom.add(self.guard) };
-            // SAFETY: [slot] only this call has it.
-            unsafe { guard::release(start, self.span - self.guard, self.config.lazily) };
-            self.config.counters.released.fetch_add(1, Relaxed);
-        }
+        expired.iter().for_each(|slot| self.release(slot));
         self.slots(|slots| {
             let released = expired.into_iter().map(|slot| Slot { clean: true, ..slot });
             drop(slots.free.splice(0..0, released));
@@ -537,7 +590,7 @@ impl Slots {
         self.handed_out += 1;
         // SAFETY: [slab] there are more slots than have been handed out.
         let bottom = unsafe { slab.start.add(number * size.span) };
-        Ok(Slot { bottom, colour: number as u32 % COLOURS, clean: true })
+        Ok(Slot { bottom, colour: number as u32 % COLOURS, protected: false, clean: true })
     }
 }
 
@@ -557,6 +610,7 @@ pub struct Stack {
     size: Arc<SizeClass>,
     bottom: NonNull<u8>,
     colour: u32,
+    protected: bool,
 }
 
 // SAFETY: [slot] only the owner of the stack has the memory.
@@ -596,7 +650,8 @@ impl Drop for Stack {
     fn drop(&mut self) {
         self.header().clear_tell();
         self.size.config.counters.out.fetch_sub(1, Relaxed);
-        let slot = Slot { bottom: self.bottom, colour: self.colour, clean: false };
+        let Self { bottom, colour, protected, .. } = *self;
+        let slot = Slot { bottom, colour, protected, clean: false };
         self.size.slots(|slots| slots.free.push(slot));
     }
 }
@@ -622,8 +677,8 @@ pub struct StackCache {
 impl StackCache {
     /// Creates an empty cache for a slab. It keeps at most `most` stacks.
     ///
-    /// Other threads cannot take these stacks. All caches of a slab together should keep only a
-    /// small part of its limit.
+    /// These stacks are not in the slab: [`Stacks::take`] does not find them. If it refuses a stack
+    /// for a limit, [clear](Self::clear) the caches and try again.
     pub fn new(stacks: &Stacks, most: usize) -> Self {
         Self { stacks: stacks.clone(), kept: Vec::new(), most }
     }

@@ -348,6 +348,27 @@ fn a_cache_keeps_no_more_stacks_than_it_may() {
 }
 
 #[test]
+fn at_the_limit_a_free_stack_of_another_size_gives_way() {
+    for guards in [Guards::PageTable, Guards::Protected] {
+        let stacks = Stacks::builder().limit(2).guards(guards).build().expect("it is in range");
+        for bytes in [1 << 14, 1 << 20, 1 << 17, 1 << 20, 1 << 14] {
+            let kept = stacks.take(bytes).expect("both are free");
+            let mut fills = made(
+                stacks.take(bytes).expect("the other one is free"),
+                move |_: &Suspender<'_, (), ()>, ()| {
+                    std::hint::black_box(&mut [1_u8; 1 << 13]);
+                },
+            );
+            assert_eq!(fills.resume(()), Resumed::Returned(()), "its memory is in order");
+            let error = stacks.take(1 << 14).expect_err("both are in use");
+            assert!(error.is_limit());
+            assert_eq!((stacks.stats().made, stacks.stats().out), (2, 2));
+            drop(kept);
+        }
+    }
+}
+
+#[test]
 fn a_limit_is_an_error_that_names_it() {
     let stacks = Stacks::builder().limit(2).build().expect("the limit is in range");
     let two = [stacks.take(1 << 14), stacks.take(1 << 14)];
@@ -463,8 +484,11 @@ fn protected_guards_have_a_budget() {
     };
     assert!(error.is_exhausted() && !error.is_limit(), "{error}");
     assert!(taken.len() <= mappings / 5 && taken.len() > mappings / 6, "{}", taken.len());
+    let count = taken.len();
     drop(taken);
     assert!(stacks.take(1 << 14).is_ok(), "what came back is taken again");
+    let other: Vec<_> = (0..count).map_while(|_| stacks.take(1 << 16).ok()).collect();
+    assert_eq!(other.len(), count, "the guards of another size give way");
 }
 
 #[test]
