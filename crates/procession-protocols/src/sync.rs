@@ -23,6 +23,7 @@ pub mod oneshot {
 
     pub mod core;
 }
+pub mod supply_queue;
 pub mod token_tree;
 pub mod wait_list;
 pub mod watch {

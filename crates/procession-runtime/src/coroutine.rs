@@ -147,6 +147,7 @@ mod count;
 mod foreign;
 pub(crate) mod local;
 mod migratable;
+mod stack;
 pub(crate) mod suspend;
 mod try_wait;
 mod wait_fd;

@@ -6,9 +6,11 @@ use std::task::Context as TaskContext;
 use std::{fmt, ptr};
 
 use procession_coroutine::{Coroutine, Resumed, Stack, StackError, Suspender, UnwindError};
+use procession_protocols::sync::wait_list::Place;
 
 use crate::Exit;
 use crate::coroutine::foreign;
+use crate::coroutine::stack::is_shortage;
 use crate::process::body::{Body, Step};
 use crate::process::exit::{ByOutcome, Judge, Returns};
 use crate::process::residence::{Begin, Residence, ResidentKind};
@@ -61,7 +63,8 @@ pub(crate) struct CoBody<F, T: 'static> {
 }
 
 enum CoroutineStage<F, T: 'static> {
-    Fresh(F),
+    /// With its place among the coroutines that wait for a stack, if it waits there.
+    Fresh(F, Option<Place>),
     Runs(Coroutine<Resume, Out, T>),
     Ended(Result<T, Exit>),
     Taken,
@@ -136,7 +139,7 @@ where
     pub(crate) fn new(function: F, bytes: usize, placement: Placement) -> Self {
         let pinned = placement.pinned;
         Self {
-            stage: CoroutineStage::Fresh(function),
+            stage: CoroutineStage::Fresh(function, None),
             bytes,
             pinned,
             residence: Residence::new(ResidentKind::Coroutine),
@@ -149,14 +152,16 @@ where
     fn begin(&mut self, slot: &Slot, task: &TaskContext<'_>) -> Attempt {
         current::with_local(|local| {
             let local = local.expect("[seat] processes run on workers");
-            if self.pinned && self.residence.choose(slot, local) == Begin::Later {
+            // A coroutine that was handed a stack begins where it was woken.
+            let is_new = self.pinned && matches!(self.stage, CoroutineStage::Fresh(_, None));
+            if is_new && self.residence.choose(slot, local) == Begin::Later {
                 return Attempt::Later;
             }
-            let stack = match self.take_stack(local, task) {
+            let stack = match self.take_stack(slot, local, task) {
                 Ok(stack) => stack,
                 Err(begun) => return begun,
             };
-            let CoroutineStage::Fresh(function) =
+            let CoroutineStage::Fresh(function, _) =
                 std::mem::replace(&mut self.stage, CoroutineStage::Taken)
             else {
                 unreachable!("only what is fresh begins")
@@ -182,8 +187,6 @@ where
             } else {
                 // SAFETY: by the caller of `try_start_migratable`.
                 unsafe { coroutine.let_migrate() };
-                slot.shared().coroutines.count_migrating();
-                self.is_counted = true;
             }
             self.stage = CoroutineStage::Runs(coroutine);
             Attempt::Runs
@@ -191,60 +194,106 @@ where
     }
 
     /// Takes a stack. If there is none, returns what becomes of the coroutine.
-    fn take_stack(&self, local: &LocalWorker, task: &TaskContext<'_>) -> Result<Stack, Attempt> {
-        let shared = &local.shared;
+    fn take_stack(
+        &mut self,
+        slot: &Slot,
+        local: &LocalWorker,
+        task: &TaskContext<'_>,
+    ) -> Result<Stack, Attempt> {
+        let shared = &*local.shared;
         if sys::has_fault(CallFault::Stack) {
             let error = StackError::refused(self.bytes);
             return Err(Attempt::Refused(Exit::failed(error.to_string())));
         }
-        let take = || {
-            let width = shared.workforce.width();
-            local.stores.stacks.take(&shared.coroutines, width, self.bytes)
-        };
-        match take() {
-            Err(error)
-                if error.is_limit()
-                    || error.is_exhausted()
-                        && shared.coroutines.has_begun_any(&shared.workforce) =>
-            {
-                shared.coroutines.wait_for_stack(waker::another(task.waker()));
-                // Tried once more, for a stack that came back before this waker was registered.
-                take().map_err(|_| Attempt::Waits)
+        let handed = match self.take_place() {
+            Some(place) => shared.coroutines.waiters.fetch(place),
+            None => {
+                self.count(slot, local);
+                let cache = &shared.workforce.seat(local.seat).stacks;
+                match cache.take(&shared.coroutines, shared.workforce.width(), self.bytes) {
+                    Ok(stack) => return Ok(stack),
+                    Err(error) => {
+                        self.uncount(slot);
+                        if is_shortage(&error) {
+                            shared.wait_for_stack(self.bytes, waker::another(task.waker()))
+                        } else {
+                            Ok(Err(error))
+                        }
+                    }
+                }
             }
-            taken => taken.map_err(|error| Attempt::Refused(Exit::failed(error.to_string()))),
+        };
+        match handed {
+            Ok(Ok(stack)) => {
+                self.count(slot, local);
+                shared.coroutines.uncount_migrating();
+                Ok(stack)
+            }
+            Ok(Err(error)) => Err(Attempt::Refused(Exit::failed(error.to_string()))),
+            Err(waits) => {
+                if let CoroutineStage::Fresh(_, place) = &mut self.stage {
+                    *place = Some(waits);
+                }
+                Err(Attempt::Waits)
+            }
+        }
+    }
+
+    fn take_place(&mut self) -> Option<Place> {
+        match &mut self.stage {
+            CoroutineStage::Fresh(_, place) => place.take(),
+            _ => None,
+        }
+    }
+
+    /// Counts the coroutine among those that may have a stack (`coroutine/stack.rs`).
+    fn count(&mut self, slot: &Slot, local: &LocalWorker) {
+        if self.pinned {
+            self.residence.count(slot, local.seat);
+        } else {
+            slot.shared().coroutines.count_migrating();
+            self.is_counted = true;
+        }
+    }
+
+    fn uncount(&mut self, slot: &Slot) {
+        self.residence.leave(slot);
+        if std::mem::take(&mut self.is_counted) {
+            slot.shared().coroutines.uncount_migrating();
         }
     }
 
     /// Takes the coroutine out and stores its result. Called only after the coroutine has ended, or
     /// if it never will. Called once more if the output panics.
     fn finish(&mut self, slot: &Slot, result: Result<T, Exit>) {
-        let before = std::mem::replace(&mut self.stage, CoroutineStage::Ended(result));
-        let CoroutineStage::Runs(coroutine) = before else {
+        let shared = slot.shared();
+        if let Some(place) = self.take_place() {
+            shared.stop_waiting_for_stack(place);
+        }
+        match std::mem::replace(&mut self.stage, CoroutineStage::Ended(result)) {
+            CoroutineStage::Runs(coroutine) => match coroutine.into_stack() {
+                Ok(stack) => {
+                    current::with_local(|local| match local {
+                        Some(local) => local.shared.workforce.seat(local.seat).stacks.put(stack),
+                        None => drop(stack),
+                    });
+                    shared.note_free_stack();
+                }
+                Err(stuck) => {
+                    shared.coroutines.note_stuck(StuckCoroutine {
+                        pid: slot.seen_pid(),
+                        label: slot.extra().and_then(|extra| extra.label.clone()),
+                        location: slot.location(),
+                    });
+                    stuck.leak();
+                }
+            },
             // The coroutine was perhaps sent to another worker and did not begin there.
-            self.residence.leave(slot);
-            return drop_guarded(before);
-        };
-        match coroutine.into_stack() {
-            Ok(stack) => {
-                current::with_local(|local| match local {
-                    Some(local) => local.stores.stacks.put(&local.shared.coroutines, stack),
-                    None => drop(stack),
-                });
-                slot.shared().coroutines.note_stack_room();
-            }
-            Err(stuck) => {
-                slot.shared().coroutines.note_stuck(StuckCoroutine {
-                    pid: slot.seen_pid(),
-                    label: slot.extra().and_then(|extra| extra.label.clone()),
-                    location: slot.location(),
-                });
-                stuck.leak();
-            }
+            before => drop_guarded(before),
         }
-        self.residence.leave(slot);
-        if std::mem::take(&mut self.is_counted) {
-            slot.shared().coroutines.uncount_migrating();
-        }
+        self.uncount(slot);
+        // Once more, because the coroutines that wait fail if no other coroutine is counted.
+        shared.note_free_stack();
     }
 
     /// Aborts on a wrong thread. Called before anything on the coroutine's stack runs.
@@ -262,7 +311,7 @@ where
     fn() -> T: Returns,
 {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
-        if let CoroutineStage::Fresh(_) = self.stage {
+        if let CoroutineStage::Fresh(..) = self.stage {
             match self.begin(slot, task) {
                 Attempt::Runs => {}
                 Attempt::Later => return Step::GoesOn,

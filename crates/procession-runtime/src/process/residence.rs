@@ -21,7 +21,7 @@ pub(crate) struct Residence {
     kind: ResidentKind,
     /// The number of the thread, once the process has begun.
     thread: u64,
-    /// The seat that the process is counted for, from the moment it is sent there or begins.
+    /// The seat that the process is counted for, while it is sent there, begins or has begun.
     seat: Option<SeatId>,
     /// Number of times it was put off.
     put_off: u8,
@@ -76,20 +76,19 @@ impl Residence {
         slot.bound.begin(local.seat);
         local.stores.begun.set(local.stores.begun.get() + 1);
         self.thread = current::thread_number();
-        match self.seat {
-            // It was counted when it was sent here.
-            Some(_) => self.seat = Some(local.seat),
-            None => self.count(slot, local.seat),
+        self.count(slot, local.seat);
+    }
+
+    /// Counts the process for the seat, unless it is counted because it was sent there.
+    pub(crate) fn count(&mut self, slot: &Slot, seat: SeatId) {
+        if self.seat.is_none() {
+            slot.shared().workforce.seat(seat).count_resident(self.kind);
+            self.seat = Some(seat);
         }
     }
 
-    fn count(&mut self, slot: &Slot, seat: SeatId) {
-        slot.shared().workforce.seat(seat).count_resident(self.kind);
-        self.seat = Some(seat);
-    }
-
-    /// Releases the thread, after the process has ended there or if it never begins. A second call
-    /// does nothing.
+    /// Releases the thread, after the process has ended there or if it does not begin there now. A
+    /// second call does nothing.
     pub(crate) fn leave(&mut self, slot: &Slot) {
         if std::mem::take(&mut self.thread) != 0 {
             current::with_local(|local| {

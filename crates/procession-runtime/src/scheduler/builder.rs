@@ -385,8 +385,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many stacks may exist at the same time, 1 to 2^30. If none is left, a new coroutine
-    /// waits before it begins. Default: 2^21.
+    /// Sets how many stacks may exist at the same time, 1 to 2^30, whatever their sizes. If none is
+    /// left, a new coroutine waits before it begins. The coroutine that has waited the longest
+    /// gets the next stack. Default: 2^21.
     pub fn max_stacks(mut self, limit: usize) -> Self {
         self.stacks = limit;
         self

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use procession_coroutine::{Stack, StackCache, StackError};
 use procession_protocols::scheduler::pace::{OwedTurns, Pace};
 use procession_queue::{deque, fifo};
+use procession_sync::Mutex;
 
 use crate::process::slot::{Home, Ready, Slot, prefetch_slot};
 use crate::process::table::{CACHE, Table};
@@ -26,9 +27,8 @@ const WOKEN: usize = 256;
 /// Capacity of the deque.
 pub(crate) const DEQUE: usize = 256;
 
-/// The maximum number of free stacks that a worker keeps. A worker never keeps more than its part
-/// of a sixteenth of the limit, so that a coroutine that finds no stack can wait for one to come
-/// back.
+/// The maximum number of free stacks in a seat. All seats together never keep more than a sixteenth
+/// of the limit, so that coroutines seldom have to look for a stack in the seats of other workers.
 const STACKS_CACHED: usize = 64;
 
 /// The private state of a worker. It stays in the seat while no thread works there.
@@ -68,7 +68,6 @@ pub(crate) struct Stores {
     /// The number of coroutines that began on the thread that sits here, or sat here last, and that
     /// have not ended. They stay on that thread.
     pub(crate) begun: Cell<u32>,
-    pub(crate) stacks: FreeStacks,
     /// The number of consecutive services that did not know the time.
     pub(crate) timeless: Cell<u32>,
     /// The places of the processes that ended here last, for the recorder.
@@ -101,7 +100,6 @@ impl Core {
         let stores = Stores {
             slots: RefCell::new(Vec::with_capacity(CACHE + 1)),
             begun: Cell::new(0),
-            stacks: FreeStacks::default(),
             timeless: Cell::new(0),
             places: PlaceCache::default(),
         };
@@ -134,41 +132,35 @@ impl Stores {
     }
 }
 
-/// The free stacks of a worker, so that most coroutines take no lock.
+/// The free stacks that coroutines left in a seat, so that most coroutines take no lock that other
+/// workers want. Any worker may empty it.
 #[derive(Default)]
-pub(crate) struct FreeStacks(RefCell<Option<StackCache>>);
+pub(crate) struct FreeStacks(Mutex<Option<StackCache>>);
 
 impl FreeStacks {
-    /// Takes the stack that was used here last, or else a stack of the supply. `width` is the
-    /// number of workers that share the supply.
+    /// Takes the stack that was used here last, or else a stack of the slab. `width` is the number
+    /// of workers that share the supply.
     pub(crate) fn take(
         &self,
         supply: &Supply,
         width: usize,
         bytes: usize,
     ) -> Result<Stack, StackError> {
-        let stacks =
-            supply.stacks.as_ref().expect("coroutines are refused unless they are enabled");
+        let stacks = supply.slab();
         let most = STACKS_CACHED.min(supply.stacks_limit / width / 16);
-        self.0.borrow_mut().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
+        self.0.lock().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
     }
 
     /// Takes back the stack of a coroutine that has ended.
-    pub(crate) fn put(&self, supply: &Supply, stack: Stack) {
-        if supply.has_stack_waiters() {
-            drop(stack);
-            if let Some(cache) = &mut *self.0.borrow_mut() {
-                cache.clear();
-            }
-            supply.wake_stack_waiters();
-        } else if let Some(cache) = &mut *self.0.borrow_mut() {
+    pub(crate) fn put(&self, stack: Stack) {
+        if let Some(cache) = &mut *self.0.lock() {
             cache.put(stack);
         }
     }
 
-    /// Drops all cached stacks, because workers in other seats may need them.
-    pub(crate) fn give_up(&self) {
-        drop(self.0.take());
+    /// Returns all stacks to the slab, where all workers find them.
+    pub(crate) fn empty(&self) {
+        drop(self.0.lock().take());
     }
 }
 

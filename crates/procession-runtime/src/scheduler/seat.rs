@@ -13,7 +13,7 @@ use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::Exit;
 use crate::process::slot::{Ready, Slot};
-use crate::scheduler::core::{Core, Queues};
+use crate::scheduler::core::{Core, FreeStacks, Queues};
 use crate::scheduler::log::RingPlace;
 use crate::sys::{Parker, ThreadFile, World};
 use crate::time::action::Action;
@@ -45,9 +45,12 @@ pub(crate) struct Seat {
     pub(crate) stats: Stats,
     /// The events of the threads that have sat here, once one has.
     pub(crate) ring: RingPlace,
-    /// The number of coroutines that have begun here, and so stay here, or were sent here.
+    /// The number of coroutines that begin here or have begun here, and so stay here, or were sent
+    /// here.
     pub(crate) coroutines: AtomicU32,
-    /// The same of local processes.
+    /// The free stacks that coroutines left here.
+    pub(crate) stacks: FreeStacks,
+    /// As `coroutines`, of local processes.
     pub(crate) locals: AtomicU32,
     /// The worker's private state, while no thread sits here.
     pub(crate) core: Mutex<Option<Core>>,
@@ -71,6 +74,7 @@ impl Seat {
             stats: Stats::default(),
             ring: RingPlace::new(),
             coroutines: AtomicU32::new(0),
+            stacks: FreeStacks::default(),
             locals: AtomicU32::new(0),
             core: Mutex::new(Some(core)),
         }

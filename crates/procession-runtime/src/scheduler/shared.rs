@@ -321,7 +321,6 @@ impl Drop for Shared {
             timers.clear(&mut drop_guarded);
         }
         drop_each(self.clock.take_timer_waiters());
-        drop_each(self.coroutines.take_stack_waiters());
         drop_each(self.callers.take_waiting());
         drop_each(self.lifetime.take_waiters());
         drop_each(self.processes.take_all_foreign());

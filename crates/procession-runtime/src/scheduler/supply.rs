@@ -1,16 +1,13 @@
 //! What coroutines need from their scheduler: stacks. And the coroutines that could not be unwound.
 
-use std::mem;
 use std::panic::Location;
-use std::task::Waker;
 
-use procession_coroutine::Stacks;
+use procession_coroutine::{Stack, StackError, Stacks};
+use procession_protocols::sync::supply_queue::SupplyQueue;
 use procession_sync::Mutex;
-use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
-use procession_sync::atomic::{AtomicBool, AtomicU32};
+use procession_sync::atomic::AtomicU32;
 
 use crate::Pid;
-use crate::process::unwind::guarded;
 
 /// What the coroutines of a scheduler share.
 pub(crate) struct Supply {
@@ -19,10 +16,10 @@ pub(crate) struct Supply {
     pub(crate) stacks_limit: usize,
     /// What a coroutine's stack holds at least, unless it says otherwise.
     pub(crate) stack_bytes: usize,
-    /// Coroutines for which there was no stack, and whether there are any.
-    stack_waiters: Mutex<Vec<Waker>>,
-    has_stack_waiters: AtomicBool,
-    /// Coroutines that have begun, and stay nowhere.
+    /// The coroutines for which there was no stack, each with the bytes that it needs.
+    pub(crate) waiters: SupplyQueue<usize, Result<Stack, StackError>>,
+    /// The number of coroutines that have a stack and are not counted for a seat: they have begun
+    /// and stay nowhere, or were handed a stack and have not begun.
     pub(crate) migrating: AtomicU32,
     /// Coroutines that could not be unwound.
     stuck: Mutex<Vec<StuckCoroutine>>,
@@ -34,44 +31,15 @@ impl Supply {
             stacks,
             stacks_limit,
             stack_bytes,
-            stack_waiters: Mutex::new(Vec::new()),
-            has_stack_waiters: AtomicBool::new(false),
+            waiters: SupplyQueue::new(),
             migrating: AtomicU32::new(0),
             stuck: Mutex::default(),
         }
     }
 
-    /// A coroutine found no stack left: it is woken when there may be one. The caller tries once
-    /// more.
-    pub(crate) fn wait_for_stack(&self, waker: Waker) {
-        self.stack_waiters.lock().push(waker);
-        self.has_stack_waiters.store(true, SeqCst);
-    }
-
-    /// Whether a coroutine waits for a stack that this thread is about to give back.
-    pub(crate) fn has_stack_waiters(&self) -> bool {
-        // Ordering: SeqCst, as in `wait_for_stack`. A coroutine that is missed here, because it has
-        // just begun to wait, is found by `note_stack_room`.
-        self.has_stack_waiters.load(SeqCst)
-    }
-
-    /// After a stack came back. Stacks come and go under a lock. Either the second try of a
-    /// coroutine that waits takes that lock later, and finds the stack; or it took the lock before,
-    /// and is seen here.
-    pub(crate) fn note_stack_room(&self) {
-        // Relaxed: that lock orders it.
-        if self.has_stack_waiters.load(Relaxed) {
-            self.wake_stack_waiters();
-        }
-    }
-
-    /// A stack came back, or is about to.
-    #[cold]
-    pub(crate) fn wake_stack_waiters(&self) {
-        self.has_stack_waiters.store(false, SeqCst);
-        for waiter in self.take_stack_waiters() {
-            drop(guarded(|| waiter.wake()));
-        }
+    /// Returns the slab of the stacks.
+    pub(crate) fn slab(&self) -> &Stacks {
+        self.stacks.as_ref().expect("coroutines are refused unless they are enabled")
     }
 
     pub(crate) fn note_stuck(&self, coroutine: StuckCoroutine) {
@@ -80,10 +48,6 @@ impl Supply {
 
     pub(crate) fn stuck(&self) -> Vec<StuckCoroutine> {
         self.stuck.lock().clone()
-    }
-
-    pub(crate) fn take_stack_waiters(&self) -> Vec<Waker> {
-        mem::take(&mut *self.stack_waiters.lock())
     }
 }
 

@@ -7,6 +7,7 @@ mod foreign;
 mod placement;
 mod poll;
 mod sockets;
+mod stacks;
 mod waits;
 
 use crate::home::mpsc;
