@@ -1,5 +1,6 @@
 //! Blocking functions on threads that are not workers.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -58,41 +59,47 @@ where
     let Some(frame) = frame().filter(|frame| frame.may_suspend()) else { return Ok(function()) };
     let shared = frame.slot().shared();
     let origin = JobOrigin::new(shared.arc(), frame.slot().pid());
-    let loan = Loan { function: Some(function), result: None, waker: None };
+    let loan = Loan { function: Some(function), end: None, waker: None };
     let job = Arc::new(Lent(Mutex::new(loan), origin));
     let runs: Arc<dyn HelperJob + '_> = Arc::clone(&job) as Arc<dyn HelperJob + '_>;
     // SAFETY: [lent] what the function borrows stays borrowed. From here on, this function is left,
-    // by return or unwinding, only after the function was run or refused. What the helper keeps
-    // after that holds neither the function nor its result.
+    // by return or unwinding, only after the function was run or refused, and takes what is left of
+    // it. What the helper keeps after that holds neither the function nor its result.
     let runs: Arc<dyn HelperJob + 'static> = unsafe { std::mem::transmute(runs) };
     shared.begin_outstanding();
-    if Helpers::of(shared).run(&shared.world, shared.name(), runs).is_err() {
-        shared.end_outstanding();
-        let function = job.change(|loan| loan.function.take());
-        return Err(function.expect("a job that was refused was not run"));
-    }
+    Helpers::of(shared).run(&shared.world, shared.name(), runs);
     let until = Until(&job, shared);
     let _shield = Counted::up(&frame.shields);
     wait(frame, pin!(std::future::poll_fn(|task: &mut TaskContext<'_>| job.poll(task))));
     drop(until);
-    match job.change(|loan| loan.result.take()).expect("it was run") {
-        Ok(result) => Ok(result),
-        Err(payload) => resume_unwind(payload),
+    let (function, end) = job.change(|loan| (loan.function.take(), loan.end.take()));
+    match end.expect("it was run or refused") {
+        LoanEnd::Returned(result) => Ok(result),
+        LoanEnd::Panicked(payload) => resume_unwind(payload),
+        LoanEnd::Refused => Err(function.expect("a job that was refused was not run")),
     }
 }
 
 /// A function that is lent to a helper.
 ///
 /// ## Invariants
-/// - `[lent]` The runner drops the function before there is a result, and the lender takes the
-///   result. So the drop of the last share drops nothing that belongs to the borrower, whichever
-///   thread does it and whenever.
+/// - `[lent]` The runner drops the function before the end of the loan, unless it was refused.
+///   After the end, the lender takes the function and the result. So the drop of the last share
+///   drops nothing that belongs to the borrower, whichever thread does it and whenever.
 struct Lent<F, R>(Mutex<Loan<F, R>>, JobOrigin);
 
 struct Loan<F, R> {
     function: Option<F>,
-    result: Option<std::thread::Result<R>>,
+    /// Set once the loan is over.
+    end: Option<LoanEnd<R>>,
     waker: Option<Waker>,
+}
+
+enum LoanEnd<R> {
+    Returned(R),
+    Panicked(Box<dyn Any + Send>),
+    /// The function was not run.
+    Refused,
 }
 
 impl<F, R> Lent<F, R> {
@@ -102,7 +109,7 @@ impl<F, R> Lent<F, R> {
 
     fn poll(&self, task: &TaskContext<'_>) -> Poll<()> {
         let new = crate::process::waker::another(task.waker());
-        let (done, old) = self.change(|loan| (loan.result.is_some(), loan.waker.replace(new)));
+        let (done, old) = self.change(|loan| (loan.end.is_some(), loan.waker.replace(new)));
         drop_guarded(old);
         if done {
             return Poll::Ready(());
@@ -110,20 +117,10 @@ impl<F, R> Lent<F, R> {
         current::note_waiting(Waiting::COMPLETION);
         Poll::Pending
     }
-}
 
-impl<F, R> HelperJob for Lent<F, R>
-where
-    F: FnOnce() -> R + Send,
-    R: Send,
-{
-    fn run(&self) {
-        let Some(function) = self.change(|loan| loan.function.take()) else { return };
-        let place = self.1.enter();
-        let result = catch_unwind(AssertUnwindSafe(function));
-        drop(place);
+    fn end(&self, end: LoanEnd<R>) {
         let waker = self.change(|loan| {
-            loan.result = Some(result);
+            loan.end = Some(end);
             loan.waker.take()
         });
         if let Some(waker) = waker {
@@ -138,20 +135,38 @@ where
     }
 }
 
-/// Waits on drop until the function was run. If the coroutine is terminated before that, this
-/// blocks its thread.
+impl<F, R> HelperJob for Lent<F, R>
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    fn run(&self) {
+        let Some(function) = self.change(|loan| loan.function.take()) else { return };
+        let place = self.1.enter();
+        let result = catch_unwind(AssertUnwindSafe(function));
+        drop(place);
+        self.end(result.map_or_else(LoanEnd::Panicked, LoanEnd::Returned));
+    }
+
+    fn refuse(&self) {
+        self.end(LoanEnd::Refused);
+    }
+}
+
+/// Waits on drop until the function was run or refused. If the coroutine is terminated before that,
+/// this blocks its thread.
 struct Until<'a, F: FnOnce() -> R + Send, R: Send>(&'a Lent<F, R>, &'a Shared);
 
 impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {
     fn drop(&mut self) {
-        if self.0.change(|loan| loan.result.is_none()) {
+        if self.0.change(|loan| loan.end.is_none()) {
             block_on::block_thread_on(
                 &self.1.arc(),
                 std::future::poll_fn(|task: &mut TaskContext<'_>| self.0.poll(task)),
             );
         }
         if thread::panicking() {
-            drop_guarded(self.0.change(|loan| loan.result.take()));
+            drop_guarded(self.0.change(|loan| (loan.function.take(), loan.end.take())));
         }
     }
 }

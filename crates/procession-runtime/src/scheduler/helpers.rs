@@ -5,7 +5,7 @@
 //! threads is reached, jobs wait in a queue.
 
 use std::collections::VecDeque;
-use std::io;
+use std::mem;
 use std::sync::Arc;
 
 use procession_sync::Mutex;
@@ -22,6 +22,9 @@ const STAY: u64 = 10_000_000_000;
 /// A job for a helper. It does not panic.
 pub(crate) trait HelperJob: Send + Sync {
     fn run(&self);
+
+    /// Gives the job up, because no helper will run it.
+    fn refuse(&self);
 }
 
 /// The helpers of one scheduler. They end with it.
@@ -33,6 +36,7 @@ struct Crowd {
     jobs: VecDeque<Arc<dyn HelperJob>>,
     /// The helpers that wait for a job. The one used last is last.
     idle: Vec<Arc<Helper>>,
+    /// The number of helpers, and of helpers that are being started.
     threads: usize,
     closed: bool,
 }
@@ -53,19 +57,16 @@ impl Helpers {
         change(&mut crowd.lock())
     }
 
-    /// Runs a job on a helper, sooner or later.
-    ///
-    /// # Errors
-    /// The system refused the first thread, so no helper would run the job. The job was not run,
-    /// and is given up.
-    pub(crate) fn run(&self, world: &World, name: &str, job: Arc<dyn HelperJob>) -> io::Result<()> {
+    /// Runs a job on a helper, sooner or later. If there is no helper and the system refuses to
+    /// start one, all jobs that are queued are refused.
+    pub(crate) fn run(&self, world: &World, name: &str, job: Arc<dyn HelperJob>) {
         enum HelperNext {
             Wake(Arc<Helper>),
             Start,
             Queued,
         }
         let next = Self::change(&self.0, |crowd| {
-            crowd.jobs.push_back(Arc::clone(&job));
+            crowd.jobs.push_back(job);
             match crowd.idle.pop() {
                 Some(helper) => HelperNext::Wake(helper),
                 None if crowd.threads < THREADS_MAX => {
@@ -80,27 +81,19 @@ impl Helpers {
             HelperNext::Queued => {}
             HelperNext::Start => {
                 let crowd = Arc::clone(&self.0);
+                world.point();
                 let started = world.start_thread(format!("{name}-helper"), move || help(&crowd));
-                if let Err(error) = started {
-                    let given_up = Self::change(&self.0, |crowd| {
+                if started.is_err() {
+                    let refused = Self::change(&self.0, |crowd| {
                         crowd.threads -= 1;
-                        // If there are other helpers, another helper runs the job, or has already
-                        // done so.
-                        let alone = crowd.threads == 0;
-                        let place = crowd
-                            .jobs
-                            .iter()
-                            .position(|other| Arc::ptr_eq(other, &job))
-                            .filter(|_| alone);
-                        place.and_then(|place| crowd.jobs.remove(place)).is_some()
+                        // Another helper runs the jobs. Or one is being started, and if that is
+                        // refused as well, its caller gives the jobs up.
+                        if crowd.threads > 0 { VecDeque::new() } else { mem::take(&mut crowd.jobs) }
                     });
-                    if given_up {
-                        return Err(error);
-                    }
+                    refused.iter().for_each(|job| job.refuse());
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -108,7 +101,7 @@ impl Drop for Helpers {
     fn drop(&mut self) {
         let idle = Self::change(&self.0, |crowd| {
             crowd.closed = true;
-            std::mem::take(&mut crowd.idle)
+            mem::take(&mut crowd.idle)
         });
         idle.iter().for_each(|helper| helper.parker.unpark());
     }

@@ -380,6 +380,41 @@ fn a_refused_stack_ends_its_coroutine() {
     });
 }
 
+/// Goal: a function that a coroutine lends to another thread is run, or given back because the
+/// system refuses the thread, also if the system refuses two threads at the same time. Method:
+/// before each round, the threads of the round before have left. A coroutine whose function is
+/// neither run nor given back would wait forever.
+#[test]
+fn every_blocking_function_is_run_or_given_back() {
+    let events = ["a function is run", "both functions are given back"];
+    let check = Check::new().seeds(0..200).workers(2..=3).expect_sometimes(events);
+    let check = check.faults(Faults::none().with(Fault::ThreadRefused));
+    // SAFETY: none of the coroutines holds, across a suspension, a thread-local pointer that is
+    // scoped to a frame.
+    let check = check.scheduler(|builder| unsafe { builder.enable_coroutines() });
+    check.run(move |sim| async move {
+        for _ in 0..20 {
+            let both = [0, 1].map(|worker| {
+                let lends = move |_: coroutine::Context<()>| {
+                    coroutine::blocking(|| worker).map_err(|function| function())
+                };
+                let options = SpawnOptions::new().affinity(worker);
+                options.try_start_coroutine(lends).expect("coroutines are enabled")
+            });
+            let mut given_back = 0;
+            for (worker, child) in (0..).zip(both) {
+                let ended = child.await.expect("it does not panic");
+                sim.sometimes(events[0], ended.is_ok());
+                given_back += u32::from(ended.is_err());
+                let (Ok(value) | Err(value)) = ended;
+                sim.always("it is the function of this coroutine", value == worker);
+            }
+            sim.sometimes(events[1], given_back == 2);
+            procession::sleep(Duration::from_secs(20)).await;
+        }
+    });
+}
+
 /// Goal: a child that does not start counts as a restart of its supervisor, which tries again as
 /// often as it tolerates restarts, and then fails.
 #[test]
