@@ -95,6 +95,7 @@ where
         b,
         there: CopyDirection::default(),
         back: CopyDirection::default(),
+        is_back_first: false,
         idle: None,
         call: Location::caller(),
     }
@@ -107,6 +108,9 @@ pub struct CopyBidirectional<'a, A: ?Sized, B: ?Sized> {
     b: &'a mut B,
     there: CopyDirection,
     back: CopyDirection,
+    /// The direction to poll first. The directions take turns, because the first one may spend the
+    /// whole budget of the step.
+    is_back_first: bool,
     idle: Option<IdleLimit>,
     call: &'static Location<'static>,
 }
@@ -178,8 +182,15 @@ where
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let copy = self.get_mut();
-        let there = copy.there.poll(task, copy.a, copy.b)?;
-        let back = copy.back.poll(task, copy.b, copy.a)?;
+        let (mut there, mut back) = (Poll::Pending, Poll::Pending);
+        for is_back in [copy.is_back_first, !copy.is_back_first] {
+            if is_back {
+                back = copy.back.poll(task, copy.b, copy.a)?;
+            } else {
+                there = copy.there.poll(task, copy.a, copy.b)?;
+            }
+        }
+        copy.is_back_first = !copy.is_back_first;
         if let (Poll::Ready(there), Poll::Ready(back)) = (there, back) {
             return Poll::Ready(Ok((there, back)));
         }

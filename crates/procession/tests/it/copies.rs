@@ -224,21 +224,59 @@ fn a_reader_that_has_nothing_for_now_has_the_writer_flushed() {
 
 #[test]
 fn an_endless_copy_in_memory_lets_others_run() {
-    struct Endless;
-
-    impl AsyncRead for Endless {
-        fn poll_read(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            buffer: &mut [u8],
-        ) -> Poll<io::Result<usize>> {
-            Poll::Ready(Ok(buffer.len()))
-        }
-    }
-
     let scheduler = driven();
-    let copies = scheduler.spawn(async { copy(&mut Endless, &mut futures_lite::io::sink()).await });
+    let mut endless = Endless(Arc::default());
+    let copies =
+        scheduler.spawn(async move { copy(&mut endless, &mut futures_lite::io::sink()).await });
     scheduler.block_on(async { spawn(async {}).await.expect("it runs beside the copy") });
     copies.cancel();
     assert!(scheduler.block_on(copies).is_err(), "it was dropped");
+}
+
+/// A stream that never waits, and counts its reads.
+struct Endless(Arc<Mutex<usize>>);
+
+impl AsyncRead for Endless {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        *self.0.lock() += 1;
+        Poll::Ready(Ok(buffer.len()))
+    }
+}
+
+impl AsyncWrite for Endless {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn both_directions_move_although_neither_waits() {
+    driven().block_on(async {
+        let counts = [(); 2].map(|()| Arc::new(Mutex::new(0)));
+        let [mut one, mut other] = counts.clone().map(Endless);
+        let copies = spawn(async move { copy_bidirectional(&mut one, &mut other).await });
+        for _ in 0..20 {
+            yield_now().await;
+        }
+        copies.cancel();
+        assert!(copies.await.is_err(), "it was dropped");
+        let [one, other] = counts.map(|count| *count.lock());
+        assert!(one > 500 && one.abs_diff(other) <= 128, "{one} and {other} reads");
+    });
 }
