@@ -190,6 +190,10 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
     if flags & MSG_DONTWAIT != 0 || count > libc::UIO_MAXIOV as size_t || !is_possible() {
         return plain(fd);
     }
+    if flags & libc::MSG_FASTOPEN != 0 {
+        // It may connect first.
+        return block(|| plain(fd));
+    }
     // SAFETY: by the caller.
     let total = if count == 0 { 0 } else { unsafe { total_of(header.msg_iov, count) } };
     // SAFETY: by the caller; less than all is done.

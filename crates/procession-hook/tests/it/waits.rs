@@ -276,6 +276,47 @@ fn a_refused_connection_has_its_error_number() {
     assert_eq!(refused.join(), Ok(Some(libc::ECONNREFUSED)));
 }
 
+/// Goal: a send that connects first waits for the connection. Method: the system knows no cookie of
+/// the listener, so no byte goes out before the connection is there.
+#[test]
+fn a_send_that_connects_waits() {
+    let scheduler = several_threads();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    let port = listener.local_addr().expect("it is bound").port();
+    let sends = coroutine(&scheduler, move || {
+        [false, true].map(|several| {
+            // SAFETY: all zeros are an address without a family.
+            let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+            address.sin_family = libc::AF_INET as libc::sa_family_t;
+            address.sin_port = port.to_be();
+            address.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
+            let mut part =
+                libc::iovec { iov_base: c"hello".as_ptr().cast_mut().cast(), iov_len: 5 };
+            // SAFETY: all zeros are a message without address and parts.
+            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            message.msg_hdr.msg_name = (&raw mut address).cast();
+            message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            message.msg_hdr.msg_iov = &raw mut part;
+            message.msg_hdr.msg_iovlen = 1;
+            // SAFETY: it has no preconditions.
+            let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+            let sent = if several {
+                // SAFETY: there is one message.
+                answer(unsafe { libc::sendmmsg(fd, &raw mut message, 1, libc::MSG_FASTOPEN) })
+            } else {
+                // SAFETY: the message is there.
+                answer(unsafe { libc::sendmsg(fd, &raw const message.msg_hdr, libc::MSG_FASTOPEN) }
+                    as i64)
+            };
+            // SAFETY: it was just opened.
+            unsafe { libc::close(fd) };
+            sent
+        })
+    });
+    assert_eq!(sends.join(), Ok([(5, 0), (1, 0)]));
+    drop(listener);
+}
+
 /// Connects a socket twice: to a listener, or to a port at which nobody listens. Returns what the
 /// two calls answer.
 fn connects_twice(is_refused: bool) -> [Answer; 2] {
