@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::Exit;
@@ -359,7 +358,7 @@ impl<S: Statem> StatemContext<S> {
             self.queue.push_front(event);
         }
         // A machine that inserts events forever receives nothing, but lets others run.
-        poll_fn(|task| if budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+        budget::charged().await;
         let (event, is_counted) = match self.queue.pop_front() {
             Some(HeldEvent { event, is_counted, request }) => {
                 request::resume(self.context.slot(), request);

@@ -2,10 +2,9 @@
 //! read in memory.
 
 use std::fs::{self, Metadata, Permissions};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::task::Poll;
 
 use super::file::INLINE_MAX;
 use super::jobs::{run, run_write};
@@ -68,7 +67,7 @@ async fn read_with<T: Send + 'static>(
     cached: fn(&Path) -> Option<T>,
     call: fn(PathBuf) -> io::Result<T>,
 ) -> io::Result<T> {
-    poll_fn(|task| if budget::charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+    budget::charged().await;
     match cached(&path) {
         Some(content) => Ok(content),
         None => run(move || call(path)).await,

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use super::simulated;
 use crate::pool::spawn_blocking;
+use crate::scheduler::budget;
 
 /// The target of a bind or a connect: one address, several addresses, or a host name that is
 /// resolved when it is needed.
@@ -50,7 +51,11 @@ impl Host {
     /// is dropped.
     pub async fn addresses(self) -> io::Result<Vec<SocketAddr>> {
         let addresses = match self.0 {
-            LookupKind::Addresses(addresses) => addresses,
+            LookupKind::Addresses(addresses) => {
+                // A bind, for example, waits for nothing else.
+                budget::charged().await;
+                addresses
+            }
             LookupKind::Name(name) => look_up(name).await?,
         };
         if addresses.is_empty() {

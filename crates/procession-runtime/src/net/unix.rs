@@ -26,6 +26,7 @@ use super::io::{Io, IoResult, Side, timed_out};
 use super::options::{socket_methods, waiting_methods};
 use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::stream::{std_conversions, stream_methods};
+use crate::scheduler::budget;
 use crate::sys::system::sockets;
 use crate::time::{sleep, timeout};
 
@@ -173,6 +174,7 @@ impl UnixStream {
     async fn connect_to(address: SocketAddrUnix) -> io::Result<Self> {
         let socket = sockets::open(AddressFamily::UNIX, SocketType::STREAM)?;
         loop {
+            budget::charged().await;
             match connect(&socket, &address) {
                 Ok(()) => return Io::new(StdUnixStream::from(socket)).map(Self),
                 Err(rustix::io::Errno::AGAIN) => sleep(BACKLOG_FULL_RETRY).await,
@@ -356,6 +358,7 @@ impl UnixDatagram {
     ) -> io::Result<usize> {
         let sends = async {
             loop {
+                budget::charged().await;
                 match send_parts_to(self.0.get(), parts, &address) {
                     // The kernel reports when this socket has room, not when the receiver has.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

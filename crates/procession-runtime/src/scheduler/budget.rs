@@ -65,6 +65,12 @@ pub(crate) fn charge(task: &TaskContext<'_>) -> bool {
     charge_if(task, |_| false)
 }
 
+/// Charges the running step for an operation that need not wait itself. If the budget is spent,
+/// waits for the next step.
+pub(crate) async fn charged() {
+    poll_fn(|task| if charge(task) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
 /// Charges the running step for an operation that acts for good. Returns `false` if the budget is
 /// spent and the step has overdrawn it before. The operation must not act then; the process yields
 /// at the end of the step.

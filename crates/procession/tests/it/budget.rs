@@ -11,12 +11,14 @@
 
 use std::fmt::Debug;
 use std::future::{Future, poll_fn, ready};
+use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use procession::mailbox::WhenFull;
+use procession::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use procession::pool::{OnFull, Pool, Queue};
 use procession::process::{JoinSet, cancelled, until_cancelled};
 use procession::sync::channel::{self, Receiver, Sender};
@@ -914,6 +916,33 @@ fn what_has_to_wait_is_not_overtaken_after_its_step_has_overdrawn_the_budget() {
     assert_eq!((&*sent, &*selected, received), (&expected[..], &expected[..], expected));
 }
 
+/// Asserts that a process lets others run although it performs `act` again and again, with what
+/// `make` has made.
+#[track_caller]
+fn lets_others_run<S: Send + Sync + 'static, F: Future<Output = ()> + Send + 'static>(
+    name: &str,
+    make: impl AsyncFnOnce() -> S,
+    act: impl Fn(Arc<S>) -> F + Send + 'static,
+) {
+    let has_run = driven().block_on(async move {
+        let subject = Arc::new(make().await);
+        let flag = Arc::new(AtomicUsize::new(0));
+        let process = spawn({
+            let flag = flag.clone();
+            async move {
+                let other = flag.clone();
+                drop(spawn(async move { other.store(1, Relaxed) }));
+                for _ in 0..10 * BUDGET {
+                    act(subject.clone()).await;
+                }
+                flag.load(Relaxed)
+            }
+        });
+        process.await
+    });
+    assert_eq!(has_run, Ok(1), "{name}");
+}
+
 /// A step ends, however much is ready.
 #[test]
 fn what_is_always_ready_lets_others_run() {
@@ -921,22 +950,7 @@ fn what_is_always_ready_lets_others_run() {
         name: &str,
         act: impl Fn() -> F + Send + 'static,
     ) {
-        let has_run = driven().block_on(async move {
-            let flag = Arc::new(AtomicUsize::new(0));
-            let process = spawn({
-                let flag = flag.clone();
-                async move {
-                    let other = flag.clone();
-                    drop(spawn(async move { other.store(1, Relaxed) }));
-                    for _ in 0..10 * BUDGET {
-                        act().await;
-                    }
-                    flag.load(Relaxed)
-                }
-            });
-            process.await
-        });
-        assert_eq!(has_run, Ok(1), "{name}");
+        lets_others_run(name, || ready(()), move |_| act());
     }
     let lock = Arc::new(Mutex::new(()));
     check("lock", move || {
@@ -1006,5 +1020,55 @@ fn what_is_always_ready_lets_others_run() {
     });
     check("no time", move || async {
         assert!(timeout(Duration::ZERO, Notify::new().notified()).await.is_err())
+    });
+}
+
+const ANY: &str = "127.0.0.1:0";
+
+/// Returns an address for which the system chooses an abstract name.
+fn unnamed() -> SocketAddr {
+    SocketAddr::from_pathname("").expect("it is valid")
+}
+
+#[test]
+fn a_socket_that_is_always_ready_lets_others_run() {
+    let listener = async || StdUnixListener::bind_addr(&unnamed()).expect("there are names");
+    lets_others_run("Unix stream, connected", listener, |listener| async move {
+        let address = listener.local_addr().expect("it is bound");
+        let _stream = UnixStream::connect_addr(&address).await.expect("it listens");
+        listener.accept().expect("one has connected");
+    });
+    let socket = async || UnixDatagram::bind_addr(&unnamed()).expect("there are names");
+    lets_others_run("Unix datagrams", socket, |socket| async move {
+        let address = socket.local_addr().expect("it is bound");
+        socket.send_to_addr(b"one", &address).await.expect("there is room");
+        assert_eq!(socket.try_recv_from(&mut [0; 8]).expect("it has arrived").0, 3);
+    });
+    let pair = async || UnixStream::pair().expect("there are descriptors");
+    lets_others_run("Unix stream, written and read", pair, |pair| async move {
+        pair.0.write_all(b"one").await.expect("it is connected");
+        pair.1.read_exact(&mut [0; 3]).await.expect("it is connected");
+    });
+    let listener = async || TcpListener::bind(ANY).await.expect("there are ports");
+    lets_others_run("connected and accepted", listener, |listener| async move {
+        let address = listener.local_addr().expect("it is bound");
+        let _stream = TcpStream::connect(address).await.expect("it listens");
+        listener.accept().await.expect("one has connected");
+    });
+    let socket = async || UdpSocket::bind(ANY).await.expect("there are ports");
+    lets_others_run("UDP socket, connected", socket, |socket| async move {
+        socket.connect(socket.local_addr().expect("it is bound")).await.expect("it is local");
+    });
+    lets_others_run("UDP socket, sent and received", socket, |socket| async move {
+        let address = socket.local_addr().expect("it is bound");
+        socket.send_to(b"one", address).await.expect("it is local");
+        assert_eq!(socket.try_recv(&mut [0; 8]).expect("it has arrived"), 3);
+    });
+    let nothing = async || ();
+    lets_others_run("UDP socket, bound", nothing, |_| async {
+        drop(UdpSocket::bind(ANY).await.expect("there are ports"));
+    });
+    lets_others_run("listener, bound", nothing, |_| async {
+        drop(TcpListener::bind(ANY).await.expect("there are ports"));
     });
 }
