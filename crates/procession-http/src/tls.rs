@@ -178,21 +178,19 @@ impl<I: Read + Write + Unpin> Write for TlsStream<I> {
         self.poll_write_vectored(task, &[IoSlice::new(bytes)])
     }
 
-    /// Encrypts as much as the session has room for, and sends what the stream has room for.
+    /// Encrypts as much as the session has room for, and sends what the stream has room for. Takes
+    /// nothing before the stream has taken what was encrypted, because each write that is ready
+    /// counts as progress of the peer.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let is_empty = parts.iter().all(|part| part.is_empty());
-        loop {
-            let count = self.tls.writer().write_vectored(parts)?;
-            let sent = self.poll_send(task)?;
-            if count > 0 || is_empty {
-                return Poll::Ready(Ok(count));
-            }
-            ready!(sent);
-        }
+        ready!(self.poll_send(task))?;
+        let count = self.tls.writer().write_vectored(parts)?;
+        // What has to wait is sent by the flush or the next write.
+        let _ = self.poll_send(task)?;
+        Poll::Ready(Ok(count))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -3,6 +3,7 @@
 mod drain;
 mod gone;
 mod health;
+mod held;
 mod limits;
 mod pipe;
 mod priorities;

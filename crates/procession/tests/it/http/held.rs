@@ -1,0 +1,139 @@
+//! Clients that hold a connection or a response, although other bytes move on the connection.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::io::Write as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame};
+use hyper::{Request, Response};
+use procession::http::{RequestBody, Server};
+use procession::time::{Instant, Sleep};
+use procession::{sleep, spawn};
+use procession_sync::Mutex;
+use rustls::ClientConnection;
+use tower_service::Service;
+
+use super::pipe::{Pipe, listen};
+use super::protocols::{client_config, server_config};
+use crate::scene::driven;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A body that has a part after each pause. Notes the time at which it is dropped.
+struct Parts {
+    count: u32,
+    size: usize,
+    pause: Sleep,
+    pauses: Duration,
+    dropped: Dropped,
+}
+
+type Dropped = Arc<Mutex<Option<Instant>>>;
+
+impl Parts {
+    fn new(count: u32, size: usize, pauses: Duration, dropped: &Dropped) -> Self {
+        let dropped = Arc::clone(dropped);
+        Self { count, size, pause: sleep(pauses), pauses, dropped }
+    }
+}
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.count == 0 {
+            return Poll::Ready(None);
+        }
+        ready!(Pin::new(&mut self.pause).poll(task));
+        self.pause = sleep(self.pauses);
+        self.count -= 1;
+        Poll::Ready(Some(Ok(Frame::data(vec![b'x'; self.size].into()))))
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        *self.dropped.lock() = Some(Instant::now());
+    }
+}
+
+/// Answers `/none` without a body, and all else with parts without end.
+#[derive(Clone)]
+struct AnswersParts {
+    size: usize,
+    pauses: Duration,
+    dropped: Dropped,
+}
+
+impl Service<Request<RequestBody>> for AnswersParts {
+    type Response = Response<Parts>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Parts>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let parts = match request.uri().path() {
+            "/none" => Parts::new(0, 0, self.pauses, &Arc::default()),
+            _ => Parts::new(u32::MAX, self.size, self.pauses, &self.dropped),
+        };
+        ready(Ok(Response::new(parts)))
+    }
+}
+
+/// Makes a TLS session on a connection to the server.
+async fn shake_hands(stream: &mut Pipe) -> ClientConnection {
+    let name = "localhost".try_into().expect("it is a name");
+    let mut tls = ClientConnection::new(client_config(&[]), name).expect("it is valid");
+    while tls.is_handshaking() {
+        send(stream, &mut tls).await;
+        if tls.is_handshaking() {
+            let part = stream.receive(4096).await;
+            tls.read_tls(&mut &part[..]).expect("it takes the bytes");
+            tls.process_new_packets().expect("the server is trusted");
+        }
+    }
+    tls
+}
+
+/// Sends what a session has to send.
+async fn send(stream: &mut Pipe, tls: &mut ClientConnection) {
+    let mut bytes = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut bytes).expect("memory takes all");
+    }
+    stream.send(&bytes).await.expect("the server takes it");
+}
+
+/// Goal: what a TLS session takes is no progress of its client. Method: a small part arrives more
+/// often than the limit, and nobody reads.
+#[test]
+fn a_client_that_never_reads_is_dropped_behind_tls() {
+    driven().block_on(async {
+        let (door, listener) = listen();
+        let dropped = Dropped::default();
+        let answers =
+            AnswersParts { size: 1000, pauses: SECOND * 10, dropped: Arc::clone(&dropped) };
+        drop(spawn(Server::new().tls(server_config()).serve(listener, answers)));
+        let mut stream = door.connect();
+        let mut tls = shake_hands(&mut stream).await;
+        let ask = b"GET /parts HTTP/1.1\r\nhost: me\r\n\r\n";
+        tls.writer().write_all(ask).expect("memory takes all");
+        send(&mut stream, &mut tls).await;
+        let start = Instant::now();
+        sleep(SECOND * 100).await;
+        // The pipe holds four parts.
+        let dropped = dropped.lock().expect("it is dropped") - start;
+        assert!((SECOND * 60..SECOND * 90).contains(&dropped), "{dropped:?}");
+    });
+}
