@@ -34,8 +34,9 @@ use hyper::{Request, Response};
 use procession_runtime::inner::OwnProcess;
 use procession_runtime::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use procession_runtime::process::Priority;
+use procession_runtime::time::Instant;
 #[cfg(any(feature = "http2", feature = "tls"))]
-use procession_runtime::time::{Instant, sleep_until};
+use procession_runtime::time::sleep_until;
 use tower_service::Service;
 
 pub use self::body::RequestBody;
@@ -680,8 +681,8 @@ where
         let what = "the TLS handshake was not complete";
         let stream = begin(settings.limits.handshake, what, handshake).await?;
         if stream.protocol() == Some(b"h2") {
-            let is_http2 = cfg!(feature = "http2");
-            return connection::converse(settings, stream, Vec::new(), is_http2, peer, service)
+            let (ahead, is_http2, began) = (Vec::new(), cfg!(feature = "http2"), Instant::now());
+            return connection::converse(settings, stream, ahead, is_http2, began, peer, service)
                 .await;
         }
         return serve_plain(settings, stream, peer, service).await;
@@ -706,14 +707,15 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
+    let began = Instant::now();
     #[cfg(feature = "http2")]
     if settings.http2 {
         let preface = preface::read(&mut stream);
         let what = "the head of a request did not arrive";
         let (ahead, is_http2) = begin(settings.limits.head, what, preface).await?;
-        return connection::converse(settings, stream, ahead, is_http2, peer, service).await;
+        return connection::converse(settings, stream, ahead, is_http2, began, peer, service).await;
     }
-    connection::converse(settings, stream, Vec::new(), false, peer, service).await
+    connection::converse(settings, stream, Vec::new(), false, began, peer, service).await
 }
 
 /// Serves a tower service over HTTP/1.1 with the default limits: [`Server::serve`].

@@ -181,12 +181,14 @@ where
     }
 }
 
-/// Serves a connection until its end. `ahead` are bytes that were read from it already.
+/// Serves a connection until its end. `ahead` are bytes that were read from it already, since the
+/// connection `began`.
 pub(super) async fn converse<I, S, B>(
     settings: Arc<Settings>,
     stream: I,
     ahead: Vec<u8>,
     is_http2: bool,
+    began: Instant,
     peer: Option<Peer>,
     service: S,
 ) -> Result<(), Error>
@@ -201,7 +203,7 @@ where
 {
     let watch = Arc::new(ConnectionWatch::new(is_http2));
     let stream = SharedStream::new(stream, ahead, Arc::clone(&watch), settings.limits.write);
-    let ended = talk(&settings, &stream, &watch, peer, service).await;
+    let ended = talk(&settings, &stream, &watch, began, peer, service).await;
     // There is nothing to say to a client after a timeout, or to a client that has had its answers
     // for long.
     let is_over = ended.as_ref().map_or_else(Error::is_timeout, |end| *end == ConnectionEnd::Quiet);
@@ -236,6 +238,7 @@ async fn talk<I, S, B>(
     settings: &Arc<Settings>,
     stream: &SharedStream<I>,
     watch: &Arc<ConnectionWatch>,
+    began: Instant,
     peer: Option<Peer>,
     service: S,
 ) -> Result<ConnectionEnd, Error>
@@ -260,7 +263,8 @@ where
         if settings.upgrades {
             builder.enable_connect_protocol();
         }
-        return run(builder.serve_connection(stream.share(), called), stream, watch, limits).await;
+        let connection = builder.serve_connection(stream.share(), called);
+        return run(connection, stream, watch, limits, began).await;
     }
     let mut builder = http1::Builder::new();
     builder
@@ -272,7 +276,7 @@ where
         // not read while a request is under way, so `SharedStream::look` does.
         .half_close(true);
     let connection = builder.serve_connection(stream.share(), called).with_upgrades();
-    run(connection, stream, watch, limits).await
+    run(connection, stream, watch, limits, began).await
 }
 
 /// What a connection waits for.
@@ -315,6 +319,8 @@ enum ConnectionEnd {
 struct PhaseClock<'a> {
     watch: &'a ConnectionWatch,
     limits: &'a ServerLimits,
+    /// When the connection began.
+    began: Instant,
     phase: Option<Phase>,
     ending: Ending,
     /// The requests that had begun when the phase did.
@@ -369,7 +375,9 @@ impl PhaseClock<'_> {
         self.written = self.watch.written();
         self.limit = self.limit_of(phase);
         if let Some(limit) = self.limit {
-            sleep.reset(Instant::now() + limit);
+            // The first bytes may have shown the version, and have taken a part of the time.
+            let is_first = phase == Phase::Head && self.begun == 0 && self.ending == Ending::Open;
+            sleep.reset(if is_first { self.began } else { Instant::now() } + limit);
         }
     }
 
@@ -436,6 +444,7 @@ async fn run<I: Read + Unpin + 'static>(
     stream: &SharedStream<I>,
     watch: &ConnectionWatch,
     limits: &ServerLimits,
+    began: Instant,
 ) -> Result<ConnectionEnd, Error> {
     let own = OwnProcess::get();
     let mut connection = pin!(connection);
@@ -443,7 +452,8 @@ async fn run<I: Read + Unpin + 'static>(
     let mut cut_off = CutOff { own: own.clone(), watch };
     let mut sleep = pin!(sleep_until(Instant::NEVER));
     let (phase, ending) = (None, Ending::Open);
-    let mut clock = PhaseClock { watch, limits, phase, ending, begun: 0, written: 0, limit: None };
+    let (begun, written, limit) = (0, 0, None);
+    let mut clock = PhaseClock { watch, limits, began, phase, ending, begun, written, limit };
     let ended = poll_fn(|task| {
         // Asked first: the answer to a request that this poll finds says that it is the last one.
         if clock.ending == Ending::Open && own.as_ref().is_some_and(|own| own.is_cancelled()) {

@@ -123,6 +123,18 @@ fn clients_that_send_nothing_are_dropped() {
     });
 }
 
+/// The server reads the first bytes to find out the version.
+#[test]
+fn a_first_head_has_its_time_once_beside_http2() {
+    with_server(Server::new().http2(), async |_, door| {
+        let (mut stream, start) = (door.connect(), Instant::now());
+        sleep(SECOND * 29).await;
+        stream.send(b"G").await.expect("it is served");
+        assert_eq!(stream.receive_all().await, "");
+        assert_eq!(Instant::now() - start, SECOND * 30);
+    });
+}
+
 #[test]
 fn a_later_head_has_its_own_time() {
     let server = Server::new().head_timeout(SECOND * 5).idle_timeout(SECOND * 50);
