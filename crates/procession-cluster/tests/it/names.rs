@@ -35,6 +35,16 @@ fn waits() -> Child<(), ()> {
     start(|mut cx: Context<()>| async move { while cx.recv().await.is_some() {} })
 }
 
+/// Starts two nodes, and a process of the first that has the name `counter`. Its claim is older
+/// than all later claims.
+async fn with_an_owner() -> ([Naming; 2], Child<(), ()>) {
+    let nodes = [Naming::start("a@127.0.0.1").await, Naming::start("b@127.0.0.1").await];
+    let owner = waits();
+    assert_eq!(nodes[0].names.claim("counter", owner.pid()), Ok(()));
+    later().await;
+    (nodes, owner)
+}
+
 /// Lets the clock show a later microsecond.
 async fn later() {
     let before = system_time();
@@ -117,10 +127,7 @@ fn the_oldest_claim_wins_whichever_node_has_it() {
 #[test]
 fn a_loser_that_traps_exits_is_told_once() {
     run(async {
-        let [a, b] = [Naming::start("a@127.0.0.1").await, Naming::start("b@127.0.0.1").await];
-        let first = waits();
-        assert_eq!(a.names.claim("counter", first.pid()), Ok(()));
-        later().await;
+        let ([a, b], first) = with_an_owner().await;
         let names = b.names.clone();
         let second = start(|mut cx: Context<()>| async move {
             cx.trap_exits(true);
@@ -152,10 +159,7 @@ fn a_loser_that_traps_exits_is_told_once() {
 #[test]
 fn a_supervisor_does_not_restart_a_loser() {
     run(async {
-        let [a, b] = [Naming::start("a@127.0.0.1").await, Naming::start("b@127.0.0.1").await];
-        let first = waits();
-        assert_eq!(a.names.claim("counter", first.pid()), Ok(()));
-        later().await;
+        let ([a, b], first) = with_an_owner().await;
         let names = b.names.clone();
         let child = ChildSpec::new("counter", move |mut cx: Context<()>| {
             let names = names.clone();
@@ -211,10 +215,8 @@ fn a_monitor_has_the_last_owner() {
 #[test]
 fn names_end_with_their_scope() {
     run(async {
-        let [a, b] = [Naming::start("a@127.0.0.1").await, Naming::start("b@127.0.0.1").await];
+        let ([a, b], first) = with_an_owner().await;
         connect(&a.node, &b.node).await;
-        let first = waits();
-        assert_eq!(a.names.claim("counter", first.pid()), Ok(()));
         b.has("counter", Some((&a.node, first.pid()))).await;
         let again = a.node.share_names("names").map(drop);
         assert_eq!(again, Err(RegisterError::Taken("names".into())));

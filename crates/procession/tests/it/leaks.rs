@@ -50,6 +50,26 @@ impl Scene {
             .start(|mut cx: Context<u8>| async move { while cx.recv().await.is_some() {} })
     }
 
+    /// Starts a watcher, which waits for the end of a server that it has started. Returns what
+    /// `keep` takes of the server.
+    fn watched<T: Send + 'static>(
+        &self,
+        keep: impl FnOnce(Child<u8, Option<u8>>) -> T + Send + 'static,
+    ) -> T {
+        let (sender, kept) = oneshot::channel();
+        drop(self.options("watcher").start(|mut cx: Context<u8>| async move {
+            let server = SpawnOptions::new()
+                .label("server")
+                .monitor()
+                .start(|mut cx: Context<u8>| async move { cx.recv().await });
+            let monitor = server.monitor_ref().expect("it was asked for");
+            drop(sender.send(keep(server)));
+            cx.down(monitor).await;
+        }));
+        self.0.run_until_idle();
+        self.0.block_on(kept).expect("it was sent")
+    }
+
     fn leaks(&self) -> Leaks {
         self.0.run_until_idle();
         self.0.leaks()
@@ -257,20 +277,7 @@ fn a_parent_that_has_all_handles_of_its_child_is_leaked_with_it() {
 #[test]
 fn a_process_that_waits_for_the_down_of_a_leaked_process_is_leaked() {
     let scene = Scene::new();
-    let (sender, address) = oneshot::channel();
-    drop(scene.options("watcher").start(|mut cx: Context<u8>| async move {
-        let server = SpawnOptions::new()
-            .label("server")
-            .monitor()
-            .start(|mut cx: Context<u8>| async move { cx.recv().await });
-        let monitor = server.monitor_ref().expect("it was asked for");
-        let (kept, handle) = server.into_parts();
-        handle.detach();
-        drop(sender.send(kept));
-        cx.down(monitor).await;
-    }));
-    scene.0.run_until_idle();
-    let address = scene.0.block_on(address).expect("it was sent");
+    let address = scene.watched(Child::detach);
     // The server may get a message and end.
     scene.check(&[]);
     drop(address);
@@ -289,18 +296,7 @@ fn a_process_that_waits_for_the_down_of_a_leaked_process_is_leaked() {
 #[test]
 fn a_handle_beside_a_monitor_may_still_cancel() {
     let scene = Scene::new();
-    let (sender, handle) = oneshot::channel();
-    drop(scene.options("watcher").start(|mut cx: Context<u8>| async move {
-        let server = SpawnOptions::new()
-            .label("server")
-            .monitor()
-            .start(|mut cx: Context<u8>| async move { cx.recv().await });
-        let monitor = server.monitor_ref().expect("it was asked for");
-        drop(sender.send(server.into_parts().1));
-        cx.down(monitor).await;
-    }));
-    scene.0.run_until_idle();
-    let handle = scene.0.block_on(handle).expect("it was sent");
+    let handle = scene.watched(|server| server.into_parts().1);
     scene.check(&[]);
     handle.cancel();
     assert_eq!(scene.0.block_on(handle), Ok(None));
