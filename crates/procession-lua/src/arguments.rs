@@ -11,7 +11,7 @@ use procession::Pid;
 use procession::time::Instant;
 
 use crate::datagrams::Datagrams;
-use crate::net::Connection;
+use crate::net::{Connection, Listener};
 use crate::secured::Secured;
 use crate::value::{self, LuaSocket, Socket, Value};
 
@@ -135,6 +135,13 @@ impl Arguments {
         match self.socket(index)? {
             Socket::Connection(connection) => Ok(connection),
             _ => Err(format!("argument {} must be a connection", index + 1)),
+        }
+    }
+
+    pub(crate) fn listener(&self, index: usize) -> Result<Arc<Listener>, String> {
+        match self.socket(index)? {
+            Socket::Listener(listener) => Ok(listener),
+            _ => Err(format!("argument {} must be a listener", index + 1)),
         }
     }
 

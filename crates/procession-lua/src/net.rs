@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::net::TcpListener;
+use procession::net::{TcpListener, TcpStream};
+use procession::process::until_cancelled;
 use procession_sync::Mutex;
 
 use crate::account::Held;
@@ -256,14 +257,34 @@ pub(crate) async fn listen(
 }
 
 impl Listener {
-    /// Accepts a connection. `held` is the charge for its session, if it has one.
+    /// Waits for a connection, or until the running process is cancelled. `held` is the charge for
+    /// its session, if it has one.
     pub(crate) async fn accept(
         self: Arc<Self>,
         bounds: Bounds,
         held: Held,
     ) -> io::Result<Connection> {
         let charge = socket_charge(&bounds)?;
-        let (socket, _) = self.listener.accept().await?;
+        let accepted = until_cancelled(self.listener.accept()).await;
+        let (socket, _) = accepted.ok_or_else(|| io::Error::other("cancelled"))??;
+        self.connection(socket, charge, held)
+    }
+
+    /// Accepts a connection that waits already, like [`accept`](Self::accept). Returns `None` if
+    /// none waits.
+    pub(crate) async fn accept_waiting(
+        self: Arc<Self>,
+        bounds: Bounds,
+        held: Held,
+    ) -> io::Result<Option<Connection>> {
+        let charge = socket_charge(&bounds)?;
+        match procession::timeout(Duration::ZERO, self.listener.accept()).await {
+            Ok(accepted) => self.connection(accepted?.0, charge, held).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn connection(&self, socket: TcpStream, charge: Hold, held: Held) -> io::Result<Connection> {
         socket.set_nodelay(true)?;
         // The first read or write makes the handshake, so that a slow peer delays no other.
         let session = self.server.as_ref().map(|server| server.session(held)).transpose()?;

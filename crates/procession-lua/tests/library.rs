@@ -587,6 +587,45 @@ fn a_server_with_a_full_mailbox_serves() {
     assert_eq!(run_on(&scheduler(), &program), Ok(Value::string("serves")));
 }
 
+/// Goal: a client that the system has accepted is served, although the server was cancelled before
+/// it could accept the client.
+#[test]
+fn a_cancelled_server_serves_the_connections_that_wait() {
+    let source = "
+        function answer(connection)
+          connection:write(connection:read() .. '!')
+          connection:close()
+        end
+        function respond() return { body = 'there' } end
+        function serve(name, listener)
+          assert(select(2, process.receive()) == 'cancelled')
+          if name == 'net' then net.serve(listener, 'answer') else http.serve(listener, 'respond') end
+        end
+        function main()
+          local found = {}
+          for _, name in ipairs { 'net', 'http' } do
+            local listener = assert(net.listen('127.0.0.1:0'))
+            local address, clients = listener:address(), {}
+            for i = 1, 3 do
+              clients[i] = assert(net.connect(address))
+              assert(clients[i]:write(name == 'net' and 'here' or 'GET / HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n'))
+            end
+            local pid = process.spawn('serve', name, listener)
+            listener:forget()
+            process.cancel(pid)
+            process.monitor(pid)
+            for _, client in ipairs(clients) do
+              local text = ''
+              for bytes in client.read, client do text = text .. bytes end
+              found[#found + 1] = text:match('%S+$')
+            end
+            assert(process.receive().reason == 'the process ended normally')
+          end
+          return table.concat(found, ' ')
+        end";
+    assert_eq!(run(source), Ok(Value::string("here! here! here! there there there")));
+}
+
 /// The globals of the library are made when they are first used. A program does not see that.
 #[test]
 fn the_table_of_the_globals_is_like_any_other_table() {

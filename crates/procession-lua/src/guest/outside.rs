@@ -8,7 +8,7 @@ use crate::datagrams;
 use crate::fs::{self, Part, Writing};
 use crate::net;
 use crate::program::Program;
-use crate::value::{Socket, Value};
+use crate::value::Value;
 
 impl Running {
     pub(super) fn serve_outside(
@@ -53,15 +53,17 @@ impl Running {
                     net::listen(self.bounds.clone(), tls, address, secured),
                 )?
             }
-            b"accept" => match arguments.socket(0)? {
-                Socket::Listener(listener) => self.in_helper(
-                    yields,
-                    Cancel::Ends { limited: false },
-                    String::new(),
-                    listener.accept(self.bounds.clone(), self.account.hold()),
-                )?,
-                _ => return Err("argument 1 must be a listener".to_owned()),
-            },
+            b"accept" => {
+                let accept =
+                    arguments.listener(0)?.accept(self.bounds.clone(), self.account.hold());
+                self.in_helper(yields, Cancel::Passed, String::new(), accept)?
+            }
+            b"accept waiting" => {
+                let listener = arguments.listener(0)?;
+                let accept = listener.accept_waiting(self.bounds.clone(), self.account.hold());
+                let work = async { Ok(accept.await?.map_or(Value::Nil, Value::from)) };
+                self.in_helper(yields, Cancel::Ignored, String::new(), work)?
+            }
             b"read" => {
                 let most = arguments.integer_or(1, i64::MAX)?;
                 let most = usize::try_from(most).unwrap_or(1);

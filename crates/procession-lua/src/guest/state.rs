@@ -95,7 +95,8 @@ pub(super) enum Awaited {
         monitor: MonitorRef,
         until: Option<Instant>,
     },
-    Done(u64, Cancel, #[expect(dead_code, reason = "its drop ends the wait")] Option<Helper>),
+    /// The drop of the helper ends the wait.
+    Done(u64, Cancel, Option<Helper>),
     /// The output has no room, or has not written everything yet. A cancel does not end this wait.
     Output(u64, #[expect(dead_code, reason = "its drop ends the wait")] Turn),
     /// The connection may have something to read, or the time is over.
@@ -149,6 +150,9 @@ pub(super) enum Cancel {
     /// The cancel ends every wait without a limit of time, and the first wait that is `limited`. A
     /// process may therefore still wait while it cleans up, but not forever.
     Ends { limited: bool },
+    /// The cancel is passed on to the process that waits on behalf of the guest, which then ends
+    /// the wait. So nothing is lost that this process has already taken for the guest.
+    Passed,
 }
 
 /// The result of serving an operation.
@@ -175,15 +179,21 @@ impl Drop for Helper {
 }
 
 impl Helper {
-    /// Starts a process that performs `work`.
+    /// Starts a process that performs `work`. A cancel of the process drops the work, unless the
+    /// work handles the cancel.
     pub(super) fn start<T: Into<Value>>(
         yields: &Yields<'_>,
         tag: u64,
+        cancel: Cancel,
         act: String,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<Self, String> {
         let to = yields.pid();
-        let options = SpawnOptions::new().on_cancel(OnCancel::Drop);
+        let on_cancel = match cancel {
+            Cancel::Passed => OnCancel::Ask,
+            Cancel::Ignored | Cancel::Ends { .. } => OnCancel::Drop,
+        };
+        let options = SpawnOptions::new().on_cancel(on_cancel);
         let started = options.try_spawn(async move {
             let result: Result<Value, Box<str>> =
                 work.await.map(Into::into).map_err(|error| match act.as_str() {
@@ -203,5 +213,10 @@ impl Helper {
         });
         let helper = started.map_err(|error| error.to_string())?;
         Ok(Self(helper.pid()))
+    }
+
+    /// Asks the process to end the wait.
+    pub(super) fn cancel(&self) {
+        procession::process::cancel(self.0);
     }
 }

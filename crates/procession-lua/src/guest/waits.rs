@@ -51,6 +51,13 @@ impl Running {
                 }
                 false => self.wait_until(until, yields),
             },
+            Awaited::Done(_, Cancel::Passed, helper) => {
+                if self.cancelled {
+                    self.cancel_seen = true;
+                    helper.iter().for_each(Helper::cancel);
+                }
+                None
+            }
             &mut Awaited::Done(_, cancel, _) => match self.is_ended(cancel) {
                 true => Some(self.given(Err("cancelled".into()))?),
                 false => None,
@@ -95,7 +102,8 @@ impl Running {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let readable = Arc::clone(connection).readable(timeout);
         let work = async { readable.await.map(|()| Value::Nil) };
-        *helper = Some(Helper::start(yields, *tag, String::new(), work)?);
+        let ends = Cancel::Ends { limited: until.is_some() };
+        *helper = Some(Helper::start(yields, *tag, ends, String::new(), work)?);
         Ok(())
     }
 
@@ -129,7 +137,7 @@ impl Running {
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<Served, String> {
         self.tag += 1;
-        let helper = Helper::start(yields, self.tag, act, work)?;
+        let helper = Helper::start(yields, self.tag, cancel, act, work)?;
         Ok(Served::Waits(Awaited::Done(self.tag, cancel, Some(helper))))
     }
 

@@ -4,6 +4,8 @@ local check, error, late, native, pairs, yield = check, error, late, native, pai
 local lists, strings = check(native("open", "table")), check(native("open", "string"))
 local find, sub, concat = strings.find, strings.sub, lists.concat
 local CHUNK = 65536
+-- The connections that a server accepts after a cancel, at most. No backlog is longer.
+local BACKLOG = 4096
 
 local function log(level, ...)
   if not late.log then check(native("lazy", check(native("library", "log")))) end
@@ -11,9 +13,9 @@ local function log(level, ...)
 end
 
 -- Serves until a cancel. Each connection has a process, which calls the global function `name` with
--- the connection and the other arguments. After a cancel the listener is closed, these processes are
--- cancelled, and the function returns once all of them have ended. If the server ends in another
--- way, they are cancelled, too.
+-- the connection and the other arguments. After a cancel the connections that wait are accepted,
+-- the listener is closed, these processes are cancelled, and the function returns once all of them
+-- have ended. If the server ends in another way, they are cancelled, too.
 function net.serve(listener, name, ...)
   local serving, count = {}, 0
   -- Only messages about the end of a process are expected. All others are dropped. They may come
@@ -26,21 +28,24 @@ function net.serve(listener, name, ...)
     end
     return why ~= "timeout" and why ~= "cancelled"
   end
+  local function start(connection, ...)
+    local ok, pid = native("spawn scoped", name, connection, ...)
+    if ok then
+      -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
+      -- would stay open until Lua collects the garbage of this process.
+      connection:forget()
+      check(yield("monitor child", pid))
+      serving[pid] = true
+      count = count + 1
+    else
+      log("error", "cannot serve a connection:", pid)
+      connection:close()
+    end
+  end
   while true do
     local connection, cause = listener:accept()
     if connection then
-      local ok, pid = native("spawn scoped", name, connection, ...)
-      if ok then
-        -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
-        -- would stay open until Lua collects the garbage of this process.
-        connection:forget()
-        check(yield("monitor child", pid))
-        serving[pid] = true
-        count = count + 1
-      else
-        log("error", "cannot serve a connection:", pid)
-        connection:close()
-      end
+      start(connection, ...)
     elseif cause == "cancelled" then
       break
     else
@@ -53,6 +58,12 @@ function net.serve(listener, name, ...)
     for _ = 1, 1000 do
       if not note(0) then break end
     end
+  end
+  -- The system would reset the connections that wait.
+  for _ = 1, BACKLOG do
+    local ok, connection = yield("accept waiting", listener)
+    if not ok or not connection then break end
+    start(connection, ...)
   end
   listener:close()
   for pid in pairs(serving) do check(native("cancel", pid)) end
