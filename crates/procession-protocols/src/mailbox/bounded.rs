@@ -604,6 +604,11 @@ impl<M, S, const MUTATION: u8> Bounded<M, S, MUTATION> {
         self.with(|ring| if ring.closed { 0 } else { ring.sent.wrapping_sub(received) })
     }
 
+    /// Returns the number of entries, with those that are no messages.
+    pub fn entries(&self) -> usize {
+        self.with(|ring| ring.entries.len() + ring.urgent.as_ref().map_or(0, |urgent| urgent.len()))
+    }
+
     /// Returns the greatest number of messages that the mailbox has had.
     pub fn high_water(&self) -> u32 {
         self.with(|ring| ring.high_water)

@@ -450,6 +450,9 @@ impl<M: Send + 'static> Recv<'_, M> {
             }
             if budget == 0 {
                 // There may be more.
+                if crate::scheduler::budget::search_on(|| self.context.unsearched()) {
+                    continue;
+                }
                 crate::scheduler::budget::yield_step(task);
                 return Poll::Pending;
             }

@@ -21,7 +21,13 @@
 //! - An operation that acts on the *absence* of something draws no conclusion from a poll that the
 //!   budget may have refused. It looks at the state itself, as a wait for a cancel does, or it
 //!   polls with a fresh budget ([`with_fresh`]), as the default of a select and the last poll of a
-//!   timeout do.
+//!   timeout do. In such a poll, a search of the mailbox goes on to the end of what the mailbox
+//!   holds ([`search_on`]).
+//!
+//! # Rejected
+//! A default, and a timeout, that repeats a poll with a fresh budget in the next step if the poll
+//! has spent all of it. A future that polls more waits than a budget allows spends all of it each
+//! time, so its timeout would never be over.
 
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
@@ -143,21 +149,40 @@ pub(crate) async fn in_turn(mut attempt: impl FnMut(&mut TaskContext<'_>) -> Pol
 
 /// Polls with the whole budget of a step, so that an operation is pending only if it has to wait.
 /// The step is charged for what `poll` spends, but `poll` is not refused. A poll that needs more
-/// than the budget of a step counts as if it had to wait.
+/// than the budget of a step counts as if it had to wait, unless it searches the mailbox.
 pub(crate) fn with_fresh<R>(poll: impl FnOnce() -> R) -> R {
-    let replace = |budget| {
+    let replace = |budget, may_search_on| {
         with_local(|local| {
-            let local = local.filter(|local| local.step.is_any())?;
-            Some(local.step.budget.replace(budget))
+            let step = &local.filter(|local| local.step.is_any())?.step;
+            Some((step.budget.replace(budget), step.may_search_on.replace(may_search_on)))
         })
     };
-    let before = replace(BUDGET);
+    let before = replace(BUDGET, true);
     let polled = poll();
-    if let Some(before) = before {
-        let left = replace(0).unwrap_or(0);
-        replace(before.saturating_sub(BUDGET.saturating_sub(left)));
+    if let Some((before, before_searched)) = before {
+        let (left, is_within) = replace(0, before_searched).unwrap_or_default();
+        // A search that went on has spent the budget before.
+        let spent = if is_within { BUDGET.saturating_sub(left) } else { BUDGET };
+        replace(before.saturating_sub(spent), before_searched);
     }
     polled
+}
+
+/// Lets a search of the mailbox that has spent its budget go on, if its poll has a fresh budget.
+/// `entries` counts what the mailbox holds. Entries that arrive afterwards are not waited for: each
+/// poll goes on once. Returns `false` if the search is to end its step.
+#[cold]
+pub(crate) fn search_on(entries: impl FnOnce() -> usize) -> bool {
+    let goes_on = with_local(|local| local.is_some_and(|local| local.step.may_search_on.take()));
+    if goes_on {
+        let entries = u32::try_from(entries()).unwrap_or(u32::MAX);
+        with_local(|local| {
+            if let Some(local) = local {
+                local.step.budget.set(entries.saturating_add(BUDGET));
+            }
+        });
+    }
+    goes_on
 }
 
 /// Charges the running step for an operation that is not awaited.

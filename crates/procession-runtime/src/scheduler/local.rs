@@ -116,6 +116,8 @@ pub(crate) struct CurrentStep {
     pub(crate) yields: Cell<bool>,
     /// Set if an operation of the step has acted although the budget was spent.
     pub(crate) is_overdrawn: Cell<bool>,
+    /// Set while a poll has a fresh budget, until a search of the mailbox goes on beyond it.
+    pub(crate) may_search_on: Cell<bool>,
     /// The process for which commands are being served.
     pub(crate) serving: Cell<Option<NonNull<Slot>>>,
     /// The scheduler for which the step uses this worker's counters. It is null in a step that
@@ -134,6 +136,7 @@ impl CurrentStep {
             budget: Cell::new(BUDGET),
             yields: Cell::new(false),
             is_overdrawn: Cell::new(false),
+            may_search_on: Cell::new(false),
             serving: Cell::new(None),
             counts_for: Cell::new(shared),
             trace: RefCell::new(None),

@@ -2,6 +2,7 @@
 
 mod calls;
 mod receives;
+mod searches;
 mod urgent;
 
 use std::collections::VecDeque;

@@ -268,6 +268,20 @@ impl<M: Send + 'static> Context<M> {
         }
     }
 
+    /// Returns the number of entries of the mailbox that a search has yet to look at.
+    pub(super) fn unsearched(&mut self) -> usize {
+        if let Mailbox::Bounded(ring) = self.slot.mailbox() {
+            return ring.entries();
+        }
+        let more = self.take_queued().unwrap_or_default();
+        let Some(marked) = self.marked() else {
+            self.taken.append(more);
+            return self.taken.len();
+        };
+        marked.rest.append(more);
+        marked.looked.len() + marked.rest.len() + self.taken.len()
+    }
+
     /// Drops events that the process no longer receives.
     #[cold]
     pub(super) fn discard(&self, events: impl IntoIterator<Item = Queued<M>>) {
