@@ -25,7 +25,6 @@ use crate::mailbox::request;
 use crate::process::body::System;
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::typed::TypedPin;
-use crate::process::wait_edge::Habit;
 use crate::process::wait_reason::Waiting;
 use crate::relations::links;
 use crate::relations::signal::{Down, ExitSignal, MonitorRef, Signal};
@@ -207,19 +206,13 @@ impl<M: Send + 'static> Context<M> {
     }
 
     async fn recv_wanted(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
-        self.pass_mark();
-        self.gather_urgent();
-        if let Some(aside) = self.aside()
-            && let Some(place) = aside.messages.iter().position(|(_, message)| wanted(message))
-            && let Some((number, found)) = aside.messages.remove(place)
-        {
-            self.receive_aside(number);
-            if place > 0 {
-                self.slot.mark(Habit::Selects);
-            }
-            return Some(found);
-        }
+        let mut looks_aside = true;
         let pick = |context: &mut Self| {
+            if std::mem::take(&mut looks_aside)
+                && let Some(message) = context.take_wanted_aside(&mut wanted)
+            {
+                return Some(message);
+            }
             while let Some(event) = context.take_charged() {
                 let Event::Message(message) = event else {
                     context.put_aside(event);

@@ -13,27 +13,33 @@ use crate::scheduler::current;
 
 impl<M: Send + 'static> Context<M> {
     pub(super) async fn recv_down(&mut self, monitor: MonitorRef) -> Option<Down> {
-        self.pass_mark();
-        let is_it =
-            |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
-        if let Some(aside) = self.aside()
-            && let Some(place) = aside.signals.iter().position(|(_, signal)| is_it(signal))
-            && let Some((_, Signal::Down(down))) = aside.signals.remove(place)
-        {
-            self.note_answered(monitor);
-            return Some(down);
-        }
+        let mut looks_aside = true;
+        let mut pick = |context: &mut Self| {
+            let left = std::mem::take(&mut looks_aside).then(|| context.take_down_aside(monitor));
+            left.flatten().or_else(|| context.pick_down(monitor))
+        };
         let mut recv = self.recv();
         poll_fn(|task| {
             let before = recv.context.slot.waiting.get();
-            let polled =
-                recv.poll_mailbox(task, false, |context: &mut Self| context.pick_down(monitor));
+            let polled = recv.poll_mailbox(task, false, &mut pick);
             if polled.is_pending() && recv.waits {
                 recv.context.note_wait_for(monitor, before, task);
             }
             polled
         })
         .await
+    }
+
+    /// Takes the answer, if it was put aside.
+    fn take_down_aside(&mut self, monitor: MonitorRef) -> Option<Down> {
+        self.pass_mark();
+        let is_it =
+            |signal: &Signal| matches!(signal, Signal::Down(down) if down.monitor == monitor);
+        let signals = &mut self.aside()?.signals;
+        let place = signals.iter().position(|(_, signal)| is_it(signal))?;
+        let (_, Signal::Down(down)) = signals.remove(place)? else { return None };
+        self.note_answered(monitor);
+        Some(down)
     }
 
     fn pick_down(&mut self, monitor: MonitorRef) -> Option<Down> {

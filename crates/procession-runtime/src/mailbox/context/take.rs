@@ -118,8 +118,22 @@ impl<M: Send + 'static> Context<M> {
         Some(message)
     }
 
+    /// Takes the oldest message that was put aside and is wanted.
+    pub(super) fn take_wanted_aside(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Option<M> {
+        self.pass_mark();
+        self.gather_urgent();
+        let aside = self.aside()?;
+        let place = aside.messages.iter().position(|(_, message)| wanted(message))?;
+        let (number, found) = aside.messages.remove(place)?;
+        self.receive_aside(number);
+        if place > 0 {
+            self.slot.mark(Habit::Selects);
+        }
+        Some(found)
+    }
+
     /// Counts a message that was put aside under this number as received now.
-    pub(super) fn receive_aside(&mut self, number: u64) {
+    fn receive_aside(&mut self, number: u64) {
         self.slot.count_received(1);
         if let Some(header) = self.aside().and_then(|aside| aside.headers.remove(&number)) {
             request::accept(&self.slot, header);

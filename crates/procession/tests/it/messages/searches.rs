@@ -13,7 +13,9 @@ use procession::mailbox::{Urgent, WhenFull};
 use procession::process::MonitorRef;
 use procession::sync::{Notify, Select};
 use procession::time::Elapsed;
-use procession::{Context, SpawnOptions, spawn, timeout};
+use procession::{Context, SpawnOptions, spawn, timeout, yield_now};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scene::driven;
 
@@ -127,4 +129,38 @@ fn a_timeout_over_more_waits_than_a_step_may_poll_is_over() {
         process.await
     });
     assert_eq!(ended, Ok((Err(Elapsed), false)));
+}
+
+#[test]
+fn a_loop_over_what_was_left_lets_others_run() {
+    const COUNT: u32 = 10 * BUDGET;
+    let has_run = |flag: &Arc<AtomicBool>| flag.swap(false, Relaxed);
+    let outcomes = driven().block_on(async move {
+        let child = procession::start(move |mut cx: Context<u32>| async move {
+            let flag = Arc::new(AtomicBool::new(false));
+            let other = || {
+                let flag = flag.clone();
+                spawn(async move { flag.store(true, Relaxed) }).detach();
+            };
+            (0..=COUNT).for_each(|n| cx.address().send(n).expect("it is alive"));
+            assert_eq!(cx.recv_matching(|n| *n == COUNT).await, Some(COUNT));
+            yield_now().await;
+            other();
+            for n in 0..COUNT {
+                assert_eq!(cx.recv_matching(|_| true).await, Some(n));
+            }
+            let by_messages = has_run(&flag);
+            let monitors = monitor_ended(&mut cx, COUNT).await;
+            cx.address().send(0).expect("it is alive");
+            assert_eq!(cx.recv().await, Some(0));
+            yield_now().await;
+            other();
+            for monitor in monitors {
+                assert!(cx.down(monitor).await.is_some());
+            }
+            (by_messages, has_run(&flag))
+        });
+        child.await
+    });
+    assert_eq!(outcomes, Ok((true, true)));
 }
