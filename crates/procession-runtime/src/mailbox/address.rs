@@ -431,9 +431,9 @@ impl<M: Send + 'static> SendWait<'_, M> {
         current::note_place(self.place);
     }
 
-    /// Returns `true` if the message waits for room.
-    pub(crate) fn stands(&self) -> bool {
-        !matches!(self.stand, Stand::None)
+    /// Returns `true` if the message is in the queue of the mailbox.
+    pub(crate) fn is_queued(&self) -> bool {
+        matches!(self.stand, Stand::Queue(_))
     }
 
     fn poll_far(
@@ -462,7 +462,9 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
     /// Panics if it is polled again after it was complete.
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let wait = self.get_mut();
-        let may_act = crate::scheduler::budget::charge_act(task) || wait.stands();
+        // A message that waits for room was charged before.
+        let may_act =
+            !matches!(wait.stand, Stand::None) || crate::scheduler::budget::charge_act(task);
         let waits = wait.address.bounded().filter(|(_, ring)| ring.when_full() == FullPolicy::Wait);
         let must_wait = |(slot, ring): (&SlotRef, &BoundedMailbox<M>)| {
             !current::is_current(slot) && ring.must_wait()

@@ -415,11 +415,18 @@ pub fn call_all<M: Send + 'static, T: Send + 'static>(
         let mut calls: Vec<_> =
             addresses.iter().map(|address| PendingCall::new(address, &message)).collect();
         let all = async {
-            // Each message is sent or queued before any reply is awaited, so a full mailbox delays
-            // only its own call.
-            for call in &mut calls {
-                call.begin().await;
-            }
+            // Each message is sent or queued before any reply is awaited, and all are sent
+            // concurrently, so a full mailbox or relay delays only its own call.
+            poll_fn(|task| {
+                let mut begun = Poll::Ready(());
+                for call in &mut calls {
+                    if call.begin(task).is_pending() {
+                        begun = Poll::Pending;
+                    }
+                }
+                begun
+            })
+            .await;
             for call in &mut calls {
                 call.end().await;
             }
@@ -452,15 +459,18 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
         Self { send: Some(address.send_wait(message)), caller, callee, answer: None }
     }
 
-    /// Sends the message, or queues it for room.
-    async fn begin(&mut self) {
-        poll_fn(|task| {
-            let sends = self.poll_send(task).is_pending();
-            let stands = self.send.as_ref().is_some_and(SendWait::stands);
-            // A relay has refused the message and takes it in the next step.
-            if sends && !stands { Poll::Pending } else { Poll::Ready(()) }
-        })
-        .await;
+    /// Sends the message, or puts it into the queue of its mailbox. A message that waits for room
+    /// at a relay is in no queue: only another poll sends it.
+    fn begin(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
+        if self.is_queued() {
+            return Poll::Ready(());
+        }
+        let sent = self.poll_send(task);
+        if self.is_queued() { Poll::Ready(()) } else { sent }
+    }
+
+    fn is_queued(&self) -> bool {
+        self.send.as_ref().is_some_and(SendWait::is_queued)
     }
 
     async fn end(&mut self) {
@@ -480,7 +490,11 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     }
 
     /// Returns the result once the timeout is over or all calls have ended.
-    fn answer(self) -> Result<T, CallError<M>> {
+    fn answer(mut self) -> Result<T, CallError<M>> {
+        if self.is_queued() {
+            // The process may have ended since, without room for the message.
+            let _pending = self.poll_send(&mut TaskContext::from_waker(Waker::noop()));
+        }
         let Some(answer) = self.answer else {
             return match self.caller.0.look(Waker::noop().clone()) {
                 CallLooked::Replied(value) => Ok(value),

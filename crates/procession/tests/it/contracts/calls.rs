@@ -6,7 +6,8 @@ use procession::mailbox::{WhenFull, call_all};
 use procession::process::send_exit;
 use procession::sync::RecvError;
 use procession::{
-    Address, Context, Exit, Reply, Scheduler, SpawnOptions, sleep, spawn, timeout, yield_now,
+    Address, CallError, Context, Exit, Reply, Scheduler, SpawnOptions, sleep, spawn, timeout,
+    yield_now,
 };
 
 use super::HOUR;
@@ -100,6 +101,27 @@ fn several_are_called_at_once() {
     });
     assert_eq!(asks.join(), Ok(vec![11, 11, 11, 1, 2]));
     assert_eq!(scheduler.now() - start, 2 * HOUR + HOUR / 2, "side by side");
+}
+
+#[test]
+fn a_message_whose_process_ends_before_it_has_room_comes_back() {
+    let scheduler = driven();
+    let slow = server(&scheduler, 24 * HOUR);
+    let options = SpawnOptions::new().on(&scheduler).mailbox(1, WhenFull::Wait);
+    let full = options.start(|_: Context<Question>| sleep(HOUR)).detach();
+    let fills = full.clone();
+    let filled =
+        scheduler.spawn(async move { fills.call(|reply| (1, reply), 24 * HOUR).await.is_err() });
+    scheduler.block_on(sleep(HOUR / 2));
+    let asks = scheduler
+        .spawn(async move { call_all(&[slow, full], |reply| (10, reply), 2 * HOUR).await });
+    let mut answers = asks.join().expect("it does not panic");
+    let refused = answers.pop().expect("two were called").expect_err("it has ended");
+    let CallError::Refused(error) = refused else { panic!("{refused:?}") };
+    assert!(error.is_ended());
+    assert_eq!(error.into_inner().0, 10);
+    assert!(answers.pop().expect("two were called").is_err_and(|error| error.is_elapsed()));
+    assert_eq!(filled.join(), Ok(true));
 }
 
 #[test]

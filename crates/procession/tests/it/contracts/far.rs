@@ -29,6 +29,8 @@ struct State {
     room: Notify,
     /// Set if it tells of room.
     tells: Mutex<bool>,
+    /// How often it will tell of room that it does not have.
+    lies: Mutex<u32>,
 }
 
 impl Far {
@@ -54,6 +56,11 @@ impl Relay for Far {
 
     fn room(&self, parcel: &Parcel) -> Option<RoomFuture> {
         assert!(parcel.message.is::<String>(), "it is the message that found no room");
+        let mut lies = self.0.lies.lock();
+        if *lies > 0 {
+            *lies -= 1;
+            return Some(Box::pin(std::future::ready(())));
+        }
         let far = self.clone();
         let tells = *self.0.tells.lock();
         tells.then(|| -> RoomFuture { Box::pin(async move { far.0.room.notified().await }) })
@@ -136,6 +143,55 @@ fn a_sender_waits_for_room_at_the_relay_if_that_tells_of_it() {
     far.0.room.notify_one();
     assert_eq!(waits.join(), Ok(true));
     assert_eq!(far.taken::<String>(), ["two"]);
+}
+
+#[test]
+fn a_call_of_many_that_waits_for_room_at_the_relay_waits_for_no_other_call() {
+    let (_node, far, address) = far::<String>();
+    far.refuses(Some(RelayCause::Full));
+    *far.0.tells.lock() = true;
+    let scheduler = driven();
+    let silent = scheduler.start(|cx: Context<String>| async move { cx.cancelled().await });
+    let addresses = [silent.address().clone(), address];
+    let replies = Arc::new(Mutex::new(Vec::new()));
+    let asks = scheduler.spawn({
+        let replies = replies.clone();
+        async move {
+            let message = |reply: Reply<u32>| {
+                replies.lock().push(reply);
+                String::new()
+            };
+            let answers = call_all(&addresses, message, HOUR).await;
+            answers.into_iter().map(Result::ok).collect::<Vec<_>>()
+        }
+    });
+    scheduler.block_on(procession::sleep(Duration::from_secs(1)));
+    far.refuses(None);
+    far.0.room.notify_one();
+    scheduler.block_on(procession::sleep(Duration::from_secs(1)));
+    assert_eq!(far.taken::<String>().len(), 1, "the first call still waits");
+    replies.lock().drain(..).for_each(|reply| reply.send(7));
+    assert_eq!(asks.join(), Ok(vec![Some(7), Some(7)]));
+}
+
+/// A relay that tells of room, and then has none, holds up its own call alone.
+#[test]
+fn a_call_of_many_is_not_held_up_by_a_faulty_relay() {
+    let (_node, far, address) = far::<String>();
+    far.refuses(Some(RelayCause::Full));
+    *far.0.lies.lock() = 100;
+    let scheduler = driven();
+    let receives = scheduler.start(|mut cx: Context<String>| async move {
+        cx.recv().await;
+        *far.0.lies.lock()
+    });
+    let addresses = [address, receives.address().clone()];
+    let asks = scheduler.spawn(async move {
+        let answers = call_all(&addresses, |_: Reply<u32>| "asked".to_owned(), HOUR).await;
+        answers.into_iter().map(|answer| answer.is_err_and(|e| e.is_refused())).collect()
+    });
+    assert!(receives.join().is_ok_and(|lies| lies > 0), "it was asked before the last lie");
+    assert_eq!(asks.join(), Ok(vec![true, false]));
 }
 
 #[test]
