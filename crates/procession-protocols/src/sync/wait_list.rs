@@ -189,30 +189,31 @@ impl ServedWaiters {
 
 /// A clone of a task's waker for a list, made at the right time.
 ///
-/// A waker without code of the user is cloned under the lock, and only if the list needs it. Any
-/// other waker is cloned before the lock is taken, and its spare clone is dropped after the lock is
-/// released, by the caller.
+/// A waker that is cloned quickly, without code of the user, is cloned under the lock, and only if
+/// the list needs it. Any other waker is cloned before the lock is taken, and its spare clone is
+/// dropped after the lock is released, by the caller.
 #[derive(Debug)]
 pub struct Another<'a> {
     waker: &'a Waker,
-    /// Clones the waker, if neither that nor the drop of the clone runs code of the user.
-    clone: Option<fn(&Waker) -> Waker>,
+    clone: fn(&Waker) -> Waker,
+    /// `clone` may be called under a lock.
+    is_quick: bool,
     /// A clone that was not used, or the waker that it has replaced.
     spare: Option<Waker>,
 }
 
 impl<'a> Another<'a> {
-    /// `clone` clones the waker. It is `None` if that, or the drop of the clone, runs code of the
-    /// user.
+    /// `clone` clones the waker. `is_quick` is `false` if that may take long, or if that or the
+    /// drop of the clone runs code of the user.
     #[inline]
-    pub fn new(waker: &'a Waker, clone: Option<fn(&Waker) -> Waker>) -> Self {
-        Self { waker, clone, spare: None }
+    pub fn new(waker: &'a Waker, clone: fn(&Waker) -> Waker, is_quick: bool) -> Self {
+        Self { waker, clone, is_quick, spare: None }
     }
 
     /// For a waiter that is an arm of a select or has been served, and so needs no waker here.
     #[inline]
     pub fn none() -> Self {
-        Self::new(Waker::noop(), Some(Waker::clone))
+        Self::new(Waker::noop(), Waker::clone, true)
     }
 
     /// Takes the clone that is left. It may be a waker of the user, so the caller drops it outside
@@ -222,21 +223,18 @@ impl<'a> Another<'a> {
         self.spare.take()
     }
 
-    /// Clones the waker now if it is user code.
+    /// Clones the waker now if it must not be cloned under a lock.
     #[inline]
     pub fn prepare(&mut self) {
-        if self.clone.is_none() {
-            self.spare = Some(self.waker.clone());
+        if !self.is_quick {
+            self.spare = Some((self.clone)(self.waker));
         }
     }
 
     /// Returns a clone, under a lock. Returns `None` if the waker must be prepared first.
     #[inline]
     pub fn take(&mut self) -> Option<Waker> {
-        match self.clone {
-            Some(clone) => Some(clone(self.waker)),
-            None => self.spare.take(),
-        }
+        if self.is_quick { Some((self.clone)(self.waker)) } else { self.spare.take() }
     }
 }
 

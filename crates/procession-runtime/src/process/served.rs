@@ -50,8 +50,7 @@ pub(crate) struct TaskWaker<'a>(Another<'a>);
 impl<'a> TaskWaker<'a> {
     #[inline]
     pub(crate) fn of(waker: &'a Waker) -> Self {
-        let clone: fn(&Waker) -> Waker = another;
-        Self(Another::new(waker, is_lent(waker).then_some(clone)))
+        Self(Another::new(waker, another, is_lent(waker)))
     }
 }
 

@@ -241,7 +241,8 @@ pub(crate) fn identity_of_clones(waker: &Waker) -> (usize, usize) {
     (data, vtable)
 }
 
-/// Returns `true` if [`another`] makes more than a clone of this waker.
+/// Returns `true` if [`another`] is quick and runs no code of the user for this waker. Noting a
+/// stack is not quick.
 pub(crate) fn is_lent(waker: &Waker) -> bool {
     is_of_process(waker) || blocking_step::of(waker).is_some()
 }
@@ -271,6 +272,12 @@ impl Slot {
 
     #[cold]
     fn leave_foreign(&self, waker: &Waker) {
+        #[cfg(feature = "door")]
+        if std::ptr::eq(waker.vtable(), &NOTING) && lender(waker) == Some(std::ptr::from_ref(self))
+        {
+            // The process's own waker after all.
+            return crate::process::stack_notes::note();
+        }
         self.waiting.note(Waiting::FOREIGN);
         self.shared().processes.leave_foreign(self.index, waker.clone());
     }

@@ -21,7 +21,7 @@ use procession::time::Instant;
 use procession::{Context, JoinHandle, Pid, Reply, Scheduler, SpawnOptions, coroutine, sleep};
 
 use super::{LONG, Sum};
-use crate::home::thread;
+use crate::home::{mpsc, thread};
 use crate::scene::{TIMEOUT, driven};
 
 /// One stack is taken at a time in a program, and tests run at the same time.
@@ -240,6 +240,52 @@ fn a_process_that_waits_and_ends_in_the_same_step_is_told_to_have_ended() {
     }));
     scheduler.run_until_idle();
     assert_eq!(stack(&scheduler, ends.pid()).err(), Some(AskError::Ended));
+}
+
+#[test]
+fn a_stack_leaves_the_reports_of_cycles_as_they_were() {
+    let (reports, reported) = mpsc::channel();
+    let scheduler = Scheduler::builder()
+        .worker_threads(1)
+        .test_clock()
+        .on_wait_cycle(move |cycle| drop(reports.send(cycle.clone())))
+        .build()
+        .expect("it is valid");
+    let [one, two] = [(); 2].map(|()| Arc::new(Mutex::new(())));
+    let gate = Arc::new(Notify::new());
+    let (held, wanted, opened) = (two.clone(), one.clone(), gate.clone());
+    scheduler
+        .spawn(async move {
+            let _held = held.lock().await;
+            opened.notified().await;
+            let _wanted = wanted.lock().await;
+        })
+        .detach();
+    scheduler.run_until_idle();
+    let waits = scheduler.spawn(async move {
+        let _held = one.lock().await;
+        let _wanted = two.lock().await;
+    });
+    scheduler.run_until_idle();
+    assert_eq!(stack(&scheduler, waits.pid()).map(|taken| taken.stacks().len()), Ok(1));
+    gate.notify_one();
+    scheduler.run_until_idle();
+    assert_eq!(reported.try_iter().map(|cycle| cycle.waits.len()).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_stack_leaves_the_reports_of_leaks_as_they_were() {
+    let scheduler = driven();
+    drop(scheduler.start(|mut cx: Context<u8>| async move { cx.recv().await }));
+    let leaked = || {
+        scheduler.run_until_idle();
+        let leaks = scheduler.leaks();
+        leaks.leaked.iter().map(|leak| leak.pid).collect::<Vec<_>>()
+    };
+    let before = leaked();
+    assert_eq!(before.len(), 1);
+    assert_eq!(stack(&scheduler, before[0]).map(|taken| taken.stacks().len()), Ok(1));
+    assert_eq!(leaked(), before);
 }
 
 #[test]
