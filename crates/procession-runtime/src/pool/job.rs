@@ -13,6 +13,7 @@ use crate::process::async_body::Settle;
 use crate::process::exit::Exiting;
 use crate::process::handling::Inherited;
 use crate::process::unwind::{drop_guarded, guarded, print_caught, text_of};
+use crate::process::waker::another;
 use crate::scheduler::inherit;
 use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::shared::Shared;
@@ -60,7 +61,7 @@ impl<T> ResultCell<T> {
 
     pub(super) fn poll_result(&self, waker: &Waker) -> Poll<Result<T, JobError>> {
         // A waker is cloned and dropped outside the lock, because both run user code.
-        let new = waker.clone();
+        let new = another(waker);
         let (result, old) = self.change(|stage| match stage {
             JobStage::Pending { waker, .. } => (None, waker.replace(new)),
             JobStage::Ended(_) | JobStage::Taken => match std::mem::replace(stage, JobStage::Taken)

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use procession::mailbox::{CallCause, WhenFull};
 use procession::observe::{WaitCycle, WaitReason};
+use procession::pool::Pool;
 use procession::process::MonitorRef;
 use procession::scheduler::Builder;
 use procession::sync::{Mutex, RwLock, Semaphore, oneshot};
@@ -109,6 +110,22 @@ fn crossed_locks_are_reported_with_labels_and_lines() {
     let text = cycle.to_string();
     assert!(text.contains(&format!("{a} (a) waits for a lock of {b} at ")), "{text}");
     assert!(text.contains(&format!("{b} (b) waits for a lock of {a} at ")), "{text}");
+}
+
+/// The pool wakes only the wait for its job, so it may have the process's own waker.
+#[test]
+fn a_wait_for_a_job_hides_no_later_wait() {
+    async fn job_and_cross(first: Arc<Mutex<()>>, second: Arc<Mutex<()>>) {
+        let pool = Pool::builder().capacity(1).build_async().expect("it starts nothing yet");
+        let job = pool.submit(yield_now()).await.expect("it is open");
+        job.await.expect("it does not panic");
+        cross(first, second).await;
+    }
+    let scene = Scene::new();
+    let [one, two] = locks();
+    let a = scene.spawn("a", job_and_cross(Arc::clone(&one), Arc::clone(&two)));
+    let b = scene.spawn("b", job_and_cross(two, one));
+    scene.check(&[(a, WaitReason::Lock), (b, WaitReason::Lock)]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use procession_sync::atomic::fence;
 use crate::Pid;
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
+use crate::process::waker::another;
 use crate::scheduler::handle_error::MisplacedCall;
 use crate::scheduler::reach::find;
 use crate::scheduler::shared::Shared;
@@ -83,7 +84,7 @@ struct EndWaiter<'a> {
 impl EndWaiter<'_> {
     fn leave(&self, left: u64, waker: &Waker) {
         // The wakers are cloned and dropped outside of the lock: both are the user's code.
-        let new = waker.clone();
+        let new = another(waker);
         drop_guarded(self.shared.lifetime.leave(self.number, left, new));
     }
 }
