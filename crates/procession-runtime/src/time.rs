@@ -389,6 +389,8 @@ pub(crate) fn poll_within<'a, R>(
     if sleep.poll_uncharged(task).is_pending() {
         return Poll::Pending;
     }
+    // The future may have spent nothing.
+    crate::scheduler::budget::spend();
     if crate::scheduler::budget::is_spent() && !std::mem::replace(&mut sleep.is_late, true) {
         crate::scheduler::budget::yield_step(task);
         return Poll::Pending;

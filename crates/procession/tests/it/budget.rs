@@ -1021,6 +1021,9 @@ fn what_is_always_ready_lets_others_run() {
     check("no time", move || async {
         assert!(timeout(Duration::ZERO, Notify::new().notified()).await.is_err())
     });
+    check("no time, and a future that spends nothing", move || async {
+        assert!(timeout(Duration::ZERO, std::future::pending::<()>()).await.is_err())
+    });
 }
 
 const ANY: &str = "127.0.0.1:0";
