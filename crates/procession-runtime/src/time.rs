@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, SystemTime};
 
+use procession_protocols::sync::wait_list::Place;
+
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
@@ -127,13 +129,22 @@ pub struct Sleep {
     on: bool,
     /// The place of the call.
     place: &'static Location<'static>,
-    /// Present if `armed` is.
+    /// Present if a timer is set or awaited.
     whose: Option<Whose>,
-    armed: Option<ArmedSleep>,
+    timer: SleepTimer,
 }
 
 // Each sleeping process has one.
 const _: () = assert!(size_of::<Sleep>() <= 72);
+
+/// The timer of a sleep.
+enum SleepTimer {
+    None,
+    Set(ArmedSleep),
+    /// The scheduler has reached its limit of timers. The place is in its list of the sleeps that
+    /// wait for room.
+    Awaited(Place),
+}
 
 /// The origin of a sleep's deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -178,7 +189,8 @@ impl Sleep {
     #[track_caller]
     fn new(deadline: u64, since: Since) -> Self {
         let place = Location::caller();
-        Self { deadline, since, is_late: false, on: false, place, whose: None, armed: None }
+        let timer = SleepTimer::None;
+        Self { deadline, since, is_late: false, on: false, place, whose: None, timer }
     }
 
     /// Returns the deadline. If the time counts from the first poll, returns the deadline of a
@@ -199,7 +211,7 @@ impl Sleep {
     pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
         let sleep = self.get_mut();
         (sleep.deadline, sleep.since) = (deadline.0, Since::Zero);
-        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed)
+        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.timer)
             && !armed.timer.reset(&shared, deadline.0)
         {
             // The timer has fired. The next poll sets a new one.
@@ -213,15 +225,19 @@ impl Sleep {
     /// surroundings did.
     #[inline(never)]
     fn disarm(&mut self) {
-        let timer = timer_of(&self.whose, &mut self.armed);
+        let timer = timer_of(&self.whose, &mut self.timer);
         let action = timer.and_then(|(shared, armed)| armed.timer.delete(&shared));
         self.forget();
         drop_guarded(action);
     }
 
-    /// Forgets the timer, which is gone, and releases its scheduler.
+    /// Forgets the timer, which is gone, or no longer waits for one, and releases the scheduler.
     fn forget(&mut self) {
-        self.armed = None;
+        if let SleepTimer::Awaited(place) = std::mem::replace(&mut self.timer, SleepTimer::None)
+            && let Some(shared) = self.whose.as_ref().and_then(Whose::hold)
+        {
+            drop_guarded(shared.clock.wait_no_longer(place));
+        }
         if !self.on {
             self.whose = None;
         }
@@ -243,9 +259,9 @@ fn note_early(shared: &Shared) {
 #[inline]
 fn timer_of<'a>(
     whose: &Option<Whose>,
-    armed: &'a mut Option<ArmedSleep>,
+    timer: &'a mut SleepTimer,
 ) -> Option<(Hold, &'a mut ArmedSleep)> {
-    let armed = armed.as_mut()?;
+    let SleepTimer::Set(armed) = timer else { return None };
     Some((whose.as_ref()?.hold()?, armed))
 }
 
@@ -274,7 +290,7 @@ impl Sleep {
     #[cold]
     fn has_fired(&mut self) -> bool {
         let deadline = self.deadline;
-        let timer = timer_of(&self.whose, &mut self.armed);
+        let timer = timer_of(&self.whose, &mut self.timer);
         !crate::scheduler::budget::refuses_timers()
             && timer.is_some_and(|(shared, armed)| {
                 let is_pending = armed.timer.timers(&shared).is_pending(armed.timer.id);
@@ -291,7 +307,7 @@ impl Sleep {
         let deadline = sleep.deadline;
         let waker = waker::identity(task.waker());
         let mut moved = None;
-        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.armed) {
+        if let Some((shared, armed)) = timer_of(&sleep.whose, &mut sleep.timer) {
             let timers = armed.timer.timers(&shared);
             // A pending timer has not fired, whatever the clock shows. So the clock need not be
             // read.
@@ -321,8 +337,8 @@ impl Sleep {
                     return Poll::Pending;
                 }
             }
-            sleep.armed = None;
         }
+        sleep.forget();
         if !sleep.on {
             sleep.whose = Some(moved.unwrap_or_else(Whose::here));
         }
@@ -335,17 +351,23 @@ impl Sleep {
         current::note_waiting_at(Waiting::TIMER, sleep.place);
         let another = waker::for_timer(&shared, task.waker());
         let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
-            shared.clock.wait_for_timer(waker::another(task.waker()));
+            let place = shared.clock.wait_for_timer(waker::another(task.waker()));
             // Again: a timer may have become free before this waker was registered.
-            arm(&shared, deadline, None, action)
+            match arm(&shared, deadline, None, action) {
+                Ok(timer) => {
+                    drop_guarded(shared.clock.wait_no_longer(place));
+                    Ok(timer)
+                }
+                Err(_) => Err(place),
+            }
         });
-        match timer {
+        sleep.timer = match timer {
             Ok(timer) => {
                 let waker = waker::identity_of_clones(task.waker());
-                sleep.armed = Some(ArmedSleep { timer, waker });
+                SleepTimer::Set(ArmedSleep { timer, waker })
             }
-            Err(_) => sleep.forget(),
-        }
+            Err(place) => SleepTimer::Awaited(place),
+        };
         Poll::Pending
     }
 }

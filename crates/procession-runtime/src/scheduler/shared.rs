@@ -8,6 +8,7 @@ use std::{fmt, mem};
 use procession_protocols::io::readiness::{ReadyEvent, Sources};
 use procession_protocols::scheduler::driver::Driver;
 use procession_protocols::scheduler::pace::Beacon;
+use procession_protocols::sync::wait_list::{Place, ServedWaiters, WaitList, Waiter};
 use procession_protocols::time::timers::Timers;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
@@ -167,8 +168,8 @@ pub(crate) struct Clock {
     /// The number of outstanding completions, of block-on futures that were woken, and of threads
     /// from outside that queue a process. The test clock stands still for them.
     pub(crate) outstanding: AtomicU32,
-    /// The wakers of sleeps that found no room for a timer, and whether there are any.
-    timer_waiters: Mutex<Vec<Waker>>,
+    /// The sleeps that found no room for a timer, and whether some of them may wait.
+    timer_waiters: Mutex<WaitList<()>>,
     has_timer_waiters: AtomicBool,
 }
 
@@ -180,18 +181,26 @@ impl Clock {
             beacon: Beacon::default(),
             outside: Timers::new(timers),
             outstanding: AtomicU32::new(0),
-            timer_waiters: Mutex::new(Vec::new()),
+            timer_waiters: Mutex::new(WaitList::new()),
             has_timer_waiters: AtomicBool::new(false),
         }
     }
 
     /// Registers a sleep that found no room for a timer, to be woken when there may be some. The
     /// caller tries once more afterwards.
-    pub(crate) fn wait_for_timer(&self, waker: Waker) {
-        self.timer_waiters.lock().push(waker);
+    pub(crate) fn wait_for_timer(&self, waker: Waker) -> Place {
+        let place = self.timer_waiters.lock().push(Waiter::Alone(waker), ());
         // Relaxed, as all uses: ordered by the fence (`time/timers.rs`, *Room*).
         self.has_timer_waiters.store(true, Relaxed);
         fence(SeqCst);
+        place
+    }
+
+    /// Removes a sleep that no longer waits for room, or was woken. The caller drops what this
+    /// returns, which may be a waker of the user.
+    #[must_use]
+    pub(crate) fn wait_no_longer(&self, place: Place) -> Option<Waiter> {
+        self.timer_waiters.lock().remove(place).1
     }
 
     /// Wakes the sleeps that wait for room, after a timer was deleted, reset or fired.
@@ -205,13 +214,18 @@ impl Clock {
     #[cold]
     fn wake_timer_waiters(&self) {
         self.has_timer_waiters.store(false, Relaxed);
-        for waiter in self.take_timer_waiters() {
-            drop(guarded(|| waiter.wake()));
+        for waker in self.take_timer_waiters().drain().filter_map(Waiter::into_waker) {
+            drop(guarded(|| waker.wake()));
         }
     }
 
-    pub(crate) fn take_timer_waiters(&self) -> Vec<Waker> {
-        mem::take(&mut *self.timer_waiters.lock())
+    fn take_timer_waiters(&self) -> ServedWaiters {
+        let mut waiters = self.timer_waiters.lock();
+        let mut taken = ServedWaiters::default();
+        while let Some((waiter, ())) = waiters.serve(|()| ()) {
+            taken.push(waiter);
+        }
+        taken
     }
 
     /// Returns the number of outstanding completions.
@@ -320,7 +334,7 @@ impl Drop for Shared {
         {
             timers.clear(&mut drop_guarded);
         }
-        drop_each(self.clock.take_timer_waiters());
+        drop_each(self.clock.take_timer_waiters().drain());
         drop_each(self.callers.take_waiting());
         drop_each(self.lifetime.take_waiters());
         drop_each(self.processes.take_all_foreign());

@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Wake, Waker};
 use std::time::Duration;
 
 use procession::time::{Instant, Sleep, sleep_until};
-use procession::{Context, sleep};
+use procession::{Context, Scheduler, sleep};
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -52,6 +52,35 @@ fn only_the_last_waker_is_woken() {
         assert!(counts.iter().all(|count| Arc::strong_count(count) == 1), "no waker is kept");
         assert!(poll_with(Waker::noop(), slept));
     });
+}
+
+/// A sleep that finds no room for a timer keeps one waker, and none once it is dropped.
+#[test]
+fn a_sleep_that_waits_for_a_timer_keeps_its_last_waker_alone() {
+    let builder = Scheduler::builder().worker_threads(1).max_timers(1).test_clock();
+    let scheduler = builder.build().expect("it is valid");
+    scheduler.block_on(async {
+        let mut only = Box::pin(sleep(HOUR));
+        assert!(!poll_with(Waker::noop(), only.as_mut()));
+        let counts = [(); 3].map(|()| Arc::new(Counting::default()));
+        let mut others = [HOUR; 2].map(|hour| Box::pin(sleep(hour)));
+        for count in &counts {
+            let waker = Waker::from(Arc::clone(count));
+            for other in &mut others {
+                (0..3).for_each(|_| assert!(!poll_with(&waker, other.as_mut())));
+            }
+        }
+        let kept = || counts.each_ref().map(|count| Arc::strong_count(count) - 1);
+        assert_eq!(kept(), [0, 0, 2], "each keeps its last waker");
+        let [other, dropped] = others;
+        drop(dropped);
+        assert_eq!(kept(), [0, 0, 1]);
+        drop(only);
+        assert_eq!(counts.each_ref().map(|count| count.0.load(SeqCst)), [0, 0, 1], "there is room");
+        other.await;
+        assert_eq!(kept(), [0, 0, 0]);
+    });
+    assert_eq!(timers(&scheduler).pending, 0);
 }
 
 #[test]
