@@ -325,22 +325,36 @@ impl Frame {
         crate::scheduler::budget::yield_step(unsafe { &*current_step().task });
     }
 
-    /// Unwinds the coroutine, which was cancelled, unless the future is complete. The cancel may
-    /// have come after the last poll, or the step may have spent its budget. In the latter case
-    /// this returns `None`, and the next step polls again.
+    /// Unwinds the coroutine, which was cancelled, unless the future is complete. See
+    /// [`poll_last`](Self::poll_last).
     #[cold]
     pub(crate) fn poll_cancelled<F: Future + ?Sized>(
         &self,
         future: Pin<&mut F>,
+        is_late: bool,
     ) -> Option<F::Output> {
-        if let Poll::Ready(output) = self.poll(future) {
-            return Some(output);
-        }
-        if crate::scheduler::budget::is_spent() && !self.slot().state.see().is_terminated() {
-            self.yield_step();
-        } else {
-            self.unwind_cancelled();
+        match self.poll_last(future, is_late)? {
+            Poll::Ready(output) => return Some(output),
+            Poll::Pending => self.unwind_cancelled(),
         }
         None
+    }
+
+    /// Polls a future once more before a cancel ends its wait: the cancel may have come after the
+    /// last poll. If the step has spent its budget, returns `None`, and the next step calls this
+    /// with `is_late`. As in the last poll of a timeout, the budget is fresh.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn poll_last<F: Future + ?Sized>(
+        &self,
+        future: Pin<&mut F>,
+        is_late: bool,
+    ) -> Option<Poll<F::Output>> {
+        let has_time = !is_late && !self.slot().state.see().is_terminated();
+        if has_time && crate::scheduler::budget::is_spent() {
+            self.yield_step();
+            return None;
+        }
+        Some(crate::scheduler::budget::with_fresh(|| self.poll(future)))
     }
 }

@@ -8,7 +8,6 @@ use std::task::Poll;
 use procession_coroutine::UNWINDINGS;
 
 use crate::coroutine::wait;
-use crate::scheduler::budget;
 use crate::scheduler::frame::{Frame, Out, Resume, suspendable};
 
 /// The coroutine was asked to end, and may not wait. The error of [`try_wait`].
@@ -81,15 +80,17 @@ impl Frame {
         &self,
         mut future: Pin<&mut F>,
     ) -> Result<F::Output, Interrupted> {
+        let mut is_late = false;
         loop {
             if let Poll::Ready(output) = self.poll(future.as_mut()) {
                 return Ok(output);
             }
-            match self.wait_refusal() {
-                // The step may have spent its budget, so that the future was not asked.
-                Some(Interrupted::Cancelled) if budget::is_spent() => self.yield_step(),
-                Some(refusal) => return Err(self.refuse(refusal)),
-                None => {}
+            if let Some(refusal) = self.wait_refusal() {
+                match self.poll_last(future.as_mut(), is_late) {
+                    Some(Poll::Ready(output)) => return Ok(output),
+                    Some(Poll::Pending) => return Err(self.refuse(refusal)),
+                    None => is_late = true,
+                }
             }
             if self.suspend(Out::TryWaits) == Resume::End {
                 self.ends.set(true);

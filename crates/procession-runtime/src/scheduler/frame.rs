@@ -289,14 +289,16 @@ impl Frame {
     #[track_caller]
     pub(crate) fn wait<F: Future + ?Sized>(&self, mut future: Pin<&mut F>) -> F::Output {
         let place = Location::caller();
+        let mut is_late = false;
         loop {
             if let Poll::Ready(output) = self.poll(future.as_mut()) {
                 return output;
             }
-            if self.is_to_unwind()
-                && let Some(output) = self.poll_cancelled(future.as_mut())
-            {
-                return output;
+            if self.is_to_unwind() {
+                if let Some(output) = self.poll_cancelled(future.as_mut(), is_late) {
+                    return output;
+                }
+                is_late = true;
             }
             self.slot().waited_at.set(place);
             self.suspend(Out::Waits);

@@ -2,7 +2,7 @@
 
 use crate::home::{mpsc, thread};
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use procession::coroutine::{Wait, wait};
 use procession::observe::{ProcessInfo, ProcessState};
 use procession::scheduler::MisplacedCall;
-use procession::sync::{Mutex, Select, channel};
+use procession::sync::{Mutex, Notify, Select, channel};
 use procession::time::Instant;
 use procession::{Exit, Scheduler, SpawnOptions, sleep, spawn, start, yield_now};
 
@@ -264,6 +264,28 @@ fn a_coroutine_waits_for_all_that_others_await() {
         (joined, ran, *lock.lock().wait(), selected, elsewhere)
     });
     assert_eq!(child.join(), Ok((1, 2, 1, Some(3), 4)));
+}
+
+/// Each poll needs more than the budget of a step, so each step would ask for another one.
+#[test]
+fn a_cancel_ends_a_wait_for_more_than_a_step_may_poll() {
+    const POLLS_MAX: u32 = 20;
+    fn many(none: &Notify) -> impl Future<Output = ()> {
+        let mut waits: Vec<_> = (0..1000).map(|_| Box::pin(none.notified())).collect();
+        let mut polls = 0;
+        poll_fn(move |task| {
+            polls += 1;
+            let is_ready = waits.iter_mut().any(|wait| wait.as_mut().poll(task).is_ready());
+            if is_ready || polls > POLLS_MAX { Poll::Ready(()) } else { Poll::Pending }
+        })
+    }
+    let scheduler = driven();
+    let unwinds = coroutine(&scheduler, |_| wait(many(&Notify::new())));
+    let returns = coroutine(&scheduler, |_| coroutine::try_wait(many(&Notify::new())));
+    unwinds.cancel();
+    returns.cancel();
+    assert_eq!(unwinds.join(), Err(Exit::Shutdown));
+    assert_eq!(returns.join(), Ok(Err(coroutine::Interrupted::Cancelled)));
 }
 
 #[test]
