@@ -9,9 +9,9 @@ use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
 use procession_protocols::sync::channel::core::{NotReceived, NotSent};
-use procession_protocols::sync::wait_list::{Another, Choice, Place};
+use procession_protocols::sync::wait_list::{Another, Choice, Place, ServedWaiters};
 
-use crate::process::served::wake;
+use crate::process::served::{WakeServed, wake};
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::chance::chance;
 use crate::scheduler::{budget, current};
@@ -443,7 +443,11 @@ impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
             Some(received) => received,
             None => {
                 let core = &self.receiver.channel().core;
-                core.look_receiver(&mut self.place, &mut Another::none())?
+                let mut woken = ServedWaiters::default();
+                let received =
+                    core.look_receiver(&mut self.place, &mut Another::none(), &mut woken);
+                woken.wake();
+                received?
             }
         };
         self.then.take().map(|then| then(message))

@@ -274,6 +274,33 @@ fn a_message_handed_to_a_dropped_receiver_goes_to_the_next() {
     assert_eq!(receiver.try_recv(), Ok(2), "it went back to the front");
 }
 
+/// The receiver that was handed the last message may pass it on, so no other is told the end yet.
+#[test]
+fn the_end_comes_after_a_message_that_was_handed_over() {
+    driven().block_on(async {
+        for is_dropped in [true, false] {
+            let (sender, receiver) = channel::bounded(1);
+            let mut handed = Box::pin(receiver.recv());
+            assert!(poll_once(handed.as_mut()).is_pending());
+            let other = receiver.clone();
+            let waits = spawn(async move { other.recv().await });
+            sleep(Duration::from_nanos(1)).await;
+            sender.try_send(1).expect("two wait");
+            drop(sender);
+            sleep(Duration::from_nanos(1)).await;
+            assert!(!waits.is_finished());
+            assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
+            if is_dropped {
+                drop(handed);
+            } else {
+                assert_eq!(poll_once(handed.as_mut()), Poll::Ready(Some(1)));
+            }
+            assert_eq!(waits.await, Ok(is_dropped.then_some(1)));
+            assert_eq!(receiver.try_recv(), Err(RecvError::Closed));
+        }
+    });
+}
+
 #[test]
 fn a_send_can_be_taken_back() {
     let (sender, receiver) = channel::bounded(0);

@@ -25,8 +25,11 @@
 //! - Send with a reservation: return the room, and hand the message to a waiting receiver or append
 //!   it. Without a message: return the room, and let the first waiting sender have it, in the same
 //!   critical section.
-//! - Close: set the flag, and serve all waiters with nothing. While there are reservations,
-//!   receivers continue to wait, because the reserved messages are still sent.
+//! - Close: set the flag, and serve all waiters with nothing. While there are reservations, or
+//!   messages that were handed over and not observed, receivers continue to wait, because the
+//!   reserved messages are still sent, and the others may be passed on.
+//! - Observe: a receiver that was handed a message takes it. In a closed channel without another
+//!   such message and without reservations, serve all receivers with nothing.
 //! - Cancel: leave the list. A receiver that was handed a message passes it to the next waiting
 //!   receiver, or puts it first.
 //!
@@ -48,6 +51,8 @@
 //! ## Rejected
 //! - Waking a receiver so that it looks again. Another receiver may take the message in between,
 //!   and under load the waiting receiver starves.
+//! - A close that serves all receivers while one has been handed a message. If that receiver is
+//!   cancelled, nobody is left to receive its message.
 //! - A lock-free ring, as in `crossbeam-channel`. Its waiters are threads, and a wait cannot be
 //!   withdrawn without losing the wake-up or the order.
 //!
@@ -56,7 +61,9 @@
 
 use std::sync::Arc;
 
-use crate::sync::wait_list::{Another, Choice, Place, ServedWaiters, WaitList, Waiter, look};
+use crate::sync::wait_list::{
+    Another, Choice, Looked, Place, ServedWaiters, WaitList, Waiter, look,
+};
 use crate::util::biased_lock::Lock;
 use crate::util::block_queue::BlockQueue;
 
@@ -74,6 +81,9 @@ pub mod mutation {
     /// room is returned.
     #[cfg(all(test, procession_loom))]
     pub const GIVE_UP_IN_TWO: u8 = 3;
+    /// A close does not wait for messages that were handed over.
+    #[cfg(all(test, procession_loom))]
+    pub const CLOSE_FORGETS_HANDED: u8 = 4;
 }
 
 /// The reason why nothing was sent, with the message.
@@ -136,6 +146,8 @@ struct ChannelState<T> {
     closed: bool,
     /// Number of reservations.
     reserved: usize,
+    /// Number of messages that receivers were handed and have not observed.
+    handed: usize,
 }
 
 /// The state of a channel, without its public types. Aligned to a cache line for the field order of
@@ -154,7 +166,7 @@ impl<T> ChannelState<T> {
         // Receivers of a closed channel may wait for what is reserved.
         if !self.receivers.is_empty()
             && !self.closed
-            && let Some((waiter, ())) = self.receivers.serve(|place| *place = message.take())
+            && let Some(waiter) = self.hand_over(&mut message)
         {
             return Ok(Some(waiter));
         }
@@ -211,12 +223,20 @@ impl<T> ChannelState<T> {
         }
     }
 
-    /// Returns `true` if no further message will be sent.
-    fn is_over(&self) -> bool {
-        self.closed && self.reserved == 0
+    /// Hands the message to the first waiting receiver, if there is one.
+    #[inline]
+    fn hand_over(&mut self, message: &mut Option<T>) -> Option<Waiter> {
+        let (waiter, ()) = self.receivers.serve(|place| *place = message.take())?;
+        self.handed += 1;
+        Some(waiter)
     }
 
-    /// Serves all receivers with nothing, if no further message will be sent.
+    /// Returns `true` if no further message will be sent or passed on.
+    fn is_over(&self) -> bool {
+        self.closed && self.reserved == 0 && self.handed == 0
+    }
+
+    /// Serves all receivers with nothing, if no further message will come.
     fn end_receivers(&mut self, woken: &mut ServedWaiters) {
         if self.is_over() {
             while let Some((waiter, ())) = self.receivers.serve(|_| ()) {
@@ -228,12 +248,12 @@ impl<T> ChannelState<T> {
     /// Passes on a message that was handed to a receiver that no longer wants it.
     fn pass_on(&mut self, message: T) -> Option<Waiter> {
         let mut message = Some(message);
-        let next = self.receivers.serve(|place| *place = message.take());
+        let next = self.hand_over(&mut message);
         if let Some(message) = message {
             // Before the messages that came after it.
             self.messages.push_front(message);
         }
-        next.map(|(waiter, ())| waiter)
+        next
     }
 }
 
@@ -248,6 +268,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
             senders: WaitList::new(),
             closed: false,
             reserved: 0,
+            handed: 0,
         };
         Self { state: Lock::new(state), capacity }
     }
@@ -363,14 +384,23 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     }
 
     /// Observes the result of a waiting receiver, which keeps its place while it waits. A receiver
-    /// that was served without a message has seen the channel close.
+    /// that was served without a message has seen the channel close. Adds the receivers that this
+    /// ends to `woken`.
     pub fn look_receiver(
         &self,
         place: &mut Option<Place>,
         another: &mut Another<'_>,
+        woken: &mut ServedWaiters,
     ) -> Option<Option<T>> {
         look(place, another, |place, another| {
-            self.change(|state| state.receivers.look(place, another))
+            self.change(|state| {
+                let looked = state.receivers.look(place, another);
+                if let Looked::ServedWaiters(Some(_)) = looked {
+                    state.handed -= 1;
+                    state.end_receivers(woken);
+                }
+                looked
+            })
         })
     }
 
@@ -383,7 +413,10 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     /// Keeps a message for the receiver that has taken it, as if the receiver had waited.
     #[cold]
     pub fn keep_received(&self, message: T) -> Place {
-        self.change(|state| state.receivers.push_served(Some(message)))
+        self.change(|state| {
+            state.handed += 1;
+            state.receivers.push_served(Some(message))
+        })
     }
 
     /// Removes a waiting sender. Returns its message, unless that was taken.
@@ -414,6 +447,7 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     pub fn cancel_receiver(&self, place: Place) -> Cancelled<T> {
         self.change(|state| {
             let (handed, own) = state.receivers.remove(place);
+            state.handed -= usize::from(handed.is_some());
             if cfg!(procession_loom) && MUTATION == 2 {
                 return Cancelled { own, next: None, message: handed };
             }
@@ -437,7 +471,13 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
             while let Some((waiter, ())) = state.senders.serve(|_| ()) {
                 woken.push(waiter);
             }
+            let handed = if cfg!(procession_loom) && MUTATION == 4 {
+                std::mem::take(&mut state.handed)
+            } else {
+                0
+            };
             state.end_receivers(&mut woken);
+            state.handed += handed;
             woken
         })
     }

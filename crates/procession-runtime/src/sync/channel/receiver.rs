@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use procession_protocols::sync::channel::core::{NotReceived, Received};
-use procession_protocols::sync::wait_list::Place;
+use procession_protocols::sync::wait_list::{Place, ServedWaiters};
 
 use crate::process::served::{TaskWaker, WakeServed, wake};
 use crate::process::unwind::drop_guarded;
@@ -83,7 +83,8 @@ impl<T> Receiver<T> {
     }
 
     /// Receives the oldest message, and waits if there is none. Returns `None` once the channel is
-    /// closed and empty.
+    /// closed and empty. It is not empty while a message is reserved, or was handed to a receive
+    /// that has not returned it: that receive may still be dropped.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no message is lost. A message that was already
@@ -235,7 +236,10 @@ fn take<T>(
 ) -> Option<Option<T>> {
     let mut another = TaskWaker::of(task.waker());
     if place.is_some() {
-        return channel.core.look_receiver(place, &mut another);
+        let mut woken = ServedWaiters::default();
+        let received = channel.core.look_receiver(place, &mut another, &mut woken);
+        woken.wake();
+        return received;
     }
     if done {
         return Some(None);

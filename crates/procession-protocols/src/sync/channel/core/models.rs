@@ -4,7 +4,15 @@ use std::task::Waker;
 use procession_sync::{Arc, explore, thread};
 
 use super::{ChannelCore, NotSent, Received, Sent, mutation};
-use crate::sync::wait_list::{Another, Choice};
+use crate::sync::wait_list::{Another, Choice, Place, ServedWaiters};
+
+/// Observes the result of a waiting receiver.
+fn look_receiver<const MUTATION: u8>(
+    channel: &ChannelCore<u32, MUTATION>,
+    place: &mut Option<Place>,
+) -> Option<Option<u32>> {
+    channel.look_receiver(place, &mut Another::none(), &mut ServedWaiters::default())
+}
 
 /// One thread sends, one receives, and one closes the channel.
 fn close_send_receive<const MUTATION: u8>() {
@@ -31,8 +39,7 @@ fn close_send_receive<const MUTATION: u8>() {
         let received = match receiver.join().expect("it does not panic") {
             Ok(Received::Now(message, _)) => Some(message),
             Err(_) => None,
-            Ok(Received::Waits(place)) => channel
-                .look_receiver(&mut Some(place), &mut Another::none())
+            Ok(Received::Waits(place)) => look_receiver(&channel, &mut Some(place))
                 .expect("no waiter is left in a closed channel"),
         };
         assert_eq!(sent, received.is_some(), "a message is received, or comes back");
@@ -93,7 +100,7 @@ fn a_select_takes_one_of_two() {
         let sent = [channels[1].try_send(1).is_ok(), other.join().expect("it does not panic")];
         assert!(sent[0] != sent[1], "exactly one sender learns that its message arrived");
         let arm = choice.chosen().expect("one was served") as usize;
-        let message = channels[arm].look_receiver(&mut places[arm], &mut Another::none());
+        let message = look_receiver(&channels[arm], &mut places[arm]);
         assert_eq!(message, Some(Some(arm as u32)), "and that message is there");
     });
 }
@@ -126,10 +133,7 @@ fn two_selects_meet() {
             None
         };
         let waits = sender.join().expect("it does not panic");
-        let handed = choice
-            .chosen()
-            .and_then(|_| channel.look_receiver(&mut place, &mut Another::none()))
-            .flatten();
+        let handed = choice.chosen().and_then(|_| look_receiver(&channel, &mut place)).flatten();
         assert_eq!(received.or(handed), Some(7), "one select finds the other");
         assert!(waits.is_none_or(|(choice, _)| choice.chosen().is_some()), "and both selects know");
     });
@@ -183,8 +187,60 @@ fn close_against_reserved_send() {
         };
         drop(channel.close());
         sender.join().expect("it does not panic");
-        let received = channel.look_receiver(&mut Some(place), &mut Another::none());
+        let received = look_receiver(&channel, &mut Some(place));
         assert_eq!(received, Some(Some(7)), "a reserved message is received");
         assert!(channel.try_recv().is_err_and(|error| error == super::NotReceived::Closed));
     });
+}
+
+/// Two receivers wait, and the first one has been handed a message when the channel is closed.
+/// At the same time, `first` gets the place of the first one. The second one then sees `expected`.
+fn close_after_hand_over<const MUTATION: u8>(
+    first: impl Fn(&ChannelCore<u32, MUTATION>, Place) + Sync + Send + 'static,
+    expected: Option<Option<u32>>,
+    rule: &'static str,
+) {
+    explore(move || {
+        let channel = Arc::new(ChannelCore::<u32, MUTATION>::new(1));
+        let [one, two] = [(); 2].map(|()| match channel.recv_or_wait(&mut Another::none()) {
+            Ok(Received::Waits(place)) => place,
+            _ => unreachable!("nothing was sent"),
+        });
+        assert!(channel.try_send(7).is_ok(), "two receivers wait");
+        let closes = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || drop(channel.close()))
+        };
+        first(&channel, one);
+        closes.join().expect("it does not panic");
+        assert_eq!(look_receiver(&channel, &mut Some(two)), expected, "{rule}");
+    });
+}
+
+fn close_and_cancel<const MUTATION: u8>() {
+    close_after_hand_over::<MUTATION>(
+        |channel, place| drop(channel.cancel_receiver(place)),
+        Some(Some(7)),
+        "a message that is passed on finds the receiver that waits",
+    );
+}
+
+#[test]
+fn close_against_cancel_after_hand_over() {
+    close_and_cancel::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a message that is passed on finds the receiver that waits")]
+fn canary_close_forgets_handed() {
+    close_and_cancel::<{ mutation::CLOSE_FORGETS_HANDED }>();
+}
+
+#[test]
+fn close_against_look_after_hand_over() {
+    close_after_hand_over::<{ mutation::SOUND }>(
+        |channel, place| assert_eq!(look_receiver(channel, &mut Some(place)), Some(Some(7))),
+        Some(None),
+        "a receiver is told the end once nothing can be passed on",
+    );
 }

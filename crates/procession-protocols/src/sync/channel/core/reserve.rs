@@ -90,8 +90,8 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         self.change(|state| {
             let mut woken = ServedWaiters::default();
             let mut message = Some(message);
-            let receiver = state.receivers.serve(|place| *place = message.take());
-            receiver.into_iter().for_each(|(waiter, ())| woken.push(waiter));
+            let receiver = state.hand_over(&mut message);
+            receiver.into_iter().for_each(|waiter| woken.push(waiter));
             state.messages.extend(message);
             Self::unreserve_in(state, &mut woken);
             woken
