@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use procession::mailbox::Event;
 use procession::net::{TcpListener, TcpStream};
-use procession::process::OnCancel;
+use procession::process::{OnCancel, SpawnCause};
 use procession::sync::Notify;
 use procession::time::Instant;
 use procession::{Context, SpawnOptions};
@@ -92,6 +92,8 @@ pub enum StartError {
     Register(io::Error),
     /// The system has no random bytes.
     Random(io::Error),
+    /// The scheduler refuses a process of the node.
+    Process(SpawnCause),
 }
 
 impl fmt::Display for StartError {
@@ -112,6 +114,7 @@ impl fmt::Display for StartError {
             Self::EpmdPort(text) => write!(f, "ERL_EPMD_PORT is {text:?}, which is no port"),
             Self::Register(error) => write!(f, "cannot register the node: {error}"),
             Self::Random(error) => write!(f, "the system has no random bytes: {error}"),
+            Self::Process(cause) => write!(f, "the node has not got all its processes: {cause}"),
         }
     }
 }
@@ -121,6 +124,7 @@ impl Error for StartError {
         match self {
             Self::Listen(_, error) | Self::Register(error) | Self::Random(error) => Some(error),
             Self::Grant(error) => Some(error),
+            Self::Process(cause) => Some(cause),
             _ => None,
         }
     }
@@ -382,7 +386,8 @@ impl NodeBuilder {
         let keeper = {
             let node = node.clone();
             let options = SpawnOptions::new().label(format!("node {}", self.name));
-            options.start(move |cx| keep(cx, node, listener, registration))
+            let keeper = options.try_start(move |cx| keep(cx, node, listener, registration));
+            keeper.map_err(|refused| StartError::Process(refused.into()))?
         };
         // Ignored: nobody else sets it.
         let _ = node.0.scheduler.set(keeper.pid().scheduler());
@@ -391,7 +396,13 @@ impl NodeBuilder {
             let options = SpawnOptions::new().label(format!("finder of {}", node.name()));
             let finds = find::find(node.clone(), find);
             // It continues until the node stops.
-            drop(options.on_cancel(OnCancel::Drop).spawn(finds));
+            let finder = options.on_cancel(OnCancel::Drop).try_spawn(finds);
+            if let Err(cause) = finder.map_err(SpawnCause::from) {
+                drop(node.stop());
+                // Ignored: it ends, and with it what the node has at its address and at EPMD.
+                drop(keeper.await);
+                return Err(StartError::Process(cause));
+            }
         }
         Ok(node)
     }

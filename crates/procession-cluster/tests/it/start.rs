@@ -9,9 +9,9 @@ use std::task::{self, Poll};
 use std::time::Duration;
 
 use procession::mailbox::Event;
-use procession::{Context, Exit, start};
+use procession::{Context, Exit, Scheduler, start};
 use procession_cluster::{
-    Find, Found, Grants, Letter, Node, PingError, SendTermCause, StartTermError, Term,
+    Find, Found, Grants, Letter, Node, PingError, SendTermCause, StartError, StartTermError, Term,
 };
 use procession_sync::Mutex;
 
@@ -245,6 +245,33 @@ fn a_node_looks_again_after_a_panic() {
         let near = near.find(find.every(Duration::from_millis(100))).start().await;
         is_connected(&near.expect("it starts"), "far@127.0.0.1").await;
     });
+}
+
+/// Goal: a node has all its processes, or it does not start and leaves nothing behind.
+#[test]
+fn a_node_that_the_scheduler_has_no_room_for_does_not_start() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a port");
+    let address = free.local_addr().expect("it is bound");
+    drop(free);
+    let start = async || {
+        let node = Node::builder("near@127.0.0.1").cookie(cookie()).listen(address);
+        let started = node.find(Find::nodes(["far@127.0.0.1"])).start().await;
+        match &started {
+            Ok(node) => drop(node.stop().await),
+            Err(_) => drop(TcpListener::bind(address).expect("the address is free again")),
+        }
+        started.map(drop)
+    };
+    let with_room_for = |processes| {
+        let scheduler = Scheduler::builder().worker_threads(1).max_processes(processes).build();
+        scheduler.expect("it can be built").block_on(start())
+    };
+    let refused: Vec<_> = (1..8).map(with_room_for).take_while(Result::is_err).collect();
+    // The last one of these had room for all its processes but the finder.
+    assert!((1..7).contains(&refused.len()), "{refused:?}");
+    for refused in refused {
+        assert!(matches!(refused, Err(StartError::Process(_))), "{refused:?}");
+    }
 }
 
 #[test]
