@@ -94,8 +94,8 @@ struct Connection {
     farewell: Option<Farewell>,
     /// The scheduler shuts down, and this node leaves the cluster first.
     is_cancelled: bool,
-    /// The messages that the other node had accepted when it was told that this node leaves.
-    owed: Option<u64>,
+    /// The other node leaves, and is told when all calls and starts were sent.
+    owes_settled: bool,
     /// The other node ends the connection in order, and has sent everything.
     is_other_done: bool,
     /// Set once it has ended, unless its process is terminated.
@@ -141,7 +141,7 @@ pub(crate) async fn run(
         told: None,
         farewell: None,
         is_cancelled: false,
-        owed: None,
+        owes_settled: false,
         is_other_done: false,
         why: None,
     };

@@ -265,7 +265,7 @@ pub(crate) struct Link {
     answers: Mutex<Answers>,
     /// Set once the other node was told that this one leaves. Only nodes of this crate are.
     pub(crate) told_leaving: OnceLock<()>,
-    /// Set once all has arrived that the other node had accepted when it was told.
+    /// Set once all calls and starts have come that the other node had accepted when it was told.
     pub(crate) settled: OnceLock<()>,
     /// Set once everybody but the subscribers has been notified of the end: the messages that are
     /// lost, at most.

@@ -163,6 +163,20 @@ struct LaneQueue {
     /// The times when the parts were begun.
     times: VecDeque<Instant>,
     bytes: Waiting,
+    /// How many of the parts were there when calls were refused.
+    accepted_before: usize,
+}
+
+impl LaneQueue {
+    /// Removes the first part, which was sent. Returns 1 if it is the last of the parts that were
+    /// there when calls were refused, and otherwise 0.
+    fn pop(&mut self) -> usize {
+        self.parts.pop_front();
+        self.times.pop_front();
+        let before = self.accepted_before;
+        self.accepted_before = before.saturating_sub(1);
+        usize::from(before == 1)
+    }
 }
 
 /// The bytes that wait in each room.
@@ -219,6 +233,8 @@ struct Queue {
     accepts: Accepts,
     /// The other node is leaving.
     is_leaving: bool,
+    /// How many lanes have parts that were there when calls were refused.
+    accepted_before: usize,
     /// The entry of the messages that the system does not have.
     outgoing: Option<Outgoing>,
     /// The entry of a connection that ends in order.
@@ -467,8 +483,7 @@ impl Outbound {
                     own.bytes.remove(bytes);
                     queue.bytes.remove(bytes);
                     out.append(frames);
-                    own.parts.pop_front();
-                    own.times.pop_front();
+                    queue.accepted_before -= own.pop();
                 }
                 Some(Part::Large { bytes, room, sent, sequence, messages }) => {
                     let is_first = *sent == LARGE_HEAD;
@@ -483,8 +498,7 @@ impl Outbound {
                         queue.bytes[*room] -= bytes.len();
                         queue.waiting -= *messages;
                         queue.moved += *messages;
-                        own.parts.pop_front();
-                        own.times.pop_front();
+                        queue.accepted_before -= own.pop();
                     }
                 }
                 None => {}
@@ -538,12 +552,18 @@ impl Outbound {
         self.room.notify_waiters();
     }
 
-    /// Refuses calls and requests from now on, because the other node is leaving. Returns how many
-    /// messages were accepted so far.
-    pub(crate) fn refuse_calls(&self) -> u64 {
-        let mut queue = self.queue.lock();
+    /// Refuses calls and requests from now on, because the other node is leaving.
+    pub(crate) fn refuse_calls(&self) {
+        let mut guard = self.queue.lock();
+        let queue = &mut *guard;
         queue.is_leaving = true;
-        queue.accepted
+        queue.accepted_before = queue.lanes.len();
+        queue.lanes.values_mut().for_each(|lane| lane.accepted_before = lane.parts.len());
+    }
+
+    /// Returns `true` if nothing is left of what was in the queue when calls were refused.
+    pub(crate) fn has_sent_calls(&self) -> bool {
+        self.queue.lock().accepted_before == 0
     }
 
     /// Returns `true` if the other node is leaving.

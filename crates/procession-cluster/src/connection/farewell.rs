@@ -55,14 +55,13 @@ use procession::net::TcpStream;
 use procession::scheduler::Health;
 use procession::time::Instant;
 use procession::{Context, timeout};
-use procession_sync::atomic::Ordering::Relaxed;
 use socket2::SockRef;
 
 use crate::connection::Connection;
 use crate::connection::io::{CLOSED, Ends, SHUTS_DOWN, Told, told_to_end, unless};
 use crate::connection::stage::{Farewell, Left, Stage};
 use crate::link::Order;
-use crate::node::drain::{LEAVING, LOOK_EVERY, accepted, accepted_of};
+use crate::node::drain::{LEAVING, LOOK_EVERY, SETTLED};
 use crate::term::Term;
 
 /// The statement that the other node has sent everything, and ends the connection.
@@ -102,7 +101,7 @@ impl Connection {
     }
 
     /// Takes a statement of the other node: that it has nothing more for this one, that it leaves
-    /// the cluster, or how many messages it had accepted when this node said so.
+    /// the cluster, or that all its calls and starts have come.
     pub(super) fn other_told(&mut self, statement: Option<&Term>) {
         let Some(statement) = statement else { return };
         if statement.is_atom(DONE) {
@@ -110,19 +109,20 @@ impl Connection {
             let why = if self.link.outbound.is_leaving() { LEFT } else { CLOSED };
             self.end_in_order(why.to_owned());
         } else if statement.is_atom(LEAVING) {
-            self.node.state(&self.link, accepted(self.link.outbound.refuse_calls()));
-        } else if let Some(accepted) = accepted_of(statement) {
-            self.owed = Some(accepted);
+            self.link.outbound.refuse_calls();
+            self.owes_settled = true;
+        } else if statement.is_atom(SETTLED) {
+            // Ignored: it may have been so before.
+            let _ = self.link.settled.set(());
         }
     }
 
-    /// Notes that all has arrived that the other node had accepted when it learned that this node
-    /// leaves.
+    /// `Settle`: tells a node that leaves that it has all calls and starts, once they have left the
+    /// queue.
     pub(super) fn settle(&mut self) {
-        let received = self.link.counts.received.load(Relaxed);
-        if self.owed.take_if(|owed| *owed <= received).is_some() {
-            // Ignored: it may have been so before.
-            let _ = self.link.settled.set(());
+        if self.owes_settled && self.link.outbound.has_sent_calls() {
+            self.owes_settled = false;
+            self.node.state(&self.link, Term::atom(SETTLED));
         }
         if self.is_cancelled && self.node.is_idle() {
             self.end_in_order(SHUTS_DOWN.to_owned());

@@ -1,8 +1,11 @@
 //! Other nodes that misbehave once they are connected.
 
+use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender};
+use std::task::Poll;
 use std::time::Duration;
 
 use procession::mailbox::Event;
@@ -884,10 +887,7 @@ fn a_node_sends_what_it_has_when_the_other_node_ends() {
     for _ in 0..14 {
         node.send(pid(), Term::Binary(vec![7; 1 << 20].into())).expect("there is room");
     }
-    let statement = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
-    let to = NodePid { node: node.name().clone(), id: 0, serial: 0, creation: 1 };
-    let down = [Term::from(28), Term::atom(PULSE), to.into(), statement.into()];
-    write(&mut stream, &[&Term::tuple(down), &Term::atom("done")]);
+    state(&mut stream, "done");
     answer_all(&mut stream, 14);
     until_ended(&scheduler, &node);
     assert_eq!(node.status().ends, [("it has closed the connection".to_owned(), 1)]);
@@ -1028,6 +1028,36 @@ fn until_done(stream: &mut TcpStream) {
     let ask = [Term::from(19), pid().into(), Term::atom(PULSE), question.clone()];
     write(stream, &[&Term::tuple(ask)]);
     while read_operation(stream, 28)[3] != question {}
+}
+
+/// Makes a statement about the connection.
+fn state(stream: &mut TcpStream, statement: &str) {
+    let number = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
+    let to = NodePid { node: Atom::known("a@127.0.0.1"), id: 0, serial: 0, creation: 1 };
+    let down = [Term::from(28), Term::atom(PULSE), to.into(), number.into()];
+    write(stream, &[&Term::tuple(down), &Term::atom(statement)]);
+}
+
+/// Reads until the node makes a statement about the connection. Returns the numbers of the
+/// operations before it, or 0 for the end of a large message.
+fn until_stated(stream: &mut TcpStream, statement: &str) -> Vec<i64> {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a time");
+    let mut before = Vec::new();
+    loop {
+        let frame = read_frame(stream);
+        if frame[1] != 68 {
+            // The number of a fragment counts down.
+            before.extend((frame[10..18] == 1_u64.to_be_bytes()).then_some(0));
+            continue;
+        }
+        let mut reader = Reader::new(&frame[3..], &[], 1 << 17);
+        let operation = reader.term().expect("it is an operation");
+        let number = operation.as_tuple().and_then(|items| items[0].as_integer());
+        if reader.term().is_ok_and(|reason| reason.is_atom(statement)) {
+            return before;
+        }
+        before.extend(number);
+    }
 }
 
 /// A call of what answers at each node.
@@ -1610,4 +1640,40 @@ fn a_connection_that_ends_accepts_nothing() {
     assert_eq!(node.peers().len(), 1, "the connection has not ended");
     drop(stream);
     assert_eq!(shutdown.join(), Ok(true), "nothing else holds the shutdown up");
+}
+
+/// Goal: a node that leaves is told that it has all calls and starts after they were sent. Method:
+/// a call has many fragments, which the statement could pass.
+#[test]
+fn a_node_that_leaves_is_told_last_that_it_has_all_calls() {
+    let (scheduler, node) = listening(60);
+    let mut stream = connect(&node, flags::OWN);
+    answer_question(&mut stream, &Term::tuple([Term::atom("received"), Term::from(0)]));
+    until_done(&mut stream);
+    let limit = Duration::from_secs(60);
+    // More than the system takes from a node while nobody reads.
+    let large = Term::from(vec![7; 14 << 20]);
+    scheduler.block_on(async {
+        let mut call = pin!(node.call(pid(), large, limit));
+        let mut start = pin!(node.spawn("b@127.0.0.1", "m", "f", Vec::new(), limit));
+        poll_fn(|task| {
+            assert!(
+                call.as_mut().poll(task).is_pending() && start.as_mut().poll(task).is_pending()
+            );
+            Poll::Ready(())
+        })
+        .await;
+    });
+    state(&mut stream, "leaving");
+    let leaving = scheduler.block_on(async {
+        loop {
+            match node.call(pid(), Term::from(1), Duration::ZERO).await {
+                Err(CallTermError::Send(error)) => break error.cause(),
+                _ => procession::yield_now().await,
+            }
+        }
+    });
+    assert_eq!(leaving, SendTermCause::Leaving);
+    let before = until_stated(&mut stream, "settled");
+    assert!(before.contains(&0) && before.contains(&29), "{before:?}");
 }

@@ -10,17 +10,20 @@
 //!   and names, so that other nodes choose other processes.
 //! - `Say`: each node of this crate receives the statement `leaving`.
 //! - `Refuse`: that node refuses calls and starts to this one from now on, and hands them back to
-//!   their callers ([`SendTermCause::Leaving`]). It answers with the number of messages that it has
-//!   accepted so far. All other messages continue.
-//! - `Settle`: so many messages have arrived.
+//!   their callers ([`SendTermCause::Leaving`]). All other messages continue.
+//! - `Settle`: when all that was in its queue at `Refuse` has left the queue, that node sends the
+//!   statement `settled`.
 //! - `Finish`: all calls that have arrived are answered, or will not be.
 //! - `Stop`: the connections end in order. See [`farewell`](crate::connection).
 //!
 //! ## Why it works
-//! `Refuse` reads the number under the lock of the queue that refuses calls, so no later call is
-//! accepted. A call is counted when it arrives, and holds a count of the node until its right to
-//! reply is used or dropped. So after `Settle` and `Finish`, the other node waits for no reply of
-//! this one. The replies are in the queues, which `Stop` empties.
+//! `Refuse` marks the ends of all lanes under the lock of the queue, so no later call is accepted.
+//! The statement `settled` is queued once everything before these marks has been written, the last
+//! fragment of each large message included. The bytes of a connection stay in order, so this node
+//! reads the statement after all calls and starts. A call is counted when it arrives, and holds a
+//! count of the node until its right to reply is used or dropped. A called function holds one until
+//! it returns. So after `Settle` and `Finish`, the other node waits for no reply of this one. The
+//! replies are in the queues, which `Stop` empties.
 //!
 //! For the other node, the end is [`Exit::Left`] only if this node has said that it has sent
 //! everything. If the connection breaks before that, the end is [`Exit::NoConnection`].
@@ -35,9 +38,12 @@
 //! - To refuse all messages in `Refuse`: the replies to the calls of this node, and what its
 //!   processes need to finish, are such messages.
 //! - To wait until no call has arrived for a while: it is a guess of how busy the callers are.
+//! - To answer `Refuse` with the number of messages that were accepted so far, and to wait for as
+//!   many: messages that are accepted later pass the fragments of a large call. Starts are no
+//!   messages.
 //!
 //! ## Checked by
-//! `tests/it/drain.rs`.
+//! `tests/it/drain.rs`, and the tests of the connection and of its queue.
 //!
 //! [`Exit::Left`]: procession::Exit::Left
 //! [`Exit::NoConnection`]: procession::Exit::NoConnection
@@ -58,20 +64,12 @@ use crate::wire::names::PULSE;
 
 /// The statement of a node that leaves the cluster.
 pub(crate) const LEAVING: &str = "leaving";
+/// The statement that all calls and starts were sent that a node has accepted for a node that
+/// leaves.
+pub(crate) const SETTLED: &str = "settled";
 /// How often a node that leaves looks whether it has finished. Nothing notifies it, because each
 /// call would pay for that.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// Returns the statement of how many messages were accepted.
-pub(crate) fn accepted(count: u64) -> Term {
-    Term::tuple([Term::atom("accepted"), Term::from(count as i64)])
-}
-
-/// Returns the number in such a statement.
-pub(crate) fn accepted_of(statement: &Term) -> Option<u64> {
-    let [word, count] = statement.as_tuple()? else { return None };
-    if word.is_atom("accepted") { u64::try_from(count.as_integer()?).ok() } else { None }
-}
 
 impl Node {
     /// Leaves the cluster in order, and [stops](Self::stop) the node. Returns the number of

@@ -221,6 +221,31 @@ fn a_node_without_headers_gets_whole_messages() {
     assert_eq!(reader.end(), Ok(()));
 }
 
+/// Goal: it is known when what was accepted before calls were refused has left the queue, whatever
+/// is accepted after that.
+#[test]
+fn calls_that_were_accepted_are_known_to_be_sent() {
+    let queue = queue(flags::OWN);
+    assert!(queue.has_sent_calls());
+    let large = Term::from(vec![7; 1 << 20]);
+    queue.call(1, &to("x"), &large).expect("there is room");
+    queue.request(2, &to("x"), &Term::atom("start")).expect("there is room");
+    queue.refuse_calls();
+    assert_eq!(queue.call(1, &to("x"), &large), Err(Unqueued::Leaving));
+    assert_eq!(queue.request(2, &to("x"), &large), Err(Unqueued::Leaving));
+    queue.send(1, &to("x"), &large).expect("there is room");
+    queue.send(3, &to("x"), &large).expect("there is room");
+    let (mut frames, mut come) = (Frames::new(MESSAGE_MAX), Vec::new());
+    while !queue.has_sent_calls() {
+        assert!(!come.contains(&large), "the call has come");
+        let mut out = Vec::new();
+        assert!(queue.fill(&mut out, 1));
+        come.extend(messages(&out, &mut frames));
+    }
+    assert!(come.contains(&large) && come.contains(&Term::atom("start")), "{come:?}");
+    assert!(!queue.is_empty(), "the others still wait");
+}
+
 /// Goal: a queue that drains keeps what was accepted, refuses the rest, and knows what is left.
 #[test]
 fn what_is_left_is_counted() {
