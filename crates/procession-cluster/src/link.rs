@@ -353,6 +353,13 @@ impl Link {
         self.answers.lock().confirmed.is_some()
     }
 
+    /// Returns `true` if the other node is of this crate, or may be, because it has not answered
+    /// yet.
+    pub(crate) fn may_be_of_own_kind(&self) -> bool {
+        let answers = self.answers.lock();
+        self.takes_monitors() && (answers.confirmed.is_some() || answers.round_trip.is_none())
+    }
+
     /// Returns `true` if the other node would confirm messages.
     pub(crate) fn awaits_confirmation(&self) -> bool {
         self.unconfirmed().is_some_and(|count| count > 0)

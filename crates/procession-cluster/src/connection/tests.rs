@@ -1627,6 +1627,7 @@ fn a_reply_that_nobody_awaits_is_counted() {
 fn a_connection_that_ends_accepts_nothing() {
     let (scheduler, node) = listening(60);
     let mut stream = connect(&node, flags::OWN);
+    answer_question(&mut stream, &Term::atom("noproc"));
     until_done(&mut stream);
     let ends = scheduler.clone();
     let shutdown = procession::spawn_blocking(move || {
@@ -1676,4 +1677,40 @@ fn a_node_that_leaves_is_told_last_that_it_has_all_calls() {
     assert_eq!(leaving, SendTermCause::Leaving);
     let before = until_stated(&mut stream, "settled");
     assert!(before.contains(&0) && before.contains(&29), "{before:?}");
+}
+
+/// Goal: a node that leaves answers a call that it receives before it knows that the other node is
+/// of this crate.
+#[test]
+fn a_node_that_leaves_waits_until_it_knows_the_other_node() {
+    let (scheduler, node) = listening(60);
+    let server = scheduler.start(async move |mut cx: Context<Letter>| {
+        while let Some(Letter::Call { reply, .. }) = cx.recv().await {
+            reply.send(Term::from(7)).expect("its node takes replies");
+        }
+    });
+    let member = node.attach(&server.address().map(|letter| letter));
+    node.register("server", &member).expect("the name is free");
+    let mut stream = connect(&node, flags::OWN);
+    let question = read_operation(&mut stream, 19);
+    let (begins, begun) = std::sync::mpsc::channel();
+    let leaves = node.clone();
+    let drained = scheduler.spawn(async move {
+        let mut drains = pin!(leaves.drain(Duration::from_secs(60)));
+        let first = poll_fn(|task| Poll::Ready(drains.as_mut().poll(task))).await;
+        assert!(first.is_pending());
+        begins.send(()).expect("the test waits");
+        drains.await
+    });
+    begun.recv().expect("it begins");
+    let tag = Reference::new(Atom::known("b@127.0.0.1"), 7, &[6]).expect("it has a word");
+    write_call(&mut stream, "server", (pid(), tag.into()), Term::from(1));
+    answer(&mut stream, &question, &Term::tuple([Term::atom("received"), Term::from(0)]));
+    until_stated(&mut stream, "leaving");
+    state(&mut stream, "settled");
+    answer_all(&mut stream, 1);
+    drop(stream);
+    assert_eq!(drained.join(), Ok(0));
+    server.cancel();
+    server.join().expect("it has replied");
 }

@@ -25,6 +25,9 @@
 //! it returns. So after `Settle` and `Finish`, the other node waits for no reply of this one. The
 //! replies are in the queues, which `Stop` empties.
 //!
+//! The kind of a node is known by its first answer. Until then, the connection counts as not
+//! settled, because a node of this crate may have called already.
+//!
 //! For the other node, the end is [`Exit::Left`] only if this node has said that it has sent
 //! everything. If the connection breaks before that, the end is [`Exit::NoConnection`].
 //!
@@ -209,7 +212,7 @@ impl Node {
         let Some(since) = peers.leaves_since() else { return false };
         let is_late = Instant::now() >= since + self.patience();
         let is_settled =
-            |link: &Arc<Link>| link.told_leaving.get().is_none() || link.settled.get().is_some();
+            |link: &Arc<Link>| !link.may_be_of_own_kind() || link.settled.get().is_some();
         // In this order: a call that is settled has its count.
         (is_late || peers.links().all(is_settled)) && Arc::strong_count(&self.0.open_calls) == 1
     }
