@@ -143,6 +143,27 @@ impl Groups {
         members
     }
 
+    /// Returns `true` if a process is a member of a group. However many members there are, this
+    /// takes about the same time.
+    ///
+    /// ```
+    /// use procession::process::Groups;
+    ///
+    /// procession::run(async {
+    ///     let rooms = Groups::new();
+    ///     let ann = procession::spawn(std::future::pending::<()>());
+    ///     rooms.join("lobby", ann.pid())?;
+    ///     assert!(rooms.is_member("lobby", ann.pid()));
+    ///     assert!(!rooms.is_member("kitchen", ann.pid()));
+    ///     ann.cancel();
+    ///     Ok::<(), procession::process::RegisterError>(())
+    /// })?;
+    /// # Ok::<(), procession::process::RegisterError>(())
+    /// ```
+    pub fn is_member(&self, group: &str, pid: Pid) -> bool {
+        self.0.contains(group, pid)
+    }
+
     /// Returns the names of the groups that have members, in their order.
     pub fn groups(&self) -> Vec<Arc<str>> {
         self.0.keys()

@@ -134,14 +134,14 @@ impl<V: Clone> Rows<V> {
         removed
     }
 
-    /// Returns the numbers of the rows that a process has for a key.
-    fn numbers(&self, key: &str, pid: Pid) -> Vec<u64> {
+    /// Returns the numbers of the rows that a process has for a key, the oldest first.
+    fn numbers(&self, key: &str, pid: Pid) -> impl Iterator<Item = u64> {
         let of_key = self.keys.get_key_value(key);
-        let (Some(own), Some((key, _))) = (self.of_process.get(&pid), of_key) else {
-            return Vec::new();
-        };
-        let rows = (Arc::clone(key), 0)..=(Arc::clone(key), u64::MAX);
-        own.range(rows).map(|&(_, number)| number).collect()
+        let own = self.of_process.get(&pid).zip(of_key).map(|(own, (key, _))| {
+            let rows = (Arc::clone(key), 0)..=(Arc::clone(key), u64::MAX);
+            own.range(rows).map(|&(_, number)| number)
+        });
+        own.into_iter().flatten()
     }
 }
 
@@ -258,7 +258,7 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
         budget::spend();
         self.remove_rows(pid, |rows| {
             let Some((key, _)) = rows.keys.get_key_value(key) else { return Vec::new() };
-            let numbers = rows.numbers(key, pid).into_iter().take(limit);
+            let numbers = rows.numbers(key, pid).take(limit);
             numbers.map(|number| (Arc::clone(key), number)).collect()
         })
     }
@@ -294,8 +294,14 @@ impl<V: Clone + Send + Sync + 'static> KeyTable<V> {
             let numbers = ringing.about.numbers(key, pid);
             let Some(entry) = ringing.about.keys.get(key) else { return Vec::new() };
             let row = |number| Some((number, entry.rows.get(&number)?.1.clone()));
-            numbers.into_iter().filter_map(row).collect()
+            numbers.filter_map(row).collect()
         })
+    }
+
+    /// Returns `true` if a process has a row for a key.
+    pub(crate) fn contains(&self, key: &str, pid: Pid) -> bool {
+        budget::spend();
+        self.rows.change(|ringing| ringing.about.numbers(key, pid).next().is_some())
     }
 
     /// Replaces the value of a row if `is_old` accepts it. Returns the value that is not in the
