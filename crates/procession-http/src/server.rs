@@ -290,7 +290,8 @@ struct Settings {
 ///    connection waits for a place, and the system resets connections beyond an eighth of the
 ///    descriptors.
 /// 2. It cancels the process of each connection. Such a connection answers the requests that have
-///    begun, including a request that has arrived in its socket, and closes. The response of
+///    begun, including a request that has arrived in its socket, and closes. A body that a process
+///    still reads arrives before, even if its request has been answered. The response of
 ///    HTTP/1.1 says `connection: close`. If an HTTP/1.1 connection has no request, its client may
 ///    send one within 1 s, because a request may be on its way; otherwise the connection closes
 ///    then. An HTTP/2 connection announces its end by GOAWAY, and closes without a grace. This
@@ -383,7 +384,8 @@ impl Server {
         self
     }
 
-    /// Sets how long a connection stays open without a request, after the first one. `None` is no
+    /// Sets how long a connection stays open without a request, after the first one. A request
+    /// lasts until its response is complete and its body has been read or dropped. `None` is no
     /// limit. Default: 60 s.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().idle = timeout.into();

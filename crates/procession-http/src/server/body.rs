@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use pin_project_lite::pin_project;
 use procession_runtime::time::{Instant, Sleep, sleep_until};
 
 use super::limits::{ServerLimits, TIME_PER_BYTE};
-use super::watch::Begun;
+use super::watch::{Begun, ConnectionWatch, Receiving};
 use crate::Error;
 
 /// The body of a request to a [`Server`](super::Server).
@@ -22,11 +23,13 @@ use crate::Error;
 /// for which [`is_timeout`](Error::is_timeout) is `true`, and ends. The connection is closed after
 /// the response.
 pub struct RequestBody {
-    /// `None` after a limit was reached. hyper then reads no more of the body.
+    /// `None` once the body has ended, or a limit was reached. hyper then reads no more of it.
     incoming: Option<Incoming>,
     stall: Option<Duration>,
     whole: Option<Duration>,
     received: u64,
+    /// Present until the body has ended.
+    receiving: Option<Receiving>,
     /// Present once the body had to be waited for.
     waits: Option<Box<Waits>>,
 }
@@ -43,8 +46,13 @@ struct Waits {
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, limits: &ServerLimits) -> Self {
+    pub(super) fn new(
+        incoming: Incoming,
+        limits: &ServerLimits,
+        watch: &Arc<ConnectionWatch>,
+    ) -> Self {
         Self {
+            receiving: (!incoming.is_end_stream()).then(|| Receiving::new(watch)),
             incoming: Some(incoming),
             stall: limits.body_stall,
             whole: limits.body,
@@ -97,19 +105,23 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let body = &mut *self;
         let Some(incoming) = &mut body.incoming else { return Poll::Ready(None) };
-        match Pin::new(&mut *incoming).poll_frame(task) {
+        let next = match Pin::new(&mut *incoming).poll_frame(task) {
             Poll::Ready(Some(Ok(frame))) => {
                 body.receive(&frame);
-                Poll::Ready(Some(Ok(frame)))
+                Some(Ok(frame))
             }
-            Poll::Ready(end) => Poll::Ready(end.map(|end| end.map_err(Error::from))),
+            Poll::Ready(end) => end.map(|end| end.map_err(Error::from)),
             Poll::Pending if body.is_late(task) => {
-                body.incoming = None;
-                let late = Error::timed_out("the body of the request did not arrive");
-                Poll::Ready(Some(Err(late)))
+                Some(Err(Error::timed_out("the body of the request did not arrive")))
             }
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => return Poll::Pending,
+        };
+        if !matches!(next, Some(Ok(_))) || body.is_end_stream() {
+            // Once the response is complete, hyper tells the end of a body only with the next
+            // request, or as an error when the connection closes.
+            (body.incoming, body.receiving) = (None, None);
         }
+        Poll::Ready(next)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -29,7 +29,7 @@ use procession_runtime::yield_now;
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
-use super::limits::{BYTES_PER_SECOND, ServerLimits, farewell, grace};
+use super::limits::{BYTES_PER_SECOND, RECEIVING_LOOK_EVERY, ServerLimits, farewell, grace};
 use super::linger::linger;
 use super::stream::SharedStream;
 #[cfg(feature = "http2")]
@@ -64,7 +64,8 @@ where
         }
         let watch = Arc::clone(&self.watch);
         let mut service = self.service.clone();
-        let mut request = request.map(|body| RequestBody::new(body, &self.settings.limits));
+        let limits = &self.settings.limits;
+        let mut request = request.map(|body| RequestBody::new(body, limits, &self.watch));
         if let (Some(info), Some(peer)) = (&self.settings.connect_info, self.peer) {
             info(peer, request.extensions_mut());
         }
@@ -290,6 +291,8 @@ enum Phase {
     Busy,
     /// The same for a client that has closed its half of the connection. It may be gone.
     HalfClosed,
+    /// For the rest of the body of a request whose response is complete.
+    Receiving,
 }
 
 /// The progress of a connection towards its end, once it was asked to end or its idle time is over.
@@ -337,6 +340,8 @@ impl PhaseClock<'_> {
             Phase::HalfClosed
         } else if requests.active > 0 {
             Phase::Busy
+        } else if self.watch.is_receiving() {
+            Phase::Receiving
         } else if !self.watch.is_multiplexed && (self.watch.is_heard() || requests.begun == 0) {
             Phase::Head
         } else {
@@ -358,6 +363,8 @@ impl PhaseClock<'_> {
             Phase::Busy if self.watch.is_multiplexed => self.limits.write,
             Phase::Busy => None,
             Phase::HalfClosed => self.limits.half_close,
+            // The body has limits of its own.
+            Phase::Receiving => Some(RECEIVING_LOOK_EVERY),
         }
     }
 
@@ -406,6 +413,7 @@ impl PhaseClock<'_> {
                     return Err(Error::timed_out("the client did not read the response"));
                 }
             }
+            Phase::Receiving => {}
             // While the service reads a large body that the client has left, it cannot answer.
             Phase::HalfClosed => {
                 if written == 0 && !self.watch.take_read() {
@@ -428,7 +436,7 @@ impl PhaseClock<'_> {
 
     /// Begins the end of a connection after its process was asked to end.
     fn ask(&mut self) {
-        if self.watch.is_multiplexed || self.watch.requests().active > 0 {
+        if self.watch.is_multiplexed || self.watch.is_busy() {
             // The protocol announces the end to the client.
             return self.try_last();
         }
@@ -481,7 +489,7 @@ async fn run<I: Read + Unpin + 'static>(
                 clock.phase = None;
             }
             let waits_for_head = watch.is_heard() && clock.phase() == Phase::Head;
-            let is_begun = waits_for_head || watch.requests().active > 0;
+            let is_begun = waits_for_head || watch.is_busy();
             if clock.ending == Ending::Grace && is_begun {
                 clock.ending = Ending::Head;
                 clock.phase = None;
@@ -489,7 +497,7 @@ async fn run<I: Read + Unpin + 'static>(
             if clock.ending == Ending::Head && !waits_for_head {
                 clock.ending = Ending::Told;
                 clock.phase = None;
-                let is_quiet = !watch.is_multiplexed && watch.requests().active == 0;
+                let is_quiet = !watch.is_multiplexed && !watch.is_busy();
                 let kind = if is_quiet { ConnectionEnd::Quiet } else { ConnectionEnd::Open };
                 connection.as_mut().end();
                 if let Poll::Ready(ended) = connection.as_mut().poll(task) {

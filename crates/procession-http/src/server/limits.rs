@@ -76,6 +76,10 @@ pub(super) const AHEAD_MAX: usize = 16 * 1024;
 /// hardly notices a system call, and the place of a client that has gone is soon free.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How often a connection looks whether the body of a request has ended, once its response is
+/// complete. The process that reads the body does not wake the connection.
+pub(super) const RECEIVING_LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// How long the closing of a connection waits for the next bytes of the client, or for its end. It
 /// covers the round trip and a few packets that were lost.
 const LINGER_QUIET: Duration = Duration::from_secs(2);

@@ -1,10 +1,11 @@
 //! What the parts of one connection know about the other parts.
 //!
-//! The parts are the stream, the service, the bodies of responses, and the process that runs the
-//! connection and watches its time limits. In HTTP/1.1 all parts run in that process. In HTTP/2
-//! each request is a process, so the values are atomic. The values only decide when a time limit
-//! begins and whether it was reached: each is looked at again when a timer fires, so nothing is
-//! ordered by them, and all accesses are relaxed.
+//! The parts are the stream, the service, the bodies of requests and responses, and the process
+//! that runs the connection and watches its time limits. In HTTP/1.1 all parts run in that process,
+//! unless the service hands the body of a request over to another process. In HTTP/2 each request
+//! is a process, so the values are atomic. The values only decide when a time limit begins and
+//! whether it was reached: each is looked at again when a timer fires, so nothing is ordered by
+//! them, and all accesses are relaxed.
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub(super) struct ConnectionWatch {
     ending: AtomicBool,
     /// The stream took less than the protocol has for it.
     held_up: AtomicBool,
+    /// Bodies of requests that have not ended.
+    receiving: AtomicU32,
     /// Bytes written.
     written: AtomicU64,
     /// Set for HTTP/2, which counts what follows.
@@ -124,6 +127,15 @@ impl ConnectionWatch {
         self.ending.load(Relaxed)
     }
 
+    pub(super) fn is_receiving(&self) -> bool {
+        self.receiving.load(Relaxed) > 0
+    }
+
+    /// Returns `true` while a request is answered, or its body arrives.
+    pub(super) fn is_busy(&self) -> bool {
+        self.requests().active > 0 || self.is_receiving()
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.held.load(Relaxed) > 0
     }
@@ -200,6 +212,24 @@ impl Drop for Begun {
         if !self.watch.is_multiplexed {
             self.watch.leave();
         }
+    }
+}
+
+/// The body of a request that has not ended. It may go on when the response is complete.
+pub(super) struct Receiving(Arc<ConnectionWatch>);
+
+impl Receiving {
+    pub(super) fn new(watch: &Arc<ConnectionWatch>) -> Self {
+        watch.receiving.fetch_add(1, Relaxed);
+        Self(Arc::clone(watch))
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        // As at the end of a request.
+        self.0.heard.store(false, Relaxed);
+        self.0.receiving.fetch_sub(1, Relaxed);
     }
 }
 

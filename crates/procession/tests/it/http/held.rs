@@ -9,16 +9,20 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame};
+use hyper::client::conn::http2;
 use hyper::{Request, Response};
-use procession::http::{RequestBody, Server};
+use procession::http::{Executor, RequestBody, Server};
+use procession::sync::channel;
 use procession::time::{Instant, Sleep};
 use procession::{sleep, spawn};
 use procession_sync::Mutex;
 use rustls::ClientConnection;
 use tower_service::Service;
 
+use super::limits::hands_over;
 use super::pipe::{Pipe, listen};
 use super::protocols::{client_config, server_config};
+use super::{collect, spawn_server};
 use crate::scene::driven;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -88,6 +92,32 @@ impl Service<Request<RequestBody>> for AnswersParts {
             _ => Parts::new(u32::MAX, self.size, self.pauses, &self.dropped),
         };
         ready(Ok(Response::new(parts)))
+    }
+}
+
+#[test]
+fn a_body_may_arrive_long_after_its_answer_by_http2() {
+    for drains in [false, true] {
+        driven().block_on(async {
+            let (door, listener) = listen();
+            let (told, tells) = channel::unbounded();
+            let server = spawn_server(Server::new().http2().serve(listener, hands_over(told)));
+            let (mut sender, connection) =
+                http2::handshake(Executor, door.connect()).await.expect("the server answers");
+            drop(spawn(connection));
+            let body = Parts::new(100, 1024, SECOND, &Arc::default());
+            let request = Request::post("http://localhost/").body(body).expect("it is valid");
+            let answer = sender.send_request(request).await.expect("it is served");
+            assert_eq!(collect(answer.into_body()).await.expect("it is sent"), b"fine");
+            if drains {
+                server.cancel();
+            }
+            assert_eq!(tells.recv().await, Some(Ok(102_400)));
+            let complete = Instant::now();
+            server.cancel();
+            server.await.expect("it does not panic").expect("it ends in order");
+            assert!(Instant::now() - complete < SECOND * 3);
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use procession::http::{Peer, RequestBody, Server};
+use procession::sync::channel::{self, Sender};
 use procession::time::Instant;
 use procession::{JoinHandle, Scheduler, sleep, spawn, timeout};
 
@@ -192,6 +193,53 @@ fn a_body_that_arrives_steadily_has_more_time() {
         }
         stream.receive_until("122880 bytes").await;
     });
+}
+
+/// Answers each request immediately, and hands its body over to a process, which tells the number
+/// of its bytes, or how it was cut.
+pub(super) fn hands_over(told: Sender<Result<usize, String>>) -> impl Answers {
+    service(move |request: hyper::Request<RequestBody>| {
+        let told = told.clone();
+        drop(spawn(async move {
+            let body = collect(request.into_body()).await;
+            let length = body.map(|body| body.len()).map_err(|error| error.to_string());
+            told.send(length).await.expect("the test listens");
+        }));
+        async { "fine".to_owned() }
+    })
+}
+
+#[test]
+fn a_body_may_arrive_long_after_its_answer() {
+    for drains in [false, true] {
+        driven().block_on(async {
+            let (door, listener) = listen();
+            let (told, tells) = channel::unbounded();
+            let server = spawn_server(Server::new().serve(listener, hands_over(told)));
+            let mut stream = door.connect();
+            let head = b"POST / HTTP/1.1\r\nhost: me\r\ncontent-length: 102400\r\n\r\n";
+            stream.send(head).await.expect("it is served");
+            stream.receive_until("fine").await;
+            if drains {
+                server.cancel();
+            }
+            for _ in 0..100 {
+                sleep(SECOND).await;
+                stream.send(&[b'x'; 1024]).await.expect("the body is not complete");
+            }
+            assert_eq!(tells.recv().await, Some(Ok(102_400)));
+            let complete = Instant::now();
+            if !drains {
+                // What follows has the usual limits.
+                assert_eq!(stream.receive_all().await, "");
+                let idle = Instant::now() - complete;
+                assert!((SECOND * 60..=SECOND * 61).contains(&idle), "{idle:?}");
+                server.cancel();
+            }
+            server.await.expect("it does not panic").expect("it ends in order");
+            assert!(!drains || Instant::now() - complete < SECOND * 3);
+        });
+    }
 }
 
 #[test]
