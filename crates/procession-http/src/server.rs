@@ -412,9 +412,10 @@ impl Server {
     /// takes restarts the time. `None` is no limit. Default: 30 s.
     ///
     /// The client of an HTTP/2 connection has up to twice the time to read a part of a response,
-    /// and must read 512 bytes per second on the whole. A response counts as complete once its last
-    /// part is handed over. What is left to send is then subject to the
-    /// [`idle_timeout`](Self::idle_timeout): a client that reads on gets the rest.
+    /// and more if it reads 512 bytes of the response per second. After that, the server resets the
+    /// stream and drops the body of the response, and the other requests of the connection
+    /// continue. If the service has handed over the whole response before, the server closes the
+    /// connection.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().write = timeout.into();
         self

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body, Buf, Bytes, Frame, Incoming, SizeHint};
@@ -12,7 +13,7 @@ use pin_project_lite::pin_project;
 use procession_runtime::time::{Instant, Sleep, sleep_until};
 
 use super::limits::{ServerLimits, TIME_PER_BYTE};
-use super::watch::{Begun, ConnectionWatch, Receiving};
+use super::watch::{Begun, ConnectionWatch, Receiving, Unread};
 use crate::Error;
 
 /// The body of a request to a [`Server`](super::Server).
@@ -139,6 +140,34 @@ impl fmt::Debug for RequestBody {
     }
 }
 
+/// A part of a response.
+pub(super) struct Part<D> {
+    data: D,
+    /// Present with HTTP/2, until the connection has sent the part.
+    unread: Option<Unread>,
+}
+
+impl<D: Buf> Buf for Part<D> {
+    fn remaining(&self) -> usize {
+        self.data.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.data.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, parts: &mut [IoSlice<'a>]) -> usize {
+        self.data.chunks_vectored(parts)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.data.advance(count);
+        if let Some(unread) = &self.unread {
+            unread.note_sent(count);
+        }
+    }
+}
+
 pin_project! {
     /// The body of a response, which notes how far it was sent.
     pub(super) struct ResponseBody<B> {
@@ -150,8 +179,7 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
-    pub(super) fn new(body: B, mut begun: Begun) -> Self {
-        begun.hold(true);
+    pub(super) fn new(body: B, begun: Begun) -> Self {
         Self { body: Some(body), begun }
     }
 
@@ -164,18 +192,18 @@ impl<B: Body> Body for ResponseBody<B>
 where
     B::Data: Buf,
 {
-    type Data = B::Data;
+    type Data = Part<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         task: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Self::Data>, B::Error>>> {
         let body = self.project();
         let Some(frames) = body.body.as_pin_mut() else { return Poll::Ready(None) };
-        let polled = frames.poll_frame(task);
-        body.begun.hold(polled.is_ready());
-        polled
+        let next = ready!(frames.poll_frame(task)?);
+        let part = |data| Part { data, unread: body.begun.unread() };
+        Poll::Ready(next.map(|frame| Ok(frame.map_data(part))))
     }
 
     fn is_end_stream(&self) -> bool {

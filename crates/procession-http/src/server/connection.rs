@@ -23,13 +23,14 @@ use hyper::server::conn::http1;
 use hyper::{Request, Response, StatusCode, Version};
 use procession_runtime::inner::{OwnProcess, poll_last};
 use procession_runtime::process::Priority;
+use procession_runtime::relations::kill;
 use procession_runtime::request::scope;
 use procession_runtime::time::{Instant, Sleep, sleep_until};
 use procession_runtime::yield_now;
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
-use super::limits::{BYTES_PER_SECOND, RECEIVING_LOOK_EVERY, ServerLimits, farewell, grace};
+use super::limits::{RECEIVING_LOOK_EVERY, ServerLimits, farewell, grace};
 use super::linger::linger;
 use super::stream::SharedStream;
 #[cfg(feature = "http2")]
@@ -287,7 +288,7 @@ enum Phase {
     Head,
     /// For a request.
     Idle,
-    /// For the service, for the client to take the response, or for an upgraded stream of HTTP/2.
+    /// For the service, for the client to read the response, or for an upgraded stream of HTTP/2.
     Busy,
     /// The same for a client that has closed its half of the connection. It may be gone.
     HalfClosed,
@@ -338,7 +339,7 @@ impl PhaseClock<'_> {
         let requests = self.watch.requests();
         if requests.active > 0 && self.watch.is_half_closed() {
             Phase::HalfClosed
-        } else if requests.active > 0 {
+        } else if requests.active > 0 || self.watch.is_unread() {
             Phase::Busy
         } else if self.watch.is_receiving() {
             Phase::Receiving
@@ -359,8 +360,9 @@ impl PhaseClock<'_> {
             // A stream that takes no bytes has the limit of writes.
             Phase::Idle if is_told => None,
             Phase::Idle => self.limits.idle,
-            // The window of one response may be full while the stream takes bytes.
-            Phase::Busy if self.watch.is_multiplexed => self.limits.write,
+            // The window of a response may be full while the stream takes bytes. The end of a
+            // request does not wake the connection, so without that limit, it looks again as well.
+            Phase::Busy if self.watch.is_multiplexed => self.limits.write.or(self.limits.idle),
             Phase::Busy => None,
             Phase::HalfClosed => self.limits.half_close,
             // The body has limits of its own.
@@ -371,7 +373,8 @@ impl PhaseClock<'_> {
     /// Begins the time limit of a new phase or of the next request.
     fn look(&mut self, sleep: Pin<&mut Sleep>) {
         let (phase, begun) = (self.phase(), self.watch.requests().begun);
-        if self.phase == Some(phase) && self.begun == begun {
+        // A further request does not restart the time of a response that nobody reads.
+        if self.phase == Some(phase) && (phase == Phase::Busy || self.begun == begun) {
             return;
         }
         (self.phase, self.begun) = (Some(phase), begun);
@@ -396,27 +399,28 @@ impl PhaseClock<'_> {
             self.look(sleep);
             return Ok(());
         }
-        let written = self.watch.written() - self.written;
         match phase {
             Phase::Head | Phase::Idle if self.ending == Ending::Grace => self.try_last(),
             Phase::Head => return Err(Error::timed_out("the head of a request did not arrive")),
             Phase::Idle if self.ending == Ending::Told => {
-                if written == 0 {
+                if self.watch.written() == self.written {
                     return Err(Error::timed_out("the client did not end the connection"));
                 }
             }
             Phase::Idle => self.try_last(),
             Phase::Busy => {
-                let least = self.limit.unwrap_or_default().as_secs() * BYTES_PER_SECOND;
-                let moved = self.watch.take_moved();
-                if !moved && self.watch.is_held() && written <= least {
+                // If the process has ended, only the connection has the rest of the response.
+                if let Some(limit) = self.limits.write
+                    && !self.watch.take_unread(limit).into_iter().all(kill)
+                {
                     return Err(Error::timed_out("the client did not read the response"));
                 }
             }
             Phase::Receiving => {}
             // While the service reads a large body that the client has left, it cannot answer.
             Phase::HalfClosed => {
-                if written == 0 && !self.watch.take_read() {
+                let has_written = self.watch.written() > self.written;
+                if !has_written && !self.watch.take_read() {
                     return Err(Error::timed_out("a half-closed client was not answered"));
                 }
             }

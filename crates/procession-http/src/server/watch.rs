@@ -5,14 +5,23 @@
 //! unless the service hands the body of a request over to another process. In HTTP/2 each request
 //! is a process, so the values are atomic. The values only decide when a time limit begins and
 //! whether it was reached: each is looked at again when a timer fires, so nothing is ordered by
-//! them, and all accesses are relaxed.
+//! them, and all accesses are relaxed. What is unread has a lock, because the values for one
+//! response change together.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::mem::take;
 use std::sync::Arc;
+use std::time::Duration;
 
 use procession_runtime::inner::OwnProcess;
 use procession_runtime::process::Priority;
+use procession_runtime::{Pid, current_pid};
+use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use super::limits::BYTES_PER_SECOND;
 
 #[derive(Default)]
 pub(super) struct ConnectionWatch {
@@ -30,16 +39,14 @@ pub(super) struct ConnectionWatch {
     ending: AtomicBool,
     /// The stream took less than the protocol has for it.
     held_up: AtomicBool,
-    /// Bodies of requests that have not ended.
-    receiving: AtomicU32,
     /// Bytes written.
     written: AtomicU64,
-    /// Set for HTTP/2, which counts what follows.
+    /// Set for HTTP/2.
     pub(super) is_multiplexed: bool,
-    /// Bodies of responses that have returned a part and were not asked for the next part.
-    held: AtomicU32,
-    /// A request began, or the body of a response was asked for a part, since the last look.
-    moved: AtomicBool,
+    /// Bodies of requests that have not ended.
+    receiving: AtomicU32,
+    /// The responses of HTTP/2 of which the client has to read something, by their processes.
+    unread: Mutex<BTreeMap<Pid, UnreadResponse>>,
     /// The protocol has read a part of what a half-closed client has left, since the last look.
     has_read: AtomicBool,
 }
@@ -131,18 +138,26 @@ impl ConnectionWatch {
         self.receiving.load(Relaxed) > 0
     }
 
-    /// Returns `true` while a request is answered, or its body arrives.
+    pub(super) fn is_unread(&self) -> bool {
+        self.is_multiplexed && !self.unread.lock().is_empty()
+    }
+
+    /// Returns `true` while a request is answered, its body arrives, or the client has to read a
+    /// response.
     pub(super) fn is_busy(&self) -> bool {
-        self.requests().active > 0 || self.is_receiving()
+        self.requests().active > 0 || self.is_receiving() || self.is_unread()
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.held.load(Relaxed) > 0
-    }
-
-    /// Returns `true` if a request or a response made progress since the last call.
-    pub(super) fn take_moved(&self) -> bool {
-        self.moved.swap(false, Relaxed)
+    /// Returns the processes of the responses that the client has hardly read since the last call,
+    /// which was `time` ago.
+    pub(super) fn take_unread(&self, time: Duration) -> Vec<Pid> {
+        let least = time.as_secs() * BYTES_PER_SECOND;
+        let stands = |response: &mut UnreadResponse| {
+            let (is_new, sent) = (take(&mut response.is_new), take(&mut response.sent));
+            !is_new && sent <= least
+        };
+        let mut unread = self.unread.lock();
+        unread.iter_mut().filter_map(|(&pid, response)| stands(response).then_some(pid)).collect()
     }
 
     pub(super) fn note_read(&self) {
@@ -159,7 +174,6 @@ impl ConnectionWatch {
 /// A request that has begun. Dropped once its response is complete.
 pub(super) struct Begun {
     watch: Arc<ConnectionWatch>,
-    holds: bool,
     /// The process that has the priority of the request.
     raised: Option<OwnProcess>,
 }
@@ -167,8 +181,7 @@ pub(super) struct Begun {
 impl Begun {
     pub(super) fn new(watch: &Arc<ConnectionWatch>) -> Self {
         watch.requests.fetch_add(BEGUN + u64::from(!watch.is_multiplexed), Relaxed);
-        watch.moved.store(true, Relaxed);
-        Self { watch: Arc::clone(watch), holds: false, raised: None }
+        Self { watch: Arc::clone(watch), raised: None }
     }
 
     pub(super) fn is_multiplexed(&self) -> bool {
@@ -183,26 +196,20 @@ impl Begun {
         }
     }
 
-    /// Notes whether the connection has a part of the response that it did not send yet, as far as
-    /// the body can know.
-    pub(super) fn hold(&mut self, holds: bool) {
-        if !self.watch.is_multiplexed {
-            return;
-        }
-        self.watch.moved.store(true, Relaxed);
-        if holds != std::mem::replace(&mut self.holds, holds) {
-            if holds {
-                self.watch.held.fetch_add(1, Relaxed);
-            } else {
-                self.watch.held.fetch_sub(1, Relaxed);
-            }
-        }
+    /// Notes a part of the response, which the running process has made. HTTP/1.1 needs no note,
+    /// because its client reads one response at a time.
+    pub(super) fn unread(&self) -> Option<Unread> {
+        let process = self.watch.is_multiplexed.then(current_pid).flatten()?;
+        let mut unread = self.watch.unread.lock();
+        let response = unread.entry(process).or_default();
+        response.parts += 1;
+        response.is_new = true;
+        Some(Unread { watch: Arc::clone(&self.watch), process })
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.hold(false);
         if let Some(own) = &self.raised {
             own.set_priority(Priority::Normal);
         }
@@ -211,6 +218,43 @@ impl Drop for Begun {
         self.watch.heard.store(false, Relaxed);
         if !self.watch.is_multiplexed {
             self.watch.leave();
+        }
+    }
+}
+
+/// What the client of an HTTP/2 connection has to read of one response.
+#[derive(Default)]
+struct UnreadResponse {
+    /// Parts that are not completely sent.
+    parts: u32,
+    /// There is a further part since the last look.
+    is_new: bool,
+    /// Bytes sent since the last look.
+    sent: u64,
+}
+
+/// A part of a response that is not completely sent. Dropped once it is.
+pub(super) struct Unread {
+    watch: Arc<ConnectionWatch>,
+    process: Pid,
+}
+
+impl Unread {
+    pub(super) fn note_sent(&self, count: usize) {
+        if let Some(response) = self.watch.unread.lock().get_mut(&self.process) {
+            response.sent += count as u64;
+        }
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let mut unread = self.watch.unread.lock();
+        if let Entry::Occupied(mut response) = unread.entry(self.process) {
+            response.get_mut().parts -= 1;
+            if response.get().parts == 0 {
+                response.remove();
+            }
         }
     }
 }

@@ -95,6 +95,62 @@ impl Service<Request<RequestBody>> for AnswersParts {
     }
 }
 
+/// Goal: a response that nobody reads is dropped, and other requests of its connection are served.
+/// Method: the client leaves one response, and makes requests all the time.
+#[test]
+fn a_response_that_nobody_reads_is_dropped_beside_others_by_http2() {
+    driven().block_on(async {
+        let (door, listener) = listen();
+        let dropped = Dropped::default();
+        let answers =
+            AnswersParts { size: 1 << 14, pauses: Duration::ZERO, dropped: Arc::clone(&dropped) };
+        drop(spawn(Server::new().http2().serve(listener, answers)));
+        let (mut sender, connection) =
+            http2::handshake(Executor, door.connect()).await.expect("the server answers");
+        drop(spawn(connection));
+        let mut ask = async |path: &str| {
+            let request = Request::get(format!("http://localhost{path}")).body(String::new());
+            let answer = sender.send_request(request.expect("it is valid")).await;
+            answer.expect("the connection is open")
+        };
+        let start = Instant::now();
+        let left = ask("/parts").await;
+        for _ in 0..20 {
+            sleep(SECOND * 5).await;
+            collect(ask("/none").await.into_body()).await.expect("it is served");
+        }
+        let dropped = dropped.lock().expect("it is dropped") - start;
+        assert!((SECOND * 30..=SECOND * 60).contains(&dropped), "{dropped:?}");
+        assert!(collect(left.into_body()).await.is_err(), "it was cut");
+    });
+}
+
+#[test]
+fn a_response_that_is_read_slowly_is_not_dropped_by_http2() {
+    driven().block_on(async {
+        let (door, listener) = listen();
+        let dropped = Dropped::default();
+        // A part takes minutes.
+        let answers =
+            AnswersParts { size: 1 << 18, pauses: Duration::ZERO, dropped: Arc::clone(&dropped) };
+        drop(spawn(Server::new().http2().serve(listener, answers)));
+        let mut client = http2::Builder::new(Executor);
+        client.initial_stream_window_size(16 << 10);
+        let (mut sender, connection) =
+            client.handshake(door.connect()).await.expect("the server answers");
+        drop(spawn(connection));
+        let request = Request::get("http://localhost/parts").body(String::new());
+        let answer = sender.send_request(request.expect("it is valid")).await;
+        let mut body = answer.expect("it is served").into_body();
+        for _ in 0..50 {
+            let frame = std::future::poll_fn(|task| Pin::new(&mut body).poll_frame(task)).await;
+            frame.expect("it has no end").expect("it goes on");
+            sleep(SECOND * 10).await;
+        }
+        assert_eq!(*dropped.lock(), None);
+    });
+}
+
 #[test]
 fn a_body_may_arrive_long_after_its_answer_by_http2() {
     for drains in [false, true] {
