@@ -402,10 +402,9 @@ impl PhaseClock<'_> {
         match phase {
             Phase::Head | Phase::Idle if self.ending == Ending::Grace => self.try_last(),
             Phase::Head => return Err(Error::timed_out("the head of a request did not arrive")),
+            // Whatever was written to the client meanwhile, such as answers to its pings.
             Phase::Idle if self.ending == Ending::Told => {
-                if self.watch.written() == self.written {
-                    return Err(Error::timed_out("the client did not end the connection"));
-                }
+                return Err(Error::timed_out("the client did not end the connection"));
             }
             Phase::Idle => self.try_last(),
             Phase::Busy => {
@@ -431,10 +430,12 @@ impl PhaseClock<'_> {
         Ok(())
     }
 
-    /// Lets the connection end, unless a request has arrived.
+    /// Lets the connection end, unless a request has arrived. An HTTP/2 connection takes requests
+    /// until its client has confirmed the end, so it needs no last try. A client that sends other
+    /// frames without a pause would put that off.
     fn try_last(&mut self) {
         self.watch.end();
-        self.ending = Ending::LastTry;
+        self.ending = if self.watch.is_multiplexed { Ending::Head } else { Ending::LastTry };
         self.limit = None;
     }
 

@@ -2,30 +2,126 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::io::Write as _;
-use std::pin::Pin;
+use std::io::{self, Write as _};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame};
 use hyper::client::conn::http2;
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Request, Response};
 use procession::http::{Executor, RequestBody, Server};
-use procession::sync::channel;
+use procession::sync::{Select, channel};
 use procession::time::{Instant, Sleep};
-use procession::{sleep, spawn};
+use procession::{sleep, spawn, yield_now};
 use procession_sync::Mutex;
 use rustls::ClientConnection;
 use tower_service::Service;
 
-use super::limits::hands_over;
+use super::limits::{hands_over, send_until_the_end};
 use super::pipe::{Pipe, listen};
 use super::protocols::{client_config, server_config};
-use super::{collect, spawn_server};
+use super::{collect, service, spawn_server};
 use crate::scene::driven;
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// The first bytes of an HTTP/2 client: the preface, and settings that change nothing.
+const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0whatever";
+const GOAWAY: u8 = 7;
+
+/// A client without requests neither confirms the end of its connection nor closes it.
+#[test]
+fn pings_hold_neither_a_connection_nor_a_drain() {
+    for drains in [false, true] {
+        driven().block_on(async {
+            let (door, listener) = listen();
+            let answers = service(|_: Request<RequestBody>| async { String::new() });
+            let server = spawn_server(Server::new().http2().serve(listener, answers));
+            let mut stream = door.connect();
+            stream.send(BEGIN).await.expect("it is served");
+            sleep(SECOND).await;
+            if drains {
+                server.cancel();
+            }
+            let start = Instant::now();
+            send_until_the_end(&mut stream, PING, SECOND * 2).await;
+            let after = Instant::now() - start;
+            let expected = if drains { SECOND * 3 } else { SECOND * 62 };
+            assert_eq!(after, expected, "drains: {drains}");
+        });
+    }
+}
+
+/// A client that has sent so many pings that a step cannot read all of them. Notes the types of the
+/// frames that the server has written.
+struct Pings {
+    next: &'static [u8],
+    frames: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Read for Pings {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        // Charges the step, as a socket does.
+        ready!(pin!(Select::new().or_else(|| ())).poll(task));
+        let (part, rest) = self.next.split_at(self.next.len().min(buffer.remaining()));
+        buffer.put_slice(part);
+        self.next = if rest.is_empty() { PING } else { rest };
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for Pings {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut frames = bytes;
+        while let [high, middle, low, kind, ..] = *frames {
+            self.frames.lock().push(kind);
+            let size = u32::from_be_bytes([0, high, middle, low]) as usize;
+            frames = frames.get(9 + size..).unwrap_or_default();
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn a_flood_of_pings_does_not_keep_the_server_from_ending() {
+    driven().block_on(async {
+        let frames = Arc::default();
+        let pings = Pings { next: BEGIN, frames: Arc::clone(&frames) };
+        let answers = service(|_: Request<RequestBody>| async { String::new() });
+        let served = spawn_server(async {
+            drop(Server::new().http2().serve_connection(pings, answers).await);
+        });
+        for round in 0..20 {
+            if round == 10 {
+                served.cancel();
+            }
+            yield_now().await;
+        }
+        procession::process::kill(served.pid());
+        assert!(served.await.is_err(), "it was terminated");
+        assert!(frames.lock().contains(&GOAWAY), "the client was told");
+    });
+}
 
 /// A body that has a part after each pause. Notes the time at which it is dropped.
 struct Parts {

@@ -82,7 +82,7 @@ where
 }
 
 /// Sends the same part again and again until the server has ended. Returns what the server said.
-async fn send_until_the_end(stream: &mut Pipe, part: &[u8], every: Duration) -> String {
+pub(super) async fn send_until_the_end(stream: &mut Pipe, part: &[u8], every: Duration) -> String {
     let mut all = String::new();
     loop {
         stream.send(part).await.expect("the server takes it");
