@@ -134,9 +134,10 @@ pub use self::claim::{ClaimError, ExclusiveName};
 #[cfg(feature = "etcd")]
 #[cfg_attr(docsrs, doc(cfg(feature = "etcd")))]
 pub use self::etcd::Etcd;
-pub use self::names::{ExclusiveNames, ExclusiveNamesBuilder, Holder};
+pub use self::names::{ExclusiveNames, ExclusiveNamesBuilder};
 pub use self::singleton::Singleton;
 pub use self::store::{
     Answer, Changes, Claimed, EmbeddedLeases, Fence, Known, Lease, LeaseId, LeaseStore, Row,
     StoreError,
 };
+pub use self::table::Holder;

@@ -64,8 +64,8 @@ use procession_sync::Mutex;
 use crate::error::RegisterError;
 use crate::groups::{SharedGroups, group_name, group_of};
 use crate::node::member::Member;
-use crate::node::parts::{LISTED_MAX, NameInfo, Part};
-use crate::node::status::NodeStatus;
+use crate::node::names::WeakNode;
+use crate::node::parts::{LISTED_MAX, Lists, NameInfo, Part};
 use crate::node::{NoMessage, Node};
 use crate::term::{NodePid, Term};
 
@@ -358,7 +358,8 @@ impl Node {
         let (by_name, monitors) = (BTreeMap::new(), Monitors::default());
         let table = Table { groups: groups.clone(), by_name, monitors, is_closed: false };
         let table = Arc::new(Mutex::new(table));
-        let listed = Listed { scope: scope.to_owned(), table: Arc::clone(&table) };
+        let (own, of_names) = (self.downgrade(), Arc::clone(&table));
+        let listed = Listed { scope: scope.to_owned(), node: own, table: of_names };
         let shared = self.share_scope(scope, &groups, Arc::new(listed))?;
         let (node, names) = (self.clone(), Arc::clone(&table));
         let label = format!("names {scope} of {}", self.name());
@@ -380,13 +381,15 @@ impl Node {
 /// The names of a scope, for the status of the node.
 struct Listed {
     scope: String,
+    node: WeakNode,
     table: Arc<Mutex<Table>>,
 }
 
 impl Part for Listed {
-    fn list(&self, node: &Node, status: &mut NodeStatus) {
+    fn list(&self, lists: &mut Lists) {
+        let Some(node) = self.node.upgrade() else { return };
         let owners: Vec<_> = self.table.lock().owners().take(LISTED_MAX).collect();
-        status.shared_names.extend(owners.into_iter().filter_map(|(name, owner)| {
+        lists.shared_names.extend(owners.into_iter().filter_map(|(name, owner)| {
             let (scope, owner) = (self.scope.clone(), node.node_pid(owner)?);
             Some(NameInfo { scope, name: name.to_string(), owner })
         }));
@@ -433,9 +436,10 @@ impl Compares {
         } else {
             table.remove(&name, |known| *known == claim);
         }
-        let (owner, monitored) = (table.owner(&name), table.monitors.by_name.get(&name).cloned());
+        let monitored = table.monitors.by_name.get(&name).cloned();
+        let monitored = monitored.map(|monitored| (monitored, table.owner(&name)));
         drop(table);
-        if let Some(monitored) = monitored {
+        if let Some((monitored, owner)) = monitored {
             monitored.send_if_modified(|known| std::mem::replace(known, owner) != owner);
         }
         for loser in losers {

@@ -6,8 +6,8 @@ use procession::process::OnCancel;
 use procession::sync::{Notify, watch};
 use procession::{SpawnOptions, sleep, timeout};
 
-use super::names::{Holder, holder_of};
-use super::table::{Monitored, Names, Stage, Table};
+use super::names::holder_of;
+use super::table::{Holder, Monitored, Names, Stage, Table};
 use super::watch::first_of;
 
 /// The process that watches a name. Its drop ends the monitors.

@@ -11,8 +11,8 @@ use procession_sync::Mutex;
 
 use super::claim::{ClaimError, ExclusiveName, Registered};
 use super::lease;
-use super::store::{EmbeddedLeases, Fence, Known, LeaseStore, Row, StoreError};
-use super::table::{Names, Stage};
+use super::store::{EmbeddedLeases, Known, LeaseStore, Row, StoreError};
+use super::table::{Holder, Names, Stage};
 use super::watch::run;
 use crate::node::Node;
 use crate::node::refusals::Refusals;
@@ -38,16 +38,6 @@ pub struct ExclusiveNamesBuilder {
     node: Node,
     store: Arc<dyn LeaseStore>,
     lease_time: Duration,
-}
-
-/// A process that holds a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// Its PID. Messages reach it if it is [attached](Node::attach).
-    pub pid: NodePid,
-    /// The fence that it has.
-    pub fence: Fence,
 }
 
 impl ExclusiveNamesBuilder {
@@ -111,7 +101,8 @@ impl ExclusiveNames {
         }
     }
 
-    /// Waits until the running process holds a name, and returns the name with its [`Fence`].
+    /// Waits until the running process holds a name, and returns the name with its
+    /// [`Fence`](super::Fence).
     ///
     /// It waits as long as another process has the name, and as long as the store cannot be
     /// reached. Processes that wait for one name get it in any order.

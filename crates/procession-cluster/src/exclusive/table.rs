@@ -15,12 +15,11 @@ use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
 use procession_sync::Mutex;
 
-use super::names::Holder;
 use super::store::{Fence, LeaseId, LeaseStore};
 use crate::node::Node;
-use crate::node::parts::{ExclusiveNameInfo, LISTED_MAX, Part};
+use crate::node::parts::{ExclusiveNameInfo, LISTED_MAX, Lists, Part};
 use crate::node::refusals::{self, Refusals};
-use crate::node::status::NodeStatus;
+use crate::term::NodePid;
 
 /// The names of a node, and the processes that claim them.
 pub(super) struct Names {
@@ -79,6 +78,16 @@ pub(super) struct Claim {
     pub(super) freed: Arc<Notify>,
 }
 
+/// A process that holds a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its PID. Messages reach it if it is [attached](Node::attach).
+    pub pid: NodePid,
+    /// The fence that it has.
+    pub fence: Fence,
+}
+
 /// A name that somebody monitors.
 #[derive(Clone)]
 pub(super) struct Monitored {
@@ -94,7 +103,7 @@ impl Claim {
 }
 
 impl Part for Names {
-    fn list(&self, node: &Node, status: &mut NodeStatus) {
+    fn list(&self, lists: &mut Lists) {
         let claims: Vec<_> = {
             let table = self.table.lock();
             let claims = table.claims.values().take(LISTED_MAX);
@@ -103,10 +112,10 @@ impl Part for Names {
                 .collect()
         };
         let listed = claims.into_iter().filter_map(|(name, pid, fence, is_singleton)| {
-            let (pid, fence) = (node.node_pid(pid)?, fence.map(|fence| fence.get()));
+            let (pid, fence) = (self.node.node_pid(pid)?, fence.map(|fence| fence.get()));
             Some(ExclusiveNameInfo { name, pid, fence, is_singleton })
         });
-        status.exclusive_names.extend(listed);
+        lists.exclusive_names.extend(listed);
     }
 }
 

@@ -2,9 +2,7 @@
 
 use procession::process::Groups;
 
-use crate::node::Node;
-use crate::node::parts::{GroupInfo, LISTED_MAX, Part};
-use crate::node::status::NodeStatus;
+use crate::node::parts::{GroupInfo, LISTED_MAX, Lists, Part};
 
 /// The groups of a scope.
 pub(super) struct Listed {
@@ -13,9 +11,9 @@ pub(super) struct Listed {
 }
 
 impl Part for Listed {
-    fn list(&self, _: &Node, status: &mut NodeStatus) {
+    fn list(&self, lists: &mut Lists) {
         for group in self.groups.groups().into_iter().take(LISTED_MAX) {
-            status.groups.push(GroupInfo {
+            lists.groups.push(GroupInfo {
                 scope: self.scope.clone(),
                 members: self.groups.members(&group).len(),
                 local: self.groups.local_members(&group).len(),

@@ -1,9 +1,5 @@
 //! What is built on a node, such as groups and names, and lists itself in the status of the node.
 
-use std::sync::Weak;
-
-use crate::node::Node;
-use crate::node::status::NodeStatus;
 use crate::term::maps::{get, get_number, map, number, optional};
 use crate::term::{NodePid, Term};
 
@@ -12,11 +8,19 @@ pub(crate) const LISTED_MAX: usize = 1024;
 
 /// Something that is built on a node.
 pub(crate) trait Part: Send + Sync {
-    /// Adds at most [`LISTED_MAX`] rows to each list in the status of its node.
-    fn list(&self, node: &Node, status: &mut NodeStatus);
+    /// Adds at most [`LISTED_MAX`] rows to each list.
+    fn list(&self, lists: &mut Lists);
 }
 
-/// A group of processes, in [`NodeStatus::groups`].
+/// What the parts of a node list.
+#[derive(Default)]
+pub(crate) struct Lists {
+    pub(crate) groups: Vec<GroupInfo>,
+    pub(crate) shared_names: Vec<NameInfo>,
+    pub(crate) exclusive_names: Vec<ExclusiveNameInfo>,
+}
+
+/// A group of processes, in [`NodeStatus::groups`](crate::NodeStatus::groups).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupInfo {
@@ -30,7 +34,7 @@ pub struct GroupInfo {
     pub local: usize,
 }
 
-/// A name that nodes share, in [`NodeStatus::shared_names`].
+/// A name that nodes share, in [`NodeStatus::shared_names`](crate::NodeStatus::shared_names).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NameInfo {
@@ -43,7 +47,7 @@ pub struct NameInfo {
 }
 
 /// An exclusive name that a process of the node holds or waits for, in
-/// [`NodeStatus::exclusive_names`].
+/// [`NodeStatus::exclusive_names`](crate::NodeStatus::exclusive_names).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExclusiveNameInfo {
@@ -55,25 +59,6 @@ pub struct ExclusiveNameInfo {
     pub fence: Option<u64>,
     /// The process belongs to a [`Singleton`](crate::exclusive::Singleton).
     pub is_singleton: bool,
-}
-
-impl Node {
-    /// Lists a part in the status of the node, as long as somebody keeps the part.
-    pub(crate) fn add_part(&self, part: Weak<dyn Part>) {
-        let mut parts = self.0.parts.lock();
-        parts.retain(|part| part.strong_count() > 0);
-        parts.push(part);
-    }
-
-    pub(super) fn list_parts(&self, status: &mut NodeStatus) {
-        let parts: Vec<_> = self.0.parts.lock().iter().filter_map(Weak::upgrade).collect();
-        for part in parts {
-            part.list(self, status);
-        }
-        status.groups.truncate(LISTED_MAX);
-        status.shared_names.truncate(LISTED_MAX);
-        status.exclusive_names.truncate(LISTED_MAX);
-    }
 }
 
 fn text(term: &Term, key: &str) -> Option<String> {

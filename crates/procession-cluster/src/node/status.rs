@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Weak;
 use std::time::Duration;
 
 use procession::observe::Inspection;
@@ -13,7 +14,7 @@ use crate::error::{CallTermError, SendTermError};
 use crate::link::Link;
 use crate::node::Node;
 use crate::node::ended::EndedConnection;
-use crate::node::parts::{ExclusiveNameInfo, GroupInfo, LISTED_MAX, NameInfo};
+use crate::node::parts::{ExclusiveNameInfo, GroupInfo, LISTED_MAX, Lists, NameInfo, Part};
 use crate::outbound::Unqueued;
 use crate::remote::Remote;
 use crate::term::maps::{get_atom, get_list, get_number, map, number, optional};
@@ -155,7 +156,8 @@ impl Node {
             (peers.ends(), peers.ended_connections(), peers.lost())
         };
         let (peers, refusals) = (self.peers(), inner.refusals.counts());
-        let mut status = NodeStatus {
+        let Lists { groups, shared_names, exclusive_names } = self.lists();
+        NodeStatus {
             name,
             creation,
             attached,
@@ -165,12 +167,29 @@ impl Node {
             ended,
             lost,
             refusals,
-            groups: Vec::new(),
-            shared_names: Vec::new(),
-            exclusive_names: Vec::new(),
-        };
-        self.list_parts(&mut status);
-        status
+            groups,
+            shared_names,
+            exclusive_names,
+        }
+    }
+
+    /// Lists a part in the status of the node, as long as somebody keeps the part.
+    pub(crate) fn add_part(&self, part: Weak<dyn Part>) {
+        let mut parts = self.0.parts.lock();
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(part);
+    }
+
+    fn lists(&self) -> Lists {
+        let parts: Vec<_> = self.0.parts.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut lists = Lists::default();
+        for part in parts {
+            part.list(&mut lists);
+        }
+        lists.groups.truncate(LISTED_MAX);
+        lists.shared_names.truncate(LISTED_MAX);
+        lists.exclusive_names.truncate(LISTED_MAX);
+        lists
     }
 
     /// Asks a connected node of this crate for its state.
