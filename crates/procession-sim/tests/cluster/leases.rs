@@ -19,7 +19,7 @@ use crate::rows::Rows;
 /// hundredths. The names promise something if that is less than 30.
 const SOONER_MAX: u64 = 10;
 /// How often a request looks whether the store answers.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
