@@ -142,7 +142,7 @@ impl Etcd {
             let events = result["events"].as_array().map_or(&[][..], Vec::as_slice);
             // The revision in the header may be later than that of events that are still to come.
             let Some(last) = events.last() else { continue };
-            let revision = number(&last["kv"]["mod_revision"]);
+            let revision = number(&last["kv"]["mod_revision"])?;
             let mut changes = Changes { revision, ..Changes::default() };
             for event in events {
                 let key = decode(&event["kv"]["key"]).and_then(|key| String::from_utf8(key).ok());
@@ -164,7 +164,7 @@ impl LeaseStore for Etcd {
             // Seconds, of which the builder of the names takes whole ones.
             let body = json!({ "TTL": time.as_secs().to_string() });
             let answer = self.gateway.ask("/v3/lease/grant", &body).await?;
-            let id = LeaseId(number(&answer["ID"]));
+            let id = LeaseId(number(&answer["ID"])?);
             // It may last longer, which only delays others.
             Ok(Lease { id, lasts: time })
         })
@@ -174,7 +174,9 @@ impl LeaseStore for Etcd {
         Box::pin(async move {
             let body = json!({ "ID": lease.0.to_string() });
             let answer = self.gateway.ask("/v3/lease/keepalive", &body).await?;
-            Ok(number(&answer["result"]["TTL"]) > 0)
+            number(&answer["result"]["ID"])?;
+            // The gateway leaves out the time of a lease that has ended, which is zero.
+            Ok(number(&answer["result"]["TTL"]).is_ok())
         })
     }
 
@@ -200,15 +202,16 @@ impl LeaseStore for Etcd {
             });
             // Once, so that whoever asks knows that it may still arrive.
             let answer = self.gateway.ask_once("/v3/kv/txn", &body).await?;
-            let revision = number(&answer["header"]["revision"]);
+            let revision = revision(&answer)?;
             if answer["succeeded"] == true {
                 return Ok(Claimed::Won(Fence::new(revision)));
             }
             let row = &answer["responses"][0]["response_range"]["kvs"][0];
             // The answer to the same claim got lost.
-            let is_own = row["value"] == value && number(&row["lease"]) == lease.0;
+            let by = number(&row["lease"]).ok();
+            let is_own = row["value"] == value && by == Some(lease.0);
             Ok(match is_own {
-                true => Claimed::Won(Fence::new(number(&row["create_revision"]))),
+                true => Claimed::Won(Fence::new(number(&row["create_revision"])?)),
                 false => Claimed::Taken(revision),
             })
         })
@@ -221,7 +224,7 @@ impl LeaseStore for Etcd {
                 "compare": [{ "target": "VALUE", "key": key, "value": encode(holder) }],
                 "success": [{ "request_delete_range": { "key": key } }],
             });
-            self.gateway.ask("/v3/kv/txn", &body).await?;
+            revision(&self.gateway.ask("/v3/kv/txn", &body).await?)?;
             Ok(())
         })
     }
@@ -229,7 +232,7 @@ impl LeaseStore for Etcd {
     fn withdraw<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, ()> {
         Box::pin(async move {
             let withdrawn = put(&self.withdrawn(holder), &encode(""), lease);
-            self.gateway.ask("/v3/kv/put", &withdrawn).await?;
+            revision(&self.gateway.ask("/v3/kv/put", &withdrawn).await?)?;
             self.release(name, holder).await
         })
     }
@@ -241,9 +244,12 @@ impl LeaseStore for Etcd {
             let row = answer["kvs"].get(0).map(|row| {
                 let holder = decode(&row["value"]).unwrap_or_default();
                 let holder = String::from_utf8_lossy(&holder).into_owned();
-                Row { holder, fence: Fence::new(number(&row["create_revision"])) }
+                Ok::<_, Refusal>(Row {
+                    holder,
+                    fence: Fence::new(number(&row["create_revision"])?),
+                })
             });
-            Ok(Known { row, revision: number(&answer["header"]["revision"]) })
+            Ok(Known { row: row.transpose()?, revision: revision(&answer)? })
         })
     }
 
@@ -252,9 +258,15 @@ impl LeaseStore for Etcd {
     }
 }
 
-/// Returns the number of a text, which the gateway leaves out if it is zero.
-fn number(value: &Value) -> u64 {
-    value.as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+/// Returns the revision of the store in an answer about keys.
+fn revision(answer: &Value) -> Result<u64, Refusal> {
+    number(&answer["header"]["revision"])
+}
+
+/// Returns the number of a text. The gateway leaves out a number that is zero.
+fn number(value: &Value) -> Result<u64, Refusal> {
+    let number = value.as_str().and_then(|text| text.parse().ok());
+    number.filter(|number| *number > 0).ok_or_else(|| Refusal::new("the answer lacks a number"))
 }
 
 fn put(key: &Value, value: &Value, lease: LeaseId) -> Value {

@@ -311,7 +311,9 @@ fn answer(status: StatusCode, line: &[u8]) -> Result<Value, Refusal> {
     let error = &answer["error"];
     let text = error["message"].as_str().or_else(|| error.as_str());
     let of_answer = if status.is_success() { None } else { answer["message"].as_str() };
-    let Some(text) = text.or(of_answer) else { return Ok(answer) };
+    let Some(text) = text.or(of_answer) else {
+        return if status.is_success() { Ok(answer) } else { Err(Refusal::new(status)) };
+    };
     let mut codes = [&answer["code"], &error["grpc_code"], &error["code"]].into_iter();
     let kind = match codes.find_map(Value::as_i64) {
         Some(NOT_FOUND) => Kind::NotFound,
@@ -341,6 +343,8 @@ mod tests {
             (403, r#"{"error":"permission denied","code":7}"#, Kind::Other, "permission denied"),
             (404, "Not Found\n", Kind::Other, r#"404 Not Found: "Not Found""#),
             (400, &long, Kind::Other, &shown),
+            (503, r#"{"error":null}"#, Kind::Other, "503 Service Unavailable"),
+            (307, "{}", Kind::Other, "307 Temporary Redirect"),
         ] {
             let status = StatusCode::from_u16(status).expect("it is one");
             let refusal = answer(status, line.as_bytes()).expect_err(line);

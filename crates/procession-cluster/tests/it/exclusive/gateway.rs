@@ -64,6 +64,8 @@ pub(super) async fn serve(model: Model) -> String {
 }
 
 async fn serve_users(model: Model, users: Option<Arc<Users>>) -> String {
+    // etcd begins with it.
+    model.with(|rows| rows.revision = rows.revision.max(1));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     spawn(async move {
@@ -288,31 +290,31 @@ fn the_answers_of_etcd_are_understood() {
         assert_eq!(lease.lasts, LEASE);
         assert!(etcd.renew(lease.id).await.expect("it answers"));
         assert!(!etcd.renew(LeaseId(77)).await.expect("it answers"));
-        let fence = Fence::new(1);
+        let fence = Fence::new(2);
         for _ in 0..2 {
             let won = etcd.claim("a b/ä", "me", lease.id).await.expect("it answers");
             assert_eq!(won, Claimed::Won(fence));
         }
         let taken = etcd.claim("a b/ä", "you", lease.id).await.expect("it answers");
-        assert_eq!(taken, Claimed::Taken(1));
+        assert_eq!(taken, Claimed::Taken(2));
         let row = Some(Row { holder: "me".to_owned(), fence });
         let known = etcd.holder("a b/ä").await.expect("it answers");
-        assert_eq!(known, Known { row, revision: 1 });
+        assert_eq!(known, Known { row, revision: 2 });
         let free = etcd.holder("b").await.expect("it answers");
-        assert_eq!(free, Known { row: None, revision: 1 });
+        assert_eq!(free, Known { row: None, revision: 2 });
         etcd.release("a b/ä", "you").await.expect("it answers");
         assert!(etcd.holder("a b/ä").await.expect("it answers").row.is_some());
         etcd.release("a b/ä", "me").await.expect("it answers");
         let name = "a b/ä".to_owned();
         let (freed, claimed) = (vec![name.clone()], vec![name]);
         let changes = etcd.changes(0).await.expect("it answers");
-        assert_eq!(changes, Changes { freed: freed.clone(), claimed, revision: 2 });
-        let changes = etcd.changes(1).await.expect("it answers");
-        assert_eq!(changes, Changes { freed, claimed: Vec::new(), revision: 2 });
+        assert_eq!(changes, Changes { freed: freed.clone(), claimed, revision: 3 });
+        let changes = etcd.changes(2).await.expect("it answers");
+        assert_eq!(changes, Changes { freed, claimed: Vec::new(), revision: 3 });
         // A claim that arrives later.
         etcd.withdraw("a b/ä", "late", lease.id).await.expect("it answers");
         let late = etcd.claim("a b/ä", "late", lease.id).await.expect("it answers");
-        assert_eq!(late, Claimed::Taken(2));
+        assert_eq!(late, Claimed::Taken(3));
         etcd.revoke(lease.id).await.expect("it answers");
         etcd.revoke(lease.id).await.expect("it has ended already");
         let refused = etcd.claim("b", "me", lease.id).await.unwrap_err();
@@ -341,7 +343,7 @@ fn a_user_is_told_when_etcd_asks_for_one() {
         assert_eq!(*users.given.lock(), 1);
         *users.token.lock() = None;
         own.release("a", "me").await.expect("it answers");
-        assert_eq!(own.changes(3).await.expect("it answers").freed, ["a"]);
+        assert_eq!(own.changes(4).await.expect("it answers").freed, ["a"]);
         assert_eq!(*users.given.lock(), 2);
 
         let refusal = |etcd: Etcd| async move {
@@ -355,6 +357,37 @@ fn a_user_is_told_when_etcd_asks_for_one() {
         assert_eq!(wrong, format!("{said} {why}"));
         assert_eq!(refusal(etcd(&url)).await, format!("{said} user name is empty"));
         assert!(!format!("{own:?}").contains("secret"), "{own:?}");
+    });
+}
+
+/// Goal: an answer without the numbers that etcd has in it is none.
+#[test]
+fn an_answer_of_something_else_is_none() {
+    run(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let answers = async move {
+                    let mut bytes = Vec::new();
+                    while let Ok(Some(_)) = request(&stream, &mut bytes).await {
+                        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                        // Ignored: a client may close its connection at any time.
+                        drop(stream.write_all(answer.as_bytes()).await);
+                    }
+                };
+                spawn(answers).detach();
+            }
+        })
+        .detach();
+        let (etcd, lease) = (etcd(&url), LeaseId(1));
+        assert!(etcd.grant(LEASE).await.is_err());
+        assert!(etcd.renew(lease).await.is_err());
+        assert!(etcd.claim("bills", "me", lease).await.is_err());
+        assert!(etcd.release("bills", "me").await.is_err());
+        assert!(etcd.withdraw("bills", "me", lease).await.is_err());
+        assert!(etcd.holder("bills").await.is_err());
+        assert!(etcd.changes(1).await.is_err());
     });
 }
 
