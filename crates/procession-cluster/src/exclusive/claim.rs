@@ -138,7 +138,9 @@ impl Registered {
             // It waits for the answer even if nobody else waits: a request that is given up may
             // still succeed, and then nobody would make the name free.
             let Asks { names, name, holder } = &self.asks;
-            let answer = timeout(names.lease_time, names.store.claim(name, holder, lease)).await;
+            let answer =
+                timeout(names.lease_time, names.ask(|store| store.claim(name, holder, lease)))
+                    .await;
             tried.is_uncertain |= !matches!(answer, Ok(Ok(_)));
             self.tried = Some(tried);
             match answer {
@@ -219,11 +221,11 @@ impl Asks {
     async fn release(&self, Tried { lease, is_uncertain }: Tried) {
         let is_current = || self.names.table.lock().lease.is_some_and(|own| own.id == lease);
         while is_current() {
-            let (store, name, holder) = (&self.names.store, &self.name, &self.holder);
-            let released = match is_uncertain {
+            let (name, holder) = (&self.name, &self.holder);
+            let released = self.names.ask(|store| match is_uncertain {
                 true => store.withdraw(name, holder, lease),
                 false => store.release(name, holder),
-            };
+            });
             match timeout(self.names.lease_time, released).await {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => self.names.report("cannot make a name free", error),
@@ -249,8 +251,8 @@ impl Tried {
     }
 }
 
-/// If the process of the claim is killed, or the store panics, nothing else kills the holder when
-/// the lease is lost, or makes the name free.
+/// If the process of the claim is killed, nothing else kills the holder when the lease is lost, or
+/// makes the name free.
 impl Drop for Registered {
     fn drop(&mut self) {
         let Asks { names, .. } = &self.asks;

@@ -25,12 +25,12 @@ fn held_for(lasts: Duration) -> Duration {
 pub(super) async fn keep(cx: Context<NoMessage>, names: Arc<Names>) {
     let shown = Arc::clone(&names);
     let _shown = cx.show_section("exclusive", move |section| shown.show(section));
-    // If a store panics, nobody would renew the lease.
+    // If this process is killed, nobody renews the lease.
     let _keeper = Keeper(&names);
     while !names.is_over() {
         let asked = Instant::now();
         let until = asked + names.lease_time;
-        match within(&names, until, names.store.grant(names.lease_time)).await {
+        match within(&names, until, names.ask(|store| store.grant(names.lease_time))).await {
             Some(Ok(lease)) => {
                 let why = renew(&names, lease, asked).await;
                 names.lose(why);
@@ -56,13 +56,13 @@ async fn renew(names: &Arc<Names>, lease: Lease, asked: Instant) -> Option<Strin
         within(names, next.min(deadline), pending::<()>()).await;
         if names.is_over() {
             // Ignored: otherwise it ends by itself.
-            let revoked = pin!(names.store.revoke(id));
+            let revoked = names.ask(|store| store.revoke(id));
             let _ = procession::timeout(names.pause(), revoked).await;
             return None;
         }
         let asked = Instant::now();
         let answer = match asked < deadline {
-            true => within(names, deadline, names.store.renew(id)).await,
+            true => within(names, deadline, names.ask(|store| store.renew(id))).await,
             false => None,
         };
         match answer {

@@ -49,7 +49,7 @@ impl Watching {
     async fn run(self) {
         let Self { names, name, monitored: Monitored { holder, changed } } = &self;
         while !self.is_over() {
-            let asked = timeout(names.lease_time, names.store.holder(name)).await;
+            let asked = timeout(names.lease_time, names.ask(|store| store.holder(name))).await;
             let Ok(answer) = asked else { continue };
             let known = answer.and_then(|known| {
                 let revision = known.revision;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::SpawnOptions;
 use procession::process::{OnCancel, Priority, current_pid};
 use procession::sync::{Notify, oneshot, watch};
+use procession::{SpawnOptions, sleep};
 use procession_sync::Mutex;
 
 use super::claim::{ClaimError, ExclusiveName, Registered};
@@ -104,8 +104,9 @@ impl ExclusiveNames {
     /// Waits until the running process holds a name, and returns the name with its
     /// [`Fence`](super::Fence).
     ///
-    /// It waits as long as another process has the name, and as long as the store cannot be
-    /// reached. Processes that wait for one name get it in any order.
+    /// It waits as long as another process has the name, as long as the store cannot be reached,
+    /// and as long as the scheduler of the node has no room for the process that asks the store.
+    /// Processes that wait for one name get it in any order.
     ///
     /// # Errors
     /// [`ClaimError`]: the node has stopped, no process is running, or it holds the name already.
@@ -123,17 +124,25 @@ impl ExclusiveNames {
     ) -> Result<ExclusiveName, ClaimError> {
         let pid = current_pid().ok_or(ClaimError::NoProcess)?;
         let names = &self.0;
-        let claim = Registered::new(names, &name, (pid, is_singleton))?;
-        let (told, fence) = oneshot::channel();
-        let begin = || {
-            let label = format!("claim of {name}");
-            let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Ask);
-            options.try_spawn(claim.pursue(told)).is_ok()
-        };
-        if names.within_node(begin) != Some(true) {
-            return Err(ClaimError::Stopped);
+        loop {
+            let claim = Registered::new(names, &name, (pid, is_singleton))?;
+            let (told, held) = oneshot::channel();
+            let begin = || {
+                let label = format!("claim of {name}");
+                let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Ask);
+                options.try_spawn(claim.pursue(told)).is_ok()
+            };
+            if names.within_node(begin) == Some(true)
+                && let Ok(held) = held.await
+            {
+                return Ok(held);
+            }
+            if names.refuses() {
+                return Err(ClaimError::Stopped);
+            }
+            // The scheduler had no room for the process of the claim, or the process was killed.
+            sleep(names.pause()).await;
         }
-        fence.await.map_err(|_| ClaimError::Stopped)
     }
 
     /// Asks the store which process holds a name.
@@ -144,7 +153,7 @@ impl ExclusiveNames {
     /// # Errors
     /// [`StoreError`]: the store has not answered.
     pub async fn holder(&self, name: &str) -> Result<Option<Holder>, StoreError> {
-        holder_of(name, self.0.store.holder(name).await?)
+        holder_of(name, self.0.ask(|store| store.holder(name)).await?)
     }
 
     /// Watches which process holds a name. The receiver has the present holder, and is notified

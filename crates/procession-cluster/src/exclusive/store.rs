@@ -107,7 +107,8 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// [`EmbeddedLeases`] is one for the nodes of a single program, and [`Etcd`](super::Etcd) one for
 /// nodes anywhere. Implement it to use another store. All methods must be linearizable: an answer
 /// takes into account whatever was answered before the question was asked. The answer of a change
-/// may get lost on its way, and then the change may have been made, or may be made later.
+/// may get lost on its way, and then the change may have been made, or may be made later. A panic
+/// counts as such an error.
 ///
 /// The store has a revision, which is a number that each change makes greater.
 pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {

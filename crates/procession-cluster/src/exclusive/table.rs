@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use procession::mailbox::relay;
 use procession::observe::DoorSection;
-use procession::process::{self, OnCancel};
+use procession::process::{self, OnCancel, catch_panic};
 use procession::scheduler::Health;
 use procession::sync::{Notify, watch};
 use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
 use procession_sync::Mutex;
 
-use super::store::{Fence, LeaseId, LeaseStore};
+use super::store::{Answer, Fence, LeaseId, LeaseStore, StoreError};
+use crate::guarded::Guarded;
 use crate::node::Node;
 use crate::node::parts::{ExclusiveNameInfo, LISTED_MAX, Lists, Part};
 use crate::node::refusals::{self, Refusals};
@@ -119,6 +122,21 @@ impl Part for Names {
     }
 }
 
+    /// Asks the store. A panic of its code is an error.
+    pub(super) async fn ask<'a, T>(
+        &'a self,
+        question: impl FnOnce(&'a dyn LeaseStore) -> Answer<'a, T>,
+    ) -> Result<T, StoreError> {
+        let panicked = || StoreError::new("it has panicked");
+        let answer = catch_panic(|| question(&*self.store)).ok_or_else(panicked)?;
+        let mut answer = Guarded::new(answer);
+        poll_fn(|task| {
+            let polled = catch_panic(|| answer.as_mut().poll(task));
+            polled.unwrap_or_else(|| Poll::Ready(Err(panicked())))
+        })
+        .await
+    }
+
 impl Names {
     /// Calls a function in the scheduler of the node. Returns `None` if it has ended.
     pub(super) fn within_node<R>(&self, call: impl FnOnce() -> R) -> Option<R> {
@@ -128,6 +146,11 @@ impl Names {
     pub(super) fn stage(&self) -> Stage {
         self.table.lock().stage
     }
+    /// Returns `true` if no process gets a name any more.
+    pub(super) fn refuses(&self) -> bool {
+        self.node.is_leaving() || self.stage() != Stage::Runs
+    }
+
 
     /// Lets no process have a name any more. Returns `false` if that was so before.
     fn refuse(&self) -> bool {

@@ -19,7 +19,7 @@ const WATCH_TIME: Duration = Duration::from_secs(30);
 /// there are any.
 pub(super) async fn run(names: Arc<Names>) {
     while let Some(after) = names.watched().await {
-        let changes = timeout(WATCH_TIME, names.store.changes(after)).await;
+        let changes = timeout(WATCH_TIME, names.ask(|store| store.changes(after))).await;
         match changes {
             Ok(Ok(changes)) => names.tell(&changes, changes.revision.max(after)),
             Err(_) => names.tell_all(),

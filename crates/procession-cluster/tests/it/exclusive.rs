@@ -8,6 +8,7 @@ mod rows;
 #[cfg(feature = "etcd")]
 mod stopped;
 
+use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use procession::process::kill;
 use procession::supervisor::{Running, Supervisor};
 use procession::sync::oneshot;
 use procession::time::Instant;
-use procession::{Context, Exit, JoinHandle, Scheduler, sleep, spawn, timeout};
+use procession::{Context, Exit, JoinHandle, Scheduler, SpawnOptions, sleep, spawn, timeout};
 use procession_cluster::Node;
 use procession_cluster::exclusive::{
     ClaimError, EmbeddedLeases, ExclusiveNames, Fence, Holder, LeaseStore, Singleton,
@@ -57,7 +58,7 @@ async fn hold(names: &ExclusiveNames, name: &str) -> (JoinHandle<Fence>, Fence) 
     let holds = spawn(async move {
         let held = names.claim(name).await.expect("it runs");
         tells.send(held.fence()).expect("the test waits");
-        std::future::pending::<()>().await;
+        pending::<()>().await;
         held.fence()
     });
     let fence = fence.await.expect("it gets the name");
@@ -357,6 +358,13 @@ fn a_claim_that_arrives_late_does_not_succeed() {
     });
 }
 
+/// Kills the process with this label.
+fn kill_labelled(label: &str) {
+    let processes = Scheduler::current().expect("it runs here").snapshot().processes;
+    let found = processes.iter().find(|process| process.label.as_deref() == Some(label));
+    assert!(kill(found.expect("it runs").pid));
+}
+
 /// Goal: no holder is left that nobody watches, and no name that nobody makes free.
 #[test]
 fn a_holder_ends_with_the_process_of_its_claim() {
@@ -366,14 +374,70 @@ fn a_holder_ends_with_the_process_of_its_claim() {
         let (_b, of_b) = names("b@127.0.0.1", model.line()).await;
         let (holds, fence) = hold(&of_a, "bills").await;
         let (first, _) = hold(&of_a, "first").await;
-        let processes = Scheduler::current().expect("it runs here").snapshot().processes;
-        let label = Some("claim of bills");
-        let claim = processes.iter().find(|process| process.label.as_deref() == label);
-        assert!(kill(claim.expect("it runs").pid));
+        kill_labelled("claim of bills");
         assert_eq!(holds.await, Err(Exit::Killed));
         let (_next, next) = timeout(LEASE, hold(&of_b, "bills")).await.expect("it is free");
         assert!(next > fence);
         assert!(!first.is_finished(), "the lease is the same");
+    });
+}
+
+/// Goal: only the end of the names ends a claim. Method: the scheduler has no room for the process
+/// of the claim, and then this process is killed.
+#[test]
+fn a_claim_goes_on_without_its_process() {
+    let scheduler = Scheduler::builder().worker_threads(1).test_clock().max_processes(16).build();
+    scheduler.expect("it can be built").block_on(async {
+        let store = EmbeddedLeases::new();
+        let (_a, of_a) = names("a@127.0.0.1", store.clone()).await;
+        let lease = store.grant(LEASE).await.expect("it answers").id;
+        store.claim("bills", "somebody", lease).await.expect("it answers");
+        let (begins, begun) = oneshot::channel();
+        let claims = spawn(async move {
+            begun.await.expect("the test begins");
+            of_a.claim("bills").await.map(|held| held.fence())
+        });
+        let mut others = Vec::new();
+        while let Ok(other) = SpawnOptions::new().try_spawn(pending::<()>()) {
+            others.push(other);
+        }
+        begins.send(()).expect("it waits");
+        sleep(LEASE).await;
+        assert!(!claims.is_finished(), "it waits for room");
+        others.into_iter().for_each(|other| other.cancel());
+        sleep(LEASE).await;
+        kill_labelled("claim of bills");
+        sleep(LEASE).await;
+        assert!(!claims.is_finished(), "the name is taken");
+        store.release("bills", "somebody").await.expect("it answers");
+        assert!(matches!(claims.await, Ok(Ok(_))));
+    });
+}
+
+/// Goal: a store that panics has not answered, and nothing else ends.
+#[test]
+fn names_outlive_panics_of_their_store() {
+    run(async {
+        let (model, ledger) = (Model::start(), Ledger::default());
+        let (_b, of_b) = names("b@127.0.0.1", model.line()).await;
+        let (holds, _) = hold(&of_b, "ledger").await;
+        let a = host("a@127.0.0.1", &model, &ledger).await;
+        sleep(LEASE).await;
+        // The watch of the node panics when the name becomes free.
+        a.line.set(Fault::Panics);
+        holds.cancel();
+        assert_eq!(holds.await, Err(Exit::Shutdown));
+        sleep(SOON).await;
+        a.line.set(Fault::None);
+        let fence = timeout(LEASE, ledger.next(0)).await.expect("it gets the name");
+        // Its renewals and claims panic, and its grants.
+        a.line.set(Fault::Panics);
+        sleep(LEASE * 3).await;
+        a.line.set(Fault::None);
+        let next = timeout(LEASE, ledger.next(1)).await.expect("it gets the name again");
+        assert!(next > fence);
+        a.tree.cancel();
+        assert_eq!(a.tree.await, Exit::Shutdown);
     });
 }
 

@@ -100,6 +100,8 @@ pub(crate) enum Fault {
     LosesAnswers,
     /// Requests are refused.
     Refuses,
+    /// The code of the line panics: at the request, or while it waits for the answer.
+    Panics,
     /// Claims arrive after this time.
     DelaysClaims(Duration),
     /// A defect: renewals are answered, and not made.
@@ -131,6 +133,10 @@ impl Line {
         *self.0.fault.lock()
     }
 
+    fn panic(&self) {
+        assert_ne!(self.fault(), Fault::Panics, "the code of a user");
+    }
+
     /// Waits until the line passes something on.
     async fn pass(&self) {
         loop {
@@ -158,6 +164,7 @@ impl Line {
         question: impl FnOnce(&mut Rows) -> Result<T, StoreError> + Send + 'static,
     ) -> Answer<'static, T> {
         let (line, (answers, answer)) = (self.clone(), oneshot::channel());
+        line.panic();
         spawn(async move {
             sleep(delay).await;
             line.pass().await;
@@ -237,6 +244,7 @@ impl LeaseStore for Line {
     fn changes(&self, after: u64) -> Answer<'_, Changes> {
         Box::pin(async move {
             let changes = self.0.model.changes(after).await;
+            self.panic();
             self.pass().await;
             let revision = changes.last().map_or(after, |change| change.revision);
             let (claimed, freed) = changes.into_iter().partition::<Vec<_>, _>(|it| it.is_claim);
