@@ -6,7 +6,7 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 
-use procession::process::{self, OnCancel};
+use procession::process::{self, GroupEvent, Groups, OnCancel};
 use procession::sync::{Notify, oneshot};
 use procession::time::Instant;
 use procession::{Pid, SpawnOptions, sleep, timeout};
@@ -19,7 +19,7 @@ use crate::term::NodePid;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// A name that a process holds, until this is dropped.
+/// A name that a process holds, until this is dropped or the process ends.
 ///
 /// It stays with the process that has claimed the name: that process is killed if the lease is not
 /// renewed in time. Let no other process work under the name, unless it is linked to that one.
@@ -83,6 +83,7 @@ pub(super) fn holder_text(pid: &NodePid, claim: u64) -> String {
 pub(super) struct Registered {
     asks: Asks,
     number: u64,
+    pid: Pid,
     freed: Arc<Notify>,
     /// The greatest fence of the node before the claim.
     before: u64,
@@ -126,7 +127,7 @@ impl Registered {
         table.claims.insert(number, claim);
         let (names, name) = (Arc::clone(names), Arc::clone(name));
         let asks = Asks { names, name, holder: holder_text(&own, number) };
-        Ok(Self { asks, number, freed, before, tried: None })
+        Ok(Self { asks, number, pid, freed, before, tried: None })
     }
 
     /// Claims the name for whoever waits at `told`, until that is dropped, or what it receives.
@@ -156,7 +157,8 @@ impl Registered {
                         let name = Arc::clone(name);
                         // If nobody takes it, it is dropped here. Otherwise, it is dropped later.
                         drop(told.send(ExclusiveName { name, fence, _held: held }));
-                        let _ = dropped.await;
+                        first_of(dropped, ended(self.pid)).await;
+                        self.let_go();
                         break;
                     }
                     // By the next lease, the name is not free before the last one has ended.
@@ -214,6 +216,14 @@ impl Registered {
         table.newest = table.newest.max(fence.get());
         Some(held)
     }
+
+    /// Notes that the process does not hold the name any more. Something may still keep the
+    /// [`ExclusiveName`] of a process that has ended.
+    fn let_go(&self) {
+        if let Some(claim) = self.asks.names.table.lock().claims.get_mut(&self.number) {
+            claim.held = Weak::new();
+        }
+    }
 }
 
 impl Asks {
@@ -259,14 +269,15 @@ impl Drop for Registered {
         let claim = names.table.lock().claims.remove(&self.number);
         names.changed.notify_waiters();
         let Some((claim, tried)) = claim.zip(self.tried) else { return };
-        if claim.is_held() {
+        let is_held = claim.is_held();
+        if is_held {
             process::kill(claim.pid);
         }
         let asks = self.asks.clone();
         let release = async move {
             // The holder may be in a step.
-            while claim.is_held() {
-                sleep(asks.names.pause()).await;
+            if is_held {
+                ended(claim.pid).await;
             }
             asks.release(tried).await;
         };
@@ -274,5 +285,14 @@ impl Drop for Registered {
         let options = SpawnOptions::new().label(label).on_cancel(OnCancel::Ask);
         // Ignored: at the end of a scheduler, the lease ends.
         let _ = names.within_node(|| options.try_spawn(release).is_ok());
+    }
+}
+
+/// Waits for the end of a process. A monitor would report nothing to a process that was cancelled.
+async fn ended(pid: Pid) {
+    let watched = Groups::new();
+    let (_, mut changes) = watched.monitor("");
+    if watched.join("", pid).is_ok() {
+        while let GroupEvent::Join { .. } = changes.recv().await {}
     }
 }

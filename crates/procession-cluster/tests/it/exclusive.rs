@@ -441,6 +441,30 @@ fn names_outlive_panics_of_their_store() {
     });
 }
 
+/// Goal: a name ends with its process, even if something keeps what the process was given.
+#[test]
+fn a_name_ends_with_its_process() {
+    run(async {
+        let model = Model::start();
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        let names = of_a.clone();
+        let (keeps, kept) = oneshot::channel();
+        let claims = spawn(async move {
+            let held = names.claim("bills").await.expect("it is free");
+            keeps.send(held).expect("the test waits");
+        });
+        assert_eq!(claims.await, Ok(()));
+        let kept = kept.await.expect("it is sent");
+        let (next, fence) = timeout(SOON, hold(&of_a, "bills")).await.expect("it is free again");
+        assert!(fence > kept.fence());
+        drop(kept);
+        sleep(LEASE).await;
+        assert!(!next.is_finished());
+        timeout(LEASE, of_a.stop()).await.expect("nothing is left");
+        assert_eq!(next.await, Err(Exit::Shutdown));
+    });
+}
+
 /// Goal: fences never go back. Method: the store forgets all that it had, as after it was restored
 /// from a copy.
 #[test]
