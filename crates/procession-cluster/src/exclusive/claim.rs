@@ -13,7 +13,7 @@ use procession::{Pid, SpawnOptions, sleep, timeout};
 
 use super::store::{Claimed, Fence, LeaseId};
 use super::table::{Claim, Current, Names, Stage};
-use super::watch::first_of;
+use super::watch::{WATCH_TIME, first_of};
 use crate::term::NodePid;
 
 /// The longest name, in bytes.
@@ -166,7 +166,9 @@ impl Registered {
                 }
                 Ok(Ok(Claimed::Taken(revision))) => {
                     if names.watch_from(revision) {
-                        first_of(told.closed(), self.freed.notified()).await;
+                        // If the watch has ended, nobody tells.
+                        let freed = timeout(2 * WATCH_TIME, self.freed.notified());
+                        first_of(told.closed(), freed).await;
                     }
                 }
                 Ok(Err(error)) => {

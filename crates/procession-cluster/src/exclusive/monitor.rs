@@ -8,7 +8,7 @@ use procession::{SpawnOptions, sleep, timeout};
 
 use super::names::holder_of;
 use super::table::{Holder, Monitored, Names, Stage, Table};
-use super::watch::first_of;
+use super::watch::{WATCH_TIME, first_of};
 
 /// The process that watches a name. Its drop ends the monitors.
 struct Watching {
@@ -63,7 +63,9 @@ impl Watching {
                         is_new
                     });
                     if names.watch_from(revision) {
-                        first_of(holder.closed(), changed.notified()).await;
+                        // As for a claim that waits.
+                        let changed = timeout(2 * WATCH_TIME, changed.notified());
+                        first_of(holder.closed(), changed).await;
                     }
                 }
                 Err(error) => {

@@ -13,7 +13,7 @@ use super::table::{Names, Stage};
 
 /// The time after which a watch that has reported nothing is made again, because a connection that
 /// was cut in silence reports nothing either.
-const WATCH_TIME: Duration = Duration::from_secs(30);
+pub(super) const WATCH_TIME: Duration = Duration::from_secs(30);
 
 /// Tells claims that their names are free, and monitors that their names have changed, as long as
 /// there are any.

@@ -441,6 +441,22 @@ fn names_outlive_panics_of_their_store() {
     });
 }
 
+#[test]
+fn a_claim_goes_on_without_a_watch() {
+    run(async {
+        let model = Model::start();
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        let (_b, of_b) = names("b@127.0.0.1", model.line()).await;
+        let (holds, fence) = hold(&of_b, "bills").await;
+        let claims = spawn(async move { of_a.claim("bills").await.map(|held| held.fence()) });
+        sleep(LEASE).await;
+        kill_labelled("watch of the names of 'a@127.0.0.1'");
+        holds.cancel();
+        let claimed = timeout(LEASE * 7, claims).await.expect("it asks again");
+        assert!(matches!(claimed, Ok(Ok(next)) if next > fence), "{claimed:?}");
+    });
+}
+
 /// Goal: a name ends with its process, even if something keeps what the process was given.
 #[test]
 fn a_name_ends_with_its_process() {
