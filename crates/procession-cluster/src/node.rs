@@ -250,10 +250,14 @@ impl Node {
         self.reference(CALL_KIND)
     }
 
-    fn reference(&self, kind: u32) -> Reference {
+    /// Returns a number that no other call returns.
+    pub(crate) fn draw(&self) -> u64 {
         // Relaxed: the numbers only have to differ.
-        let number = self.0.references.fetch_add(1, Relaxed);
-        let own = &self.0.own;
+        self.0.references.fetch_add(1, Relaxed)
+    }
+
+    fn reference(&self, kind: u32) -> Reference {
+        let (number, own) = (self.draw(), &self.0.own);
         let words = [number as u32 & 0x3_ffff, (number >> 18) as u32, kind];
         Reference::new(own.name.clone(), own.creation, &words).expect("it has three words")
     }

@@ -74,7 +74,8 @@ impl fmt::Display for ClaimError {
 
 impl Error for ClaimError {}
 
-/// Returns the text by which a store knows a claim of a process. No two claims have one text.
+/// Returns the text by which a store knows a claim of a process. No two claims have one text,
+/// because a node gives each claim another number.
 pub(super) fn holder_text(pid: &NodePid, claim: u64) -> String {
     format!("{} {} {} {} {claim}", pid.node.as_str(), pid.id, pid.serial, pid.creation)
 }
@@ -111,7 +112,7 @@ impl Registered {
         }
         let own = names.node.node_pid(pid).ok_or(ClaimError::NoProcess)?;
         let is_leaving = names.node.is_leaving();
-        let freed = Arc::new(Notify::new());
+        let (number, freed) = (names.node.draw(), Arc::new(Notify::new()));
         let mut table = names.table.lock();
         if is_leaving || table.stage != Stage::Runs {
             return Err(ClaimError::Stopped);
@@ -120,8 +121,7 @@ impl Registered {
         if table.claims.values().any(is_same) {
             return Err(ClaimError::Held((**name).to_owned()));
         }
-        table.last_claim += 1;
-        let (number, before) = (table.last_claim, table.newest);
+        let before = table.newest;
         let (held, own_name) = (Weak::new(), Arc::clone(name));
         let claim = Claim { name: own_name, pid, is_singleton, held, freed: Arc::clone(&freed) };
         table.claims.insert(number, claim);

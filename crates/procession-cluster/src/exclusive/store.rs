@@ -286,7 +286,7 @@ impl LeaseStore for EmbeddedLeases {
 
     fn claim<'a>(&'a self, name: &'a str, holder: &'a str, lease: LeaseId) -> Answer<'a, Claimed> {
         self.answer(|table| match table.rows.get(name) {
-            Some((row, _)) if row.holder == holder => Ok(Claimed::Won(row.fence)),
+            Some((row, by)) if row.holder == holder && *by == lease => Ok(Claimed::Won(row.fence)),
             Some(_) => Ok(Claimed::Taken(table.revision)),
             None if !table.leases.contains(&lease) => Err(StoreError::new("the lease has ended")),
             None => {

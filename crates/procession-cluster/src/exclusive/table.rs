@@ -42,7 +42,6 @@ pub(super) struct Table {
     pub(super) lease: Option<Current>,
     pub(super) claims: BTreeMap<u64, Claim>,
     pub(super) monitored: BTreeMap<Arc<str>, Monitored>,
-    pub(super) last_claim: u64,
     /// The greatest fence that the store has given to this node.
     pub(super) newest: u64,
     /// The revision from which on all changes are seen, if somebody waits for one.
@@ -122,6 +121,7 @@ impl Part for Names {
     }
 }
 
+impl Names {
     /// Asks the store. A panic of its code is an error.
     pub(super) async fn ask<'a, T>(
         &'a self,
@@ -137,7 +137,6 @@ impl Part for Names {
         .await
     }
 
-impl Names {
     /// Calls a function in the scheduler of the node. Returns `None` if it has ended.
     pub(super) fn within_node<R>(&self, call: impl FnOnce() -> R) -> Option<R> {
         self.node.0.scheduler.get().and_then(|own| relay::within(*own, call))
@@ -146,11 +145,11 @@ impl Names {
     pub(super) fn stage(&self) -> Stage {
         self.table.lock().stage
     }
+
     /// Returns `true` if no process gets a name any more.
     pub(super) fn refuses(&self) -> bool {
         self.node.is_leaving() || self.stage() != Stage::Runs
     }
-
 
     /// Lets no process have a name any more. Returns `false` if that was so before.
     fn refuse(&self) -> bool {

@@ -20,7 +20,7 @@ use procession::time::Instant;
 use procession::{Context, Exit, JoinHandle, Scheduler, SpawnOptions, sleep, spawn, timeout};
 use procession_cluster::Node;
 use procession_cluster::exclusive::{
-    ClaimError, EmbeddedLeases, ExclusiveNames, Fence, Holder, LeaseStore, Singleton,
+    ClaimError, Claimed, EmbeddedLeases, ExclusiveNames, Fence, Holder, LeaseStore, Singleton,
 };
 
 use self::model::{Fault, Ledger, Line, Model};
@@ -478,6 +478,42 @@ fn a_name_ends_with_its_process() {
         assert!(!next.is_finished());
         timeout(LEASE, of_a.stop()).await.expect("nothing is left");
         assert_eq!(next.await, Err(Exit::Shutdown));
+    });
+}
+
+/// Goal: the names of a node differ by their claims, even if there are several of them.
+#[test]
+fn claims_of_one_process_by_two_names_are_two_claims() {
+    run(async {
+        let model = Model::start();
+        let (a, first) = names("a@127.0.0.1", model.line()).await;
+        let second = ExclusiveNames::builder(&a).store(model.line()).lease_time(LEASE).start();
+        let claims = spawn(async move {
+            let held = first.claim("bills").await.expect("it is free");
+            assert!(timeout(LEASE, second.claim("bills")).await.is_err(), "it is held");
+            sleep(SOON).await;
+            model.with(|rows| assert!(rows.by_name.contains_key("bills"), "{rows:?}"));
+            let fence = held.fence();
+            drop(held);
+            assert!(second.claim("bills").await.expect("it is free again").fence() > fence);
+        });
+        assert_eq!(claims.await, Ok(()));
+    });
+}
+
+/// Goal: a fence belongs to the lease that it was given by.
+#[test]
+fn a_holder_with_another_lease_is_another_holder() {
+    run(async {
+        let store = EmbeddedLeases::new();
+        let [first, second] = [store.grant(LEASE).await, store.grant(LEASE).await]
+            .map(|lease| lease.expect("it answers").id);
+        let won = Claimed::Won(Fence::new(1));
+        for _ in 0..2 {
+            assert_eq!(store.claim("bills", "me", first).await.expect("it answers"), won);
+        }
+        let other = store.claim("bills", "me", second).await.expect("it answers");
+        assert_eq!(other, Claimed::Taken(1));
     });
 }
 
