@@ -86,7 +86,7 @@ pub(super) struct Registered {
     number: u64,
     pid: Pid,
     freed: Arc<Notify>,
-    /// The greatest fence of the node before the claim.
+    /// The greatest fence of the node before the first attempt whose fence may still arrive.
     before: u64,
     /// What is to be made free again.
     tried: Option<Tried>,
@@ -121,19 +121,21 @@ impl Registered {
         if table.claims.values().any(is_same) {
             return Err(ClaimError::Held((**name).to_owned()));
         }
-        let before = table.newest;
         let (held, own_name) = (Weak::new(), Arc::clone(name));
         let claim = Claim { name: own_name, pid, is_singleton, held, freed: Arc::clone(&freed) };
         table.claims.insert(number, claim);
         let (names, name) = (Arc::clone(names), Arc::clone(name));
         let asks = Asks { names, name, holder: holder_text(&own, number) };
-        Ok(Self { asks, number, pid, freed, before, tried: None })
+        Ok(Self { asks, number, pid, freed, before: 0, tried: None })
     }
 
     /// Claims the name for whoever waits at `told`, until that is dropped, or what it receives.
     pub(super) async fn pursue(mut self, mut told: oneshot::Sender<ExclusiveName>) {
         while let Some(lease) = self.lease(&mut told).await {
             let mut tried = Tried::again(self.tried, lease);
+            if !tried.is_uncertain {
+                self.before = self.asks.names.table.lock().newest;
+            }
             // Until it is answered, it may arrive later.
             self.tried = Some(Tried { is_uncertain: true, ..tried });
             // It waits for the answer even if nobody else waits: a request that is given up may

@@ -517,6 +517,32 @@ fn a_holder_with_another_lease_is_another_holder() {
     });
 }
 
+/// Goal: a process that has waited for long gets no fence that is less than one of its node.
+/// Method: the store forgets all that it had while the process waits.
+#[test]
+fn a_fence_that_goes_back_is_not_given_to_a_process_that_waits() {
+    run(async {
+        let model = Model::start();
+        let (_a, of_a) = names("a@127.0.0.1", model.line()).await;
+        let (_b, of_b) = names("b@127.0.0.1", model.line()).await;
+        let (holds, _) = hold(&of_b, "bills").await;
+        let from_a = of_a.clone();
+        let waits = spawn(async move { from_a.claim("bills").await.expect("it runs").fence() });
+        sleep(SOON).await;
+        let mut last = Fence::new(0);
+        for _ in 0..5 {
+            let (other, fence) = hold(&of_a, "letters").await;
+            other.cancel();
+            assert_eq!(other.await, Err(Exit::Shutdown));
+            last = fence;
+        }
+        model.with(|rows| *rows = Default::default());
+        assert_eq!(holds.await, Err(Exit::Killed));
+        let fence = waits.await.expect("it gets the name");
+        assert!(fence > last, "{fence} comes after {last}");
+    });
+}
+
 /// Goal: fences never go back. Method: the store forgets all that it had, as after it was restored
 /// from a copy.
 #[test]
