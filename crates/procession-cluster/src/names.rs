@@ -45,7 +45,7 @@
 //! `tests/it/names.rs`, `tests/beam/names.rs`, and the simulated cluster
 //! (`procession-sim/tests/cluster/names.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
@@ -85,10 +85,18 @@ pub struct SharedNames {
 struct Rank(i64, NodePid);
 
 /// A process in a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Claim {
     group: Arc<str>,
     pid: Pid,
+}
+
+/// The claims of a name, of this node and of others.
+#[derive(Debug, Default)]
+struct Claims {
+    own: BTreeMap<Rank, Claim>,
+    /// The claims of other nodes.
+    far: BTreeMap<Rank, Claim>,
 }
 
 /// The claims that are known here. A process that has ended may still be in the table, and is in no
@@ -96,7 +104,9 @@ struct Claim {
 #[derive(Debug)]
 struct Table {
     groups: Groups,
-    by_name: BTreeMap<Arc<str>, BTreeMap<Rank, Claim>>,
+    by_name: BTreeMap<Arc<str>, Claims>,
+    /// The places of the claims of other nodes, which may be many for one name.
+    ranks: HashMap<Claim, Rank>,
     monitors: Monitors,
     is_closed: bool,
 }
@@ -122,44 +132,76 @@ impl Monitors {
 
 impl Claim {
     fn stands(&self, groups: &Groups) -> bool {
-        groups.members(&self.group).contains(&self.pid)
+        groups.is_member(&self.group, self.pid)
     }
 }
 
 impl Table {
-    fn owner(&self, name: &str) -> Option<Pid> {
-        let mut claims = self.by_name.get(name)?.values();
-        claims.find(|claim| claim.stands(&self.groups)).map(|claim| claim.pid)
+    /// Returns the owner of a name. Forgets the claims of other nodes that have ended and have a
+    /// smaller rank, so that each is looked at once.
+    fn owner(&mut self, name: &str) -> Option<Pid> {
+        let Self { groups, by_name, ranks, .. } = self;
+        let claims = by_name.get_mut(name)?;
+        while let Some(first) = claims.far.first_entry().filter(|first| !first.get().stands(groups))
+        {
+            ranks.remove(&first.remove());
+        }
+        let own = claims.own.iter().find(|(_, claim)| claim.stands(groups));
+        let owner = own.into_iter().chain(claims.far.first_key_value()).min_by_key(|first| first.0);
+        let owner = owner.map(|(_, claim)| claim.pid);
+        self.tidy(name);
+        owner
     }
 
-    fn owners(&self) -> impl Iterator<Item = (Arc<str>, Pid)> {
-        self.by_name.keys().filter_map(|name| Some((Arc::clone(name), self.owner(name)?)))
+    fn owners(&mut self) -> impl Iterator<Item = (Arc<str>, Pid)> {
+        let names: Vec<_> = self.by_name.keys().cloned().collect();
+        names.into_iter().filter_map(move |name| self.owner(&name).map(|owner| (name, owner)))
     }
 
-    /// Removes the claims for which `is_gone` returns `true`. Returns their processes, except for
-    /// processes that have ended.
-    fn remove(&mut self, name: &str, is_gone: impl Fn(&Claim) -> bool) -> Vec<Pid> {
+    /// Removes a name without claims.
+    fn tidy(&mut self, name: &str) {
+        let claims = self.by_name.get(name);
+        if claims.is_some_and(|claims| claims.own.is_empty() && claims.far.is_empty()) {
+            self.by_name.remove(name);
+        }
+    }
+
+    /// Enters a claim of another node.
+    fn enter(&mut self, name: &Arc<str>, rank: Rank, claim: Claim) {
+        self.ranks.insert(claim.clone(), rank.clone());
+        self.by_name.entry(Arc::clone(name)).or_default().far.insert(rank, claim);
+    }
+
+    /// Forgets a claim of another node. Only the scope ends its membership: the process may have
+    /// joined again since it was in no group.
+    fn forget(&mut self, name: &str, claim: &Claim) {
+        let rank = self.ranks.remove(claim);
+        if let Some((rank, claims)) = rank.zip(self.by_name.get_mut(name)) {
+            claims.far.remove(&rank);
+            self.tidy(name);
+        }
+    }
+
+    /// Removes the claims of this node for which `is_gone` returns `true`. Returns their processes,
+    /// except for processes that have ended.
+    fn remove_own(&mut self, name: &str, is_gone: impl Fn(&Claim) -> bool) -> Vec<Pid> {
         let Some(claims) = self.by_name.get_mut(name) else { return Vec::new() };
         let mut gone = Vec::new();
-        claims.retain(|_, claim| {
+        claims.own.retain(|_, claim| {
             let stays = !is_gone(claim);
             if !stays && self.groups.leave(&claim.group, claim.pid) {
                 gone.push(claim.pid);
             }
             stays
         });
-        if claims.is_empty() {
-            self.by_name.remove(name);
-        }
+        self.tidy(name);
         gone
     }
 
     /// `Compare`. Returns the processes of this node that have lost the name.
     fn compare(&mut self, name: &str) -> Vec<Pid> {
         let owner = self.owner(name);
-        self.remove(name, |claim| {
-            claim.pid.node() == 0 && owner.is_some_and(|own| own != claim.pid)
-        })
+        self.remove_own(name, |claim| owner.is_some_and(|own| own != claim.pid))
     }
 }
 
@@ -217,15 +259,14 @@ impl SharedNames {
         }
         table.groups.join(Arc::clone(&group), pid).map_err(|_| ended())?;
         let claims = table.by_name.entry(name).or_default();
-        claims.insert(Rank(time, member), Claim { group, pid });
+        claims.own.insert(Rank(time, member), Claim { group, pid });
         Ok(())
     }
 
     /// Takes the name of a process of this program back. Returns `true` if the process had the
     /// name. It is not notified.
     pub fn release(&self, name: &str, pid: Pid) -> bool {
-        let mut table = self.table.lock();
-        !table.remove(name, |claim| claim.pid == pid && pid.node() == 0).is_empty()
+        !self.table.lock().remove_own(name, |claim| claim.pid == pid).is_empty()
     }
 
     /// Returns the process that has a name, of whichever node, as far as is known here. It asks no
@@ -355,8 +396,9 @@ impl Node {
     pub fn share_names(&self, scope: &str) -> Result<SharedNames, RegisterError> {
         let groups = Groups::new();
         let (_, changes) = groups.monitor_all();
-        let (by_name, monitors) = (BTreeMap::new(), Monitors::default());
-        let table = Table { groups: groups.clone(), by_name, monitors, is_closed: false };
+        let (by_name, ranks) = (BTreeMap::new(), HashMap::new());
+        let (monitors, shares) = (Monitors::default(), groups.clone());
+        let table = Table { groups: shares, by_name, ranks, monitors, is_closed: false };
         let table = Arc::new(Mutex::new(table));
         let (own, of_names) = (self.downgrade(), Arc::clone(&table));
         let listed = Listed { scope: scope.to_owned(), node: own, table: of_names };
@@ -409,8 +451,10 @@ impl Drop for Compares {
         let monitors = std::mem::take(&mut table.monitors);
         let names: Vec<_> = table.by_name.keys().cloned().collect();
         for name in names {
-            table.remove(&name, |_| true);
+            table.remove_own(&name, |_| true);
         }
+        table.by_name.clear();
+        table.ranks.clear();
         drop(table);
         for owner in monitors.by_name.into_values() {
             owner.send_if_modified(|known| known.take().is_some());
@@ -429,12 +473,12 @@ impl Compares {
         let mut losers = Vec::new();
         if claim.stands(&table.groups) {
             if let Some(member) = member {
-                let claims = table.by_name.entry(Arc::clone(&name)).or_default();
-                claims.insert(Rank(time, member), claim);
+                table.enter(&name, Rank(time, member), claim);
             }
             losers = table.compare(&name);
         } else {
-            table.remove(&name, |known| *known == claim);
+            table.forget(&name, &claim);
+            table.remove_own(&name, |known| *known == claim);
         }
         let monitored = table.monitors.by_name.get(&name).cloned();
         let monitored = monitored.map(|monitored| (monitored, table.owner(&name)));
@@ -504,8 +548,39 @@ impl Error for ClaimError {}
 
 #[cfg(test)]
 mod tests {
-    use super::{claimed, group_of_claim};
+    use std::collections::{BTreeMap, HashMap};
+
+    use procession::Pid;
+    use procession::process::Groups;
+
+    use super::{Claim, Monitors, Rank, Table, claimed, group_of_claim};
     use crate::groups::group_of;
+    use crate::term::{Atom, NodePid};
+
+    /// Goal: the table forgets a claim of another node that has ended, and not its membership,
+    /// which the scope may have made again.
+    #[test]
+    fn the_table_ends_no_membership_of_another_node() {
+        let (groups, pid) = (Groups::new(), "p3@1.42.7".parse::<Pid>().expect("it is a PID"));
+        let (by_name, ranks) = (BTreeMap::new(), HashMap::new());
+        let monitors = Monitors::default();
+        let mut table =
+            Table { groups: groups.clone(), by_name, ranks, monitors, is_closed: false };
+        let node = Atom::known("b@127.0.0.1");
+        let member = NodePid { node, id: 42, serial: 0, creation: 7 };
+        let claims = [17, 18].map(|time| {
+            let group = group_of_claim("counter", time).expect("it is short");
+            table.enter(&"counter".into(), Rank(time, member.clone()), Claim { group, pid });
+            group_of_claim("counter", time).expect("it is short")
+        });
+        assert!(groups.join_remote(claims[1].clone(), pid));
+        assert_eq!(table.owner("counter"), Some(pid));
+        assert_eq!(table.ranks.len(), 1, "the smaller one has ended");
+        let [_, group] = claims;
+        table.forget("counter", &Claim { group: group.clone(), pid });
+        assert_eq!((table.owner("counter"), groups.members(&group)), (None, vec![pid]));
+        assert!(table.by_name.is_empty() && table.ranks.is_empty());
+    }
 
     #[test]
     fn a_claim_has_its_name_and_its_time() {
