@@ -9,6 +9,8 @@
 //! | `{sync, Scope, [{Group, Pids}]}`, a cast | a scope | it asks: all members of this node |
 //! | `{join, Scope, Group, Pids}` | each known scope | processes join |
 //! | `{leave, Scope, Pids, Groups}` | each known scope | processes leave, or end |
+//! | `{sync, Scope, [...], partial}`, a cast | a scope of this crate | joins for it follow |
+//! | `{synced, Scope}` | the same | these joins were sent |
 //!
 //! A scope monitors those of other nodes, so that it forgets their members when they end or cannot
 //! be reached. Each node decides about its own members only, so there is nothing to agree on: what
@@ -18,7 +20,8 @@
 //! A message that finds the queue of a connection full, or is not permitted, is not repeated.
 //! Instead, the other node gets a `sync` as soon as that is possible, which says the same and takes
 //! the same memory however much has changed. Members for which a `sync` has no room follow in
-//! joins.
+//! joins. A scope of this crate takes away what is missing after the last of these joins. A scope
+//! of the BEAM does so after the `sync`, so its processes see such members leave and return.
 //!
 //! When a scope is started on a node of the BEAM, it looks for the scopes of visible nodes only. So
 //! a hidden node asks the connected nodes of the BEAM again while they have none.
@@ -43,7 +46,7 @@ use self::listed::Listed;
 pub use self::name::group_name;
 pub(crate) use self::name::group_of;
 use self::name::known_name;
-use self::peer::{Entries, Members, Peer, counted, is_of_node, tell};
+use self::peer::{Entries, Members, Peer, counted, is_of_node, message, pids, tell};
 use crate::error::RegisterError;
 use crate::guarded::Guarded;
 use crate::letter::Letter;
@@ -318,19 +321,6 @@ async fn next(
     .await
 }
 
-fn message(word: &str, parts: impl IntoIterator<Item = Term>) -> Term {
-    Term::tuple([Term::atom(word)].into_iter().chain(parts))
-}
-
-/// Returns a process, or the processes of a list. Of anything else, none.
-fn pids(term: &Term) -> &[Term] {
-    match term {
-        Term::Pid(_) => std::slice::from_ref(term),
-        Term::List(items) => items,
-        _ => &[],
-    }
-}
-
 impl Scope {
     fn new(cx: &Context<Heard>, node: Node, name: Atom, groups: Groups) -> Self {
         Self {
@@ -390,8 +380,8 @@ impl Scope {
     }
 
     /// Returns the members of this node as messages to another one: a `sync`, and joins of the
-    /// members for which it has no room.
-    fn all(&self) -> VecDeque<Term> {
+    /// members for which it has no room. A node of this crate learns which joins these are.
+    fn all(&self, is_own_kind: bool) -> VecDeque<Term> {
         let list = |members: &[(Pid, NodePid)]| {
             Term::list(members.iter().map(|(_, member)| Term::from(member)))
         };
@@ -410,8 +400,17 @@ impl Scope {
                 })),
             }
         }
-        let sync = message("sync", [self.own_pid(), Term::List(groups)]);
+        let mut sync = vec![self.own_pid(), Term::List(groups)];
+        if is_own_kind && !joins.is_empty() {
+            sync.push(Term::atom("partial"));
+            joins.push(message("synced", [self.own_pid()]));
+        }
+        let sync = message("sync", sync);
         [Term::tuple([Term::atom("$gen_cast"), sync])].into_iter().chain(joins).collect()
+    }
+
+    fn is_of_own_kind(&self, peer: &NodePid) -> bool {
+        self.node.link_of(&peer.into()).is_some_and(|link| link.is_of_own_kind())
     }
 
     fn has_waiting(&self) -> bool {
@@ -431,13 +430,16 @@ impl Scope {
             self.ask(node);
         }
         let discover = message("discover", [self.own_pid()]);
-        let (mut peers, mut all) = (std::mem::take(&mut self.peers), None);
+        let (mut peers, mut all) = (std::mem::take(&mut self.peers), [None, None]);
         for peer in peers.values_mut().filter(|peer| peer.is_waiting()) {
             if !self.is_permitted(&Remote::from(&peer.pid)) {
                 continue;
             }
             if std::mem::take(&mut peer.is_behind) {
-                peer.rest.clone_from(all.get_or_insert_with(|| self.all()));
+                let is_own_kind = self.is_of_own_kind(&peer.pid);
+                let all =
+                    all[usize::from(is_own_kind)].get_or_insert_with(|| self.all(is_own_kind));
+                peer.rest.clone_from(all);
             }
             peer.tell_rest(&self.own);
             peer.is_unasked =
@@ -495,7 +497,10 @@ impl Scope {
             (false, "leave", [who, Term::List(groups)]) => {
                 self.leave(peer, pids(who), groups).await;
             }
-            (true, "sync", [Term::List(groups)]) => self.sync(peer, groups).await,
+            (true, "sync", [Term::List(groups), partial @ ..]) => {
+                self.sync(peer, groups, !partial.is_empty()).await;
+            }
+            (false, "synced", []) => self.remove_surplus(peer).await,
             _ => {}
         }
     }
@@ -533,7 +538,7 @@ impl Scope {
 
     /// Forgets the scope of another node. Its members leave.
     async fn forget(&mut self, pid: &NodePid) {
-        self.set_members(pid, &BTreeMap::new()).await;
+        self.set_members(pid, &BTreeMap::new(), false).await;
         if let Some(peer) = self.peers.remove(&pid.node) {
             self.own.demonitor(pid, &peer.monitor);
         }
@@ -544,7 +549,8 @@ impl Scope {
         if self.known(pid).is_none() {
             return;
         }
-        let (all, discover) = (self.all(), message("discover", [self.own_pid()]));
+        let all = self.all(self.is_of_own_kind(pid));
+        let discover = message("discover", [self.own_pid()]);
         let Some(peer) = self.peers.get_mut(&pid.node) else { return };
         (peer.rest, peer.is_behind) = (all, false);
         peer.tell_rest(&self.own);
@@ -583,7 +589,7 @@ impl Scope {
         }
     }
 
-    async fn sync(&mut self, peer: &NodePid, groups: &[Term]) {
+    async fn sync(&mut self, peer: &NodePid, groups: &[Term], is_partial: bool) {
         self.enter(peer).await;
         let groups = groups.iter().filter_map(|group| match group.as_tuple() {
             Some([group, who]) => Some((known_name(group)?, pids(who))),
@@ -594,27 +600,31 @@ impl Scope {
             who.map(move |pid| (Arc::clone(&name), pid.clone()))
         });
         let wanted = counted(members.take(MEMBERS_MAX));
-        self.set_members(peer, &wanted).await;
+        self.set_members(peer, &wanted, is_partial).await;
     }
 
-    /// Makes the members of a node those that are wanted.
-    async fn set_members(&mut self, peer: &NodePid, wanted: &Members) {
+    /// Makes the members of a node those that are wanted. If more follow, keeps the others so far.
+    async fn set_members(&mut self, peer: &NodePid, wanted: &Members, is_partial: bool) {
         let Some(known) = self.known(peer) else { return };
-        let wants = |member| wanted.get(member).copied().unwrap_or_default();
-        let known = known.members.iter().map(|(member, entries)| (member, entries.count));
-        let surplus = known.map(|(member, count)| (member, count.saturating_sub(wants(member))));
-        let surplus = surplus.filter(|(_, count)| *count > 0);
-        let surplus: Vec<_> = surplus.map(|(member, count)| (member.clone(), count)).collect();
-        for ((name, pid), count) in surplus {
-            for _ in 0..count {
-                self.remove(peer, &name, &pid);
-                self.pause().await;
-            }
+        known.compare(wanted);
+        if !is_partial {
+            self.remove_surplus(peer).await;
         }
         for (member, count) in wanted {
             let known = self.known(peer).and_then(|peer| peer.members.get(member));
             for _ in known.map_or(0, |known| known.count)..*count {
                 self.add(peer, &member.0, &member.1);
+                self.pause().await;
+            }
+        }
+    }
+
+    /// Removes the members of a node that its latest `sync` has not named.
+    async fn remove_surplus(&mut self, peer: &NodePid) {
+        let Some(known) = self.known(peer) else { return };
+        for ((name, pid), count) in known.surplus() {
+            for _ in 0..count {
+                self.remove(peer, &name, &pid);
                 self.pause().await;
             }
         }
@@ -632,12 +642,18 @@ impl Scope {
     fn add(&mut self, peer: &NodePid, name: &Arc<str>, pid: &NodePid) {
         let known = self.peers.get_mut(&peer.node).filter(|known| known.pid == *peer);
         let Some(known) = known else { return };
-        if is_of_node(pid, peer) && known.count < MEMBERS_MAX {
-            let entry = known.members.entry((Arc::clone(name), pid.clone()));
-            let entries = entry.or_insert_with(|| Entries { pid: self.node.pid(pid), count: 0 });
-            entries.count += 1;
-            known.count += 1;
-            self.groups.join_remote(Arc::clone(name), entries.pid);
+        let key = (Arc::clone(name), pid.clone());
+        match known.members.get_mut(&key) {
+            // It was in the group before the `sync` to which this belongs.
+            Some(entries) if entries.surplus > 0 => entries.surplus -= 1,
+            _ if is_of_node(pid, peer) && known.count < MEMBERS_MAX => {
+                let own = || Entries { pid: self.node.pid(pid), count: 0, surplus: 0 };
+                let entries = known.members.entry(key).or_insert_with(own);
+                entries.count += 1;
+                known.count += 1;
+                self.groups.join_remote(Arc::clone(name), entries.pid);
+            }
+            _ => {}
         }
     }
 
@@ -648,7 +664,8 @@ impl Scope {
         let key = (Arc::clone(name), pid.clone());
         let Some(entries) = known.members.get_mut(&key) else { return false };
         entries.count -= 1;
-        let Entries { pid, count } = *entries;
+        entries.surplus = entries.surplus.min(entries.count);
+        let Entries { pid, count, .. } = *entries;
         if count == 0 {
             known.members.remove(&key);
         }
@@ -662,7 +679,7 @@ impl Scope {
 impl Drop for Scope {
     fn drop(&mut self) {
         for peer in std::mem::take(&mut self.peers).into_values() {
-            for ((name, _), Entries { pid, count }) in peer.members {
+            for ((name, _), Entries { pid, count, .. }) in peer.members {
                 for _ in 0..count {
                     self.groups.leave(&name, pid);
                 }

@@ -21,6 +21,8 @@ pub(super) struct Entries {
     pub(super) pid: Pid,
     /// How often the process is in the group.
     pub(super) count: usize,
+    /// How often more than the latest `sync` and the joins after it have said so far.
+    pub(super) surplus: usize,
 }
 
 /// The scope of another node.
@@ -54,6 +56,20 @@ impl Peer {
         rows.map(|(member, _)| member)
             .take_while(move |(group, _)| group == name)
             .map(|(_, pid)| pid)
+    }
+
+    /// Notes which members are surplus, because the node does not name them any more.
+    pub(super) fn compare(&mut self, wanted: &Members) {
+        for (member, entries) in &mut self.members {
+            let wanted = wanted.get(member).copied().unwrap_or_default();
+            entries.surplus = entries.count.saturating_sub(wanted);
+        }
+    }
+
+    /// Returns the surplus members, and how often they are in their groups.
+    pub(super) fn surplus(&self) -> Vec<((Arc<str>, NodePid), usize)> {
+        let surplus = self.members.iter().filter(|(_, entries)| entries.surplus > 0);
+        surplus.map(|(member, entries)| (member.clone(), entries.surplus)).collect()
     }
 
     /// Tells a change, now or later.
@@ -94,6 +110,20 @@ pub(super) fn counted<T: Ord>(items: impl Iterator<Item = T>) -> BTreeMap<T, usi
 /// Returns `true` if two processes are of the same incarnation of a node.
 pub(super) fn is_of_node(pid: &NodePid, other: &NodePid) -> bool {
     pid.node == other.node && pid.creation == other.creation
+}
+
+/// Returns a message between scopes.
+pub(super) fn message(word: &str, parts: impl IntoIterator<Item = Term>) -> Term {
+    Term::tuple([Term::atom(word)].into_iter().chain(parts))
+}
+
+/// Returns a process, or the processes of a list. Of anything else, none.
+pub(super) fn pids(term: &Term) -> &[Term] {
+    match term {
+        Term::Pid(_) => std::slice::from_ref(term),
+        Term::List(items) => items,
+        _ => &[],
+    }
 }
 
 /// Sends a message. Returns it if it has no room, or is not permitted.

@@ -231,6 +231,88 @@ fn more_members_than_a_message_holds_arrive() {
     });
 }
 
+/// Goal: a further `sync` takes no member away that is still there, although not all have room.
+#[test]
+fn members_stay_while_they_are_told_again() {
+    const LEAST: usize = 1 << 20;
+    run(async {
+        let start = async |name| {
+            let node = listens(name).message_limit(LEAST).start().await;
+            share(node.expect("it starts"))
+        };
+        let [a, b] = [start("a@127.0.0.1").await, start("b@127.0.0.1").await];
+        let (member, _) = a.member("crowd");
+        for n in 0..8000 {
+            a.groups.join(format!("group {n}"), member.pid()).expect("it runs");
+            a.groups.join("crowd", member.pid()).expect("it runs");
+        }
+        connect(&a.node, &b.node).await;
+        let crowd = || b.groups.members("crowd").len();
+        until(|| b.groups.groups().len() == 8001 && crowd() == 8001).await;
+        // A node learns of the kind of another one by the first answer.
+        until(|| a.node.peers()[0].unconfirmed.is_some()).await;
+        let (_, mut changes) = b.groups.monitor_all();
+        let before = b.node.peers()[0].received;
+        let discover = Term::tuple([Term::atom("discover"), b.scope.member().pid().into()]);
+        b.scope.member().send(Remote::named("pg", "a@127.0.0.1"), discover).expect("it has room");
+        // So many joins follow the `sync`.
+        until(|| b.node.peers()[0].received > before + 30).await;
+        // A change behind them.
+        let (_last, last) = a.member("last");
+        b.has("last", &[&last]).await;
+        assert_eq!(change(&mut changes).await, (true, b.node.pid(&last)));
+        assert!(changes.try_recv().is_err(), "something else has changed");
+    });
+}
+
+/// Goal: what a `sync` and the joins behind it do not name is taken away after them.
+#[test]
+fn members_that_are_not_told_again_leave() {
+    run(async {
+        let (a, b) = pair().await;
+        let b = share(b);
+        let (_, mut changes) = b.groups.monitor_all();
+        let speaks = start(move |cx: Context<Letter>| async move {
+            let own = attach(&a, &cx);
+            let to = Remote::named("pg", "b@127.0.0.1");
+            let send = |term: Term| own.send(to.clone(), term).expect("it is connected");
+            let says = |word: &str, parts: &[Term]| {
+                let head = [Term::atom(word), own.pid().into()];
+                Term::tuple(head.iter().chain(parts).cloned())
+            };
+            let join = |group: &str| {
+                send(says("join", &[Term::atom(group), own.pid().into()]));
+            };
+            send(says("discover", &[]));
+            ["first", "second", "third"].into_iter().for_each(join);
+            let first = Term::tuple([Term::atom("first"), Term::list([own.pid().into()])]);
+            let sync = says("sync", &[Term::list([first]), Term::atom("partial")]);
+            send(Term::tuple([Term::atom("$gen_cast"), sync]));
+            ["third", "fourth"].into_iter().for_each(join);
+            send(says("synced", &[]));
+            ["third", "last"].into_iter().for_each(join);
+            procession::process::cancelled().await;
+        });
+        for expected in [
+            (true, "first"),
+            (true, "second"),
+            (true, "third"),
+            (true, "fourth"),
+            (false, "second"),
+            (true, "third"),
+            (true, "last"),
+        ] {
+            let came = match timeout(PATIENCE, changes.recv()).await.expect("it comes in time") {
+                GroupEvent::Join { group, .. } => (true, group),
+                GroupEvent::Leave { group, .. } => (false, group),
+                other => panic!("{other:?} came"),
+            };
+            assert_eq!((came.0, &*came.1), expected);
+        }
+        speaks.cancel();
+    });
+}
+
 /// Goal: a node that stops and starts its scope has one, and cannot take memory by naming more.
 #[test]
 fn a_node_has_one_scope() {
