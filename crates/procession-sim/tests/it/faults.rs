@@ -9,7 +9,7 @@ use procession::process::Named;
 use procession::supervisor::{ChildSpec, OnceSpec, StartError, Supervisor};
 use procession::time::Instant;
 use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, coroutine};
-use procession_sim::{Check, Fault, Faults, Sim};
+use procession_sim::{Check, Fault, Faults, Sim, Strategy};
 use procession_sync::atomic::AtomicU32;
 
 use crate::counters;
@@ -387,8 +387,8 @@ fn a_refused_stack_ends_its_coroutine() {
 #[test]
 fn every_blocking_function_is_run_or_given_back() {
     let events = ["a function is run", "both functions are given back"];
-    let check = Check::new().seeds(0..200).workers(2..=3).expect_sometimes(events);
-    let check = check.faults(Faults::none().with(Fault::ThreadRefused));
+    let check = Check::new().seeds(0..60).workers(2..=2).strategy(Strategy::Uniform);
+    let check = check.faults(Faults::none().with(Fault::ThreadRefused)).expect_sometimes(events);
     // SAFETY: none of the coroutines holds, across a suspension, a thread-local pointer that is
     // scoped to a frame.
     let check = check.scheduler(|builder| unsafe { builder.enable_coroutines() });
