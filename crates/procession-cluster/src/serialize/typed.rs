@@ -17,7 +17,7 @@ use crate::link::{Caller, Link, Waits};
 use crate::node::member::Member;
 use crate::node::messages::readable;
 use crate::node::{Inlet, Node, TypedInlet};
-use crate::outbound::Unqueued;
+use crate::outbound::{Lane, Unqueued};
 use crate::remote::Remote;
 use crate::remotes::Held;
 use crate::serialize::convert::{from_term, to_term};
@@ -255,8 +255,11 @@ impl<M: Send + 'static> Relay for TypedWay<M> {
     }
 }
 
+/// Hands a message to the queue of a connection.
+pub(crate) type Push<'a> = &'a dyn Fn(&Term) -> Result<(), Unqueued>;
+
 /// Why a message was not sent.
-enum Unsent {
+pub(crate) enum Unsent {
     Cause(RelayCause),
     Unqueued(Unqueued),
 }
@@ -279,28 +282,41 @@ impl<M> TypedWay<M> {
         self.node.pid_of(from.map_or(0, |from| self.node.number_for(from, None)))
     }
 
-    fn control(&self, own: &NodePid, link: &Link) -> Control {
-        let (from, to) = (Some(own.clone()), self.to.target());
-        readable(Control::Send { from, to, request: context() }, link)
-    }
-
     fn send(&self, from: Option<Pid>, message: &M) -> Result<(), Unsent> {
-        let link = self.node.link_of(&self.to).ok_or(RelayCause::NoConnection)?;
-        let target = self.to.target();
-        link.check_permitted(&target)?;
         let own = self.own(from);
-        let (term, replies) = scope::within(&self.node, &own, None, || (self.write)(message));
+        let write = || (self.write)(message);
+        self.node.send_converted(&own, own.number(), &self.to, write, |term, calls, push| {
+            push(&match (calls, self.is_plain) {
+                ([call], true) => as_call(term, &own, call),
+                _ => term,
+            })
+        })
+    }
+}
+
+impl Node {
+    /// Sends what `write` converts, in the lane of a sender. `frame` gets the term and the
+    /// references of the replies in it, and hands what is sent to the queue of the connection.
+    pub(crate) fn send_converted(
+        &self,
+        own: &NodePid,
+        lane: Lane,
+        to: &Remote,
+        write: impl FnOnce() -> Result<Term, ConvertError>,
+        frame: impl FnOnce(Term, &[Reference], Push<'_>) -> Result<(), Unqueued>,
+    ) -> Result<(), Unsent> {
+        let link = self.link_of(to).ok_or(RelayCause::NoConnection)?;
+        let target = to.target();
+        link.check_permitted(&target)?;
+        let (term, replies) = scope::within(self, own, None, write);
         let term = term.map_err(|_| RelayCause::NotPortable)?;
-        let control = self.control(&own, &link);
-        let calls = Calls::enter(&link, &own, &target, replies)?;
-        let term = match (&*calls.references, self.is_plain) {
-            ([call], true) => as_call(term, &own, call),
-            _ => term,
-        };
-        match calls.references.is_empty() {
-            true => link.outbound.send(own.number(), &control, &term)?,
-            false => link.outbound.call(own.number(), &control, &term)?,
-        }
+        let (from, to) = (Some(own.clone()), target.clone());
+        let control = readable(Control::Send { from, to, request: context() }, &link);
+        let calls = Calls::enter(&link, own, lane, &target, replies)?;
+        frame(term, &calls.references, &|term| match calls.references.is_empty() {
+            true => link.outbound.send(lane, &control, term),
+            false => link.outbound.call(lane, &control, term),
+        })?;
         calls.keep();
         Ok(())
     }
@@ -342,13 +358,14 @@ impl<'a> Calls<'a> {
     fn enter(
         link: &'a Link,
         own: &'a NodePid,
+        lane: Lane,
         target: &'a Target,
         replies: Replies,
     ) -> Result<Self, Unsent> {
         let mut calls = Self { link, own, target, references: Vec::new() };
         if !replies.is_empty() {
             // As for a call of a node.
-            link.outbound.check_call(own.number())?;
+            link.outbound.check_call(lane)?;
         }
         for (call, reply) in replies {
             let (from, to) = (own.clone(), target.clone());
