@@ -71,7 +71,8 @@
 //!
 //! [Groups](Node::share_groups) of processes have members on all nodes, those of the BEAM among
 //! them. A [shared name](Node::share_names) belongs to one process, unless nodes are not connected.
-//! An [exclusive name](exclusive) is held by one process at a time, by a lease.
+//! An [exclusive name](exclusive) is held by one process at a time, by a lease. With the feature
+//! `serde`, `shards` are processes that are found by a key, on the nodes that share the keys.
 //!
 //! # Permissions
 //!
@@ -116,6 +117,9 @@ mod remotes;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub mod serialize;
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub mod shards;
 pub mod term;
 mod tls;
 mod wire;

@@ -65,6 +65,7 @@ pub use self::convert::{from_term, to_term};
 pub use self::error::{CallError, ConvertError, SendError};
 pub use self::format::Format;
 pub use self::message::{MessageError, Messages, message};
+pub(crate) use self::typed::Unsent;
 
 #[cfg(test)]
 mod tests;

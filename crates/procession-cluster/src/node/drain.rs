@@ -13,7 +13,8 @@
 //!   their callers ([`SendTermCause::Leaving`]). All other messages continue.
 //! - `Settle`: when all that was in its queue at `Refuse` has left the queue, that node sends the
 //!   statement `settled`.
-//! - `Finish`: all calls that have arrived are answered, or will not be.
+//! - `Finish`: all calls that have arrived are answered, or will not be. The router of shards holds
+//!   the count of a call until its keys have moved.
 //! - `Stop`: the connections end in order. See [`farewell`](crate::connection).
 //!
 //! ## Why it works
@@ -83,8 +84,9 @@ impl Node {
     /// 2. Starts by other nodes are refused, and so are new connections. Nodes of this crate hand
     ///    new calls back to their callers ([`SendTermCause::Leaving`](crate::SendTermCause)), who
     ///    can choose another node.
-    /// 3. The calls that were accepted before are answered, and called functions return. The node
-    ///    waits for that until `deadline` has passed. All other messages still arrive.
+    /// 3. The calls that were accepted before are answered, called functions return, and the keys
+    ///    of shards move to other nodes. The node waits for that until `deadline` has passed. All
+    ///    other messages still arrive.
     /// 4. The node stops.
     ///
     /// Nodes of this crate report [`Exit::Left`](procession::Exit::Left) for the processes of this

@@ -320,6 +320,18 @@ impl Node {
         calls.keep();
         Ok(())
     }
+
+    /// Reads a message of the node `sender` to the process `own`. Returns `None` if the code of its
+    /// type fails.
+    pub(crate) fn read_converted<M: DeserializeOwned>(
+        &self,
+        own: &NodePid,
+        sender: &Atom,
+        term: Term,
+    ) -> Option<M> {
+        let read = || scope::within(self, own, Some(sender), || from_term(term)).0.ok();
+        catch_panic(read).flatten()
+    }
 }
 
 /// Makes a call of a `GenServer` of a message with the sender as its last part. Any other stays as

@@ -17,7 +17,7 @@ const FLOORS: &[&str] = &[
     "link",
     "node",
     "connection exclusive groups serialize",
-    "fuzzing joining names",
+    "fuzzing joining names shards",
 ];
 
 #[test]

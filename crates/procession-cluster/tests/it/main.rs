@@ -17,6 +17,8 @@ mod releases;
 mod requests;
 mod section;
 mod security;
+#[cfg(feature = "serde")]
+mod shards;
 mod start;
 mod system;
 mod tls;

@@ -1,0 +1,179 @@
+//! The process of a router: it follows the group of the shards, and repeats what had no room.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use procession::mailbox::Event;
+use procession::observe::DoorSection;
+use procession::process::{GroupEvent, GroupMonitor, Groups};
+use procession::scheduler::Health;
+use procession::time::{Instant, sleep_until};
+use procession::{Context, Pid};
+
+use super::router::{Portable, Router};
+use super::status::ShardsStatus;
+use crate::groups::SharedGroups;
+use crate::node::NoMessage;
+
+/// The time between two looks at what is left to do.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The group of the routers.
+pub(super) struct Membership {
+    pub(super) scope: SharedGroups,
+    pub(super) groups: Groups,
+    pub(super) group: Arc<str>,
+}
+
+/// What the process waits for.
+enum Next {
+    Down(Pid),
+    Changed(GroupEvent),
+    Cancelled,
+    Look,
+}
+
+/// Ends with the process of the router.
+struct Closes<M: Portable>(Arc<Router<M>>, Membership);
+
+impl<M: Portable> Drop for Closes<M> {
+    fn drop(&mut self) {
+        self.1.scope.stop();
+        self.0.close();
+    }
+}
+
+/// Runs until the shards stop: until the process is cancelled, or the node stops, and until other
+/// nodes have got all keys, if there are other nodes.
+pub(super) async fn keep<M: Portable>(
+    mut cx: Context<NoMessage>,
+    router: Arc<Router<M>>,
+    membership: Membership,
+) {
+    let (members, mut changes) = membership.groups.monitor(Arc::clone(&membership.group));
+    let own = Closes(Arc::clone(&router), membership);
+    let shown = Arc::clone(&router);
+    let _shown = cx.show_section("shards", move |section| show(&shown, section));
+    // A node that drains waits until its keys have moved.
+    let mut open = Some(router.node.open_call());
+    members.into_iter().for_each(|pid| joined(&router, pid));
+    let scope = own.1.scope.pid();
+    cx.monitor(scope);
+    let (mut looks_at, mut is_waiting, mut is_cancelled) = (Instant::now(), false, false);
+    loop {
+        let leaves = is_cancelled || router.is_ending();
+        if leaves {
+            // First, because others ask once they see it leave the group.
+            router.leave();
+            own.1.groups.leave(&own.1.group, cx.pid());
+            if open.is_some() && router.has_left() {
+                // From now on, nothing is owed to others for long.
+                router.look();
+                open = None;
+            }
+        }
+        let has_left = open.is_none();
+        let is_over = match is_cancelled && Health::here().is_ending() {
+            // A shutdown drains the node, and others send to it until they know.
+            true => {
+                router.node.leave();
+                router.node.is_idle()
+            }
+            false => is_cancelled,
+        };
+        if router.node.is_stopped() || (has_left && is_over) {
+            router.look();
+            return;
+        }
+        let until = if is_waiting || leaves { looks_at } else { Instant::NEVER };
+        match next(&mut cx, &router, &mut changes, (until, looks_at, is_cancelled)).await {
+            // Without a scope, nobody finds this router.
+            Next::Down(pid) if pid == scope => is_cancelled |= !router.is_ending(),
+            Next::Down(pid) => router.gone(pid),
+            Next::Changed(GroupEvent::Join { pid, .. }) => joined(&router, pid),
+            // The members also leave when the scope of this node ends, before its keys have moved.
+            Next::Changed(GroupEvent::Leave { pid, .. }) if !router.is_ending() => {
+                router.left_group(pid);
+            }
+            Next::Changed(_) => {}
+            Next::Cancelled => is_cancelled = true,
+            Next::Look => {
+                is_waiting = router.look();
+                looks_at = Instant::now() + LOOK_EVERY;
+            }
+        }
+    }
+}
+
+fn joined<M: Portable>(router: &Arc<Router<M>>, pid: Pid) {
+    // A node that is not known any more has left.
+    if let Some(other) = router.node.node_pid(pid) {
+        router.joined(pid, &other);
+    }
+}
+
+/// Waits for the next event. It looks at `until`, and from `looks_at` on when it is woken.
+async fn next<M: Portable>(
+    cx: &mut Context<NoMessage>,
+    router: &Router<M>,
+    changes: &mut GroupMonitor,
+    (until, looks_at, is_cancelled): (Instant, Instant, bool),
+) -> Next {
+    let mut node_changed = pin!(router.node.0.changed.notified());
+    node_changed.as_mut().enable();
+    let (mut woken, mut until) = (pin!(router.changed.notified()), until);
+    let mut changed = pin!(changes.recv());
+    let mut time = pin!(sleep_until(until));
+    let mut event = pin!(async {
+        loop {
+            match cx.recv_event().await {
+                Some(Event::Down(down)) => return Next::Down(down.pid),
+                Some(Event::Cancel) | None if !is_cancelled => return Next::Cancelled,
+                None => std::future::pending().await,
+                Some(_) => {}
+            }
+        }
+    });
+    let mut is_woken = false;
+    poll_fn(|task| {
+        if let Poll::Ready(change) = changed.as_mut().poll(task) {
+            return Poll::Ready(Next::Changed(change));
+        }
+        if let Poll::Ready(next) = event.as_mut().poll(task) {
+            return Poll::Ready(next);
+        }
+        if node_changed.as_mut().poll(task).is_ready() {
+            return Poll::Ready(Next::Look);
+        }
+        if !is_woken && woken.as_mut().poll(task).is_ready() {
+            is_woken = true;
+            until = until.min(looks_at);
+            time.set(sleep_until(until));
+        }
+        time.as_mut().poll(task).map(|()| Next::Look)
+    })
+    .await
+}
+
+/// Shows the shards in the door of the scheduler.
+fn show<M: Portable>(router: &Router<M>, section: &mut DoorSection) {
+    let status = ShardsStatus::of(router);
+    section.row("node", |row| {
+        row.label("node", router.node.name().as_str())
+            .label("shards", &router.name)
+            .gauge("homes", "Shards whose home is the node.", status.shards as u64)
+            .gauge("keys", "Keys of the node.", status.keys)
+            .gauge("waiting", "Messages that wait while their shard moves.", status.waiting as u64)
+            .counter("sent", "Messages that the node has accepted for keys.", status.sent)
+            .counter("handled", "Messages that processes of keys have received.", status.handled)
+            .counter("forwarded", "Messages that were passed on to the home.", status.forwarded)
+            .gauge("outstanding", "Messages that other nodes still have.", status.outstanding)
+            .counter("returned", "Accepted messages that came back.", status.returned)
+            .counter("dead", "Messages that could not come back.", status.dead)
+            .counter("lost", "Messages that ended nodes had, at most.", status.lost)
+            .counter("states_dropped", "States that no process got.", status.states_dropped);
+    });
+}

@@ -1,0 +1,300 @@
+//! One shard, without a node: order, limits, and what happens when it moves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::Pid;
+use procession::sync::Notify;
+use procession::time::Instant;
+
+use super::Shard;
+use crate::shards::error::Refusal;
+use crate::shards::limits::Limits;
+use crate::shards::slot::{Act, Counts, Ended, Envelope, Key, Taken};
+use crate::shards::view::View;
+use crate::term::{Atom, NodePid, Term};
+
+const LIMITS: Limits = Limits {
+    idle: Duration::from_secs(1),
+    queue: 3,
+    keys: 2,
+    moves: 3,
+    move_time: Duration::from_secs(3600),
+};
+
+fn router(node: &str) -> NodePid {
+    NodePid { node: Atom::new(node).expect("it is short"), id: 1, serial: 0, creation: 1 }
+}
+
+fn key() -> Key {
+    Key::from(&b"key"[..])
+}
+
+/// A shard of node a.
+struct Test {
+    shard: Shard<u64>,
+    counts: Counts,
+}
+
+impl Test {
+    fn new() -> Self {
+        Self { shard: Shard::new(7, router("a")), counts: Counts::default() }
+    }
+
+    fn accept(&mut self, origin: &str, number: u64) -> Option<Act<u64>> {
+        let (origin, via, message) = (router(origin), router("a"), number);
+        let envelope = Envelope { origin, number, call: 0, hops: 0, via, message };
+        self.shard.accept(key(), envelope, &LIMITS, &self.counts)
+    }
+
+    /// Accepts a message, and returns the process that is started for it.
+    fn start(&mut self, origin: &str, number: u64) -> (Arc<Notify>, Option<Term>) {
+        match self.accept(origin, number) {
+            Some(Act::Start(_, process, state)) => (process, state),
+            other => panic!("{other:?} came"),
+        }
+    }
+
+    fn refusal(&mut self, origin: &str, number: u64) -> Option<Refusal> {
+        match self.accept(origin, number) {
+            Some(Act::Refuse(_, _, why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, process: &Arc<Notify>) -> Option<u64> {
+        match self.shard.take(&key(), process, false, false) {
+            Taken::Message(envelope) => Some(envelope.message),
+            _ => None,
+        }
+    }
+
+    fn gives_up(&mut self, process: &Arc<Notify>) -> bool {
+        matches!(self.shard.take(&key(), process, true, false), Taken::End)
+    }
+
+    fn end(&mut self, process: &Arc<Notify>, state: Option<i64>, ended: Ended) -> Vec<Act<u64>> {
+        let state = state.map(Term::Integer);
+        self.shard.end(&key(), process, (state, ended), &self.counts)
+    }
+
+    /// Changes the home. `awaits` says that the earlier home has not ended.
+    fn set_home(&mut self, home: &str, awaits: bool) -> Vec<Act<u64>> {
+        let mut view = View::new(router("a"));
+        if home != "a" {
+            (view.takes, view.members) = (false, BTreeSet::from([router(home)]));
+        }
+        if awaits {
+            view.known.insert(Pid::NOBODY, self.shard.home.clone());
+        }
+        self.shard.set_home(&view, &LIMITS, &self.counts)
+    }
+
+    /// Returns the words of what is to be sent, with the nodes that get it.
+    fn sends(&mut self) -> Vec<(String, String)> {
+        let sends = self.shard.outbox.drain(..).map(|(to, term)| {
+            let word = term.as_tuple().expect("it has parts")[0].to_string();
+            (to.node.as_str().to_owned(), word)
+        });
+        sends.collect()
+    }
+}
+
+fn forwarded(acts: &[Act<u64>]) -> Vec<u64> {
+    let messages = acts.iter().map(|act| match act {
+        Act::Forward(_, envelope) => envelope.message,
+        other => panic!("{other:?} came"),
+    });
+    messages.collect()
+}
+
+fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(to, word)| ((*to).to_owned(), (*word).to_owned())).collect()
+}
+
+#[test]
+fn a_message_behind_a_later_one_is_refused() {
+    let mut test = Test::new();
+    let (process, _) = test.start("b", 2);
+    for (origin, number, why) in [
+        ("b", 1, Some(Refusal::Late)),
+        ("b", 2, Some(Refusal::Late)),
+        ("c", 1, None),
+        ("b", 3, None),
+    ] {
+        assert_eq!(test.refusal(origin, number), why, "{number} of {origin}");
+    }
+    assert_eq!(test.refusal("b", 4), Some(Refusal::QueueFull));
+    let taken: Vec<_> = std::iter::from_fn(|| test.take(&process)).collect();
+    assert_eq!(taken, [2, 1, 3]);
+    // The refused message has left no trace.
+    assert_eq!(test.refusal("b", 4), None);
+}
+
+#[test]
+fn a_message_that_comes_while_a_process_ends_is_for_its_successor() {
+    let mut test = Test::new();
+    let (process, _) = test.start("b", 1);
+    assert_eq!(test.take(&process), Some(1));
+    assert!(test.gives_up(&process));
+    assert!(test.accept("b", 2).is_none(), "it waits for the end");
+    assert_eq!(test.take(&process), None, "it is not for the process that ends");
+    let mut acts = test.end(&process, Some(5), Ended::Returned);
+    let Some(Act::Start(_, next, Some(Term::Integer(5)))) = acts.pop() else {
+        panic!("{acts:?} came")
+    };
+    assert_eq!(test.take(&next), Some(2));
+    assert!(test.end(&process, None, Ended::Failed).is_empty(), "it has ended before");
+    assert!(test.gives_up(&next));
+    assert!(test.end(&next, Some(6), Ended::Returned).is_empty());
+    assert_eq!(test.start("b", 3).1, None, "without a message, the state is not kept");
+}
+
+#[test]
+fn messages_that_wait_are_sorted_and_then_opened() {
+    let mut test = Test::new();
+    test.set_home("b", true);
+    test.set_home("a", true);
+    assert_eq!(test.shard.awaits, [router("b")]);
+    for (origin, number) in [("c", 2), ("d", 1), ("c", 1)] {
+        assert!(test.accept(origin, number).is_none());
+    }
+    assert_eq!(test.refusal("c", 3), Some(Refusal::MoveFull));
+    assert!(test.shard.given(&router("d")).is_empty(), "it is another one");
+    let mut acts = test.shard.given(&router("b"));
+    let Some(Act::Start(_, process, None)) = acts.pop() else { panic!("{acts:?} came") };
+    let taken: Vec<_> = std::iter::from_fn(|| test.take(&process)).collect();
+    assert_eq!(taken, [1, 2, 1]);
+    assert_eq!(test.refusal("c", 2), Some(Refusal::Late));
+}
+
+/// Goal: a message that an old home passes on late does not follow a message that a later home has
+/// accepted, although the shard has moved again.
+#[test]
+fn a_home_learns_which_messages_came_before() {
+    let mut test = Test::new();
+    test.set_home("b", true);
+    test.set_home("a", true);
+    for number in [4, 6] {
+        assert!(test.accept("c", number).is_none());
+    }
+    test.shard.learn([(&router("c"), 5), (&router("d"), 2)].into_iter());
+    let acts = test.shard.given(&router("b"));
+    let [Act::Refuse(_, late, Refusal::Late), Act::Start(_, process, None)] = &*acts else {
+        panic!("{acts:?} came")
+    };
+    assert_eq!((late.message, test.take(process), test.take(process)), (4, Some(6), None));
+    assert_eq!(test.refusal("d", 2), Some(Refusal::Late));
+    assert_eq!(test.refusal("d", 3), None);
+}
+
+#[test]
+fn a_router_that_sends_elsewhere_says_so_behind_its_last_message() {
+    let mut test = Test::new();
+    test.set_home("b", true);
+    test.set_home("c", true);
+    assert_eq!(test.sends(), pairs(&[("b", "moved")]));
+    test.set_home("d", false);
+    assert_eq!(test.sends(), [], "c has ended");
+}
+
+#[test]
+fn a_shard_is_given_after_its_last_process() {
+    let mut test = Test::new();
+    let (process, _) = test.start("c", 1);
+    assert!(test.accept("c", 2).is_none());
+    assert!(test.set_home("b", true).is_empty());
+    test.shard.asked(&router("b"));
+    assert_eq!(test.sends(), []);
+    // What was accepted is received, and then nothing more.
+    assert_eq!((test.take(&process), test.take(&process)), (Some(1), Some(2)));
+    assert_eq!(test.take(&process), None);
+    assert!(test.end(&process, Some(3), Ended::Returned).is_empty());
+    assert_eq!(test.sends(), pairs(&[("b", "state"), ("b", "given")]));
+    assert!(test.shard.is_given());
+}
+
+#[test]
+fn a_shard_that_moves_on_takes_its_queue_along() {
+    let mut test = Test::new();
+    test.set_home("b", true);
+    test.set_home("a", true);
+    assert!(test.accept("c", 1).is_none() && test.accept("c", 2).is_none());
+    assert_eq!(forwarded(&test.set_home("d", true)), [1, 2]);
+    // It does not give what it has not got.
+    test.shard.asked(&router("d"));
+    assert_eq!(test.sends(), []);
+    assert!(!test.shard.is_given());
+    test.shard.given(&router("b"));
+    assert_eq!(test.sends(), pairs(&[("d", "given")]));
+    // It moved to b as well, which has not said that it sends nothing more.
+    assert!(!test.shard.is_given());
+    test.shard.moved(&router("b"));
+    assert!(test.shard.is_given());
+}
+
+#[test]
+fn a_home_that_is_not_known_is_not_waited_for_beyond_the_limit() {
+    let mut test = Test::new();
+    test.set_home("b", true);
+    test.set_home("a", true);
+    test.shard.until = Instant::now();
+    assert_eq!(test.refusal("c", 1), Some(Refusal::MoveElapsed));
+    let known = BTreeSet::from([router("b")]);
+    assert!(test.shard.expire(&known, &test.counts).is_empty());
+    assert_eq!(test.refusal("c", 1), Some(Refusal::MoveElapsed));
+    assert!(test.shard.expire(&BTreeSet::new(), &test.counts).is_empty());
+    test.start("c", 1);
+}
+
+/// Goal: two nodes that wait for each other do not do so up to the limit.
+#[test]
+fn a_shard_does_not_wait_for_its_home() {
+    let mut test = Test::new();
+    test.set_home("b", true);
+    test.set_home("a", true);
+    test.set_home("b", false);
+    test.shard.await_from(&router("b"), &LIMITS);
+    test.shard.asked(&router("b"));
+    assert_eq!(test.sends(), pairs(&[("b", "given")]));
+}
+
+#[test]
+fn a_home_answers_a_router_that_believes_to_be_the_home() {
+    let mut test = Test::new();
+    let (_process, _) = test.start("c", 1);
+    test.shard.asked(&router("b"));
+    assert_eq!(test.sends(), pairs(&[("b", "given")]));
+}
+
+#[test]
+fn a_state_is_restored_once() {
+    let mut test = Test::new();
+    let restored = |test: &mut Test, key: &[u8]| {
+        let state = Term::Integer(5);
+        test.shard
+            .restore(&Key::from(key), state, &LIMITS, &test.counts)
+            .is_ok_and(|act| matches!(act, Some(Act::Start(_, _, Some(Term::Integer(5))))))
+    };
+    assert!(restored(&mut test, b"key"));
+    assert!(!restored(&mut test, b"key"), "the key has a process");
+    assert!(restored(&mut test, b"other"));
+    assert!(!restored(&mut test, b"third"), "there is no room for a third key");
+}
+
+#[test]
+fn the_process_of_a_program_that_ends_leaves_its_state_for_the_next_home() {
+    let mut test = Test::new();
+    let (process, _) = test.start("c", 1);
+    assert_eq!(test.take(&process), Some(1));
+    assert!(matches!(test.shard.take(&key(), &process, false, true), Taken::End));
+    assert!(test.end(&process, Some(1), Ended::Cancelled).is_empty());
+    // A message does not change that, if the program starts no process any more.
+    let (unstarted, state) = test.start("c", 2);
+    assert_eq!(state, Some(Term::Integer(1)));
+    let acts = test.end(&unstarted, Some(1), Ended::Unstarted);
+    assert!(matches!(&*acts, [Act::Refuse(_, _, Refusal::Failed)]), "{acts:?} came");
+    test.set_home("b", true);
+    assert_eq!(test.sends(), pairs(&[("b", "state")]));
+}

@@ -1,0 +1,568 @@
+//! Processes that are found by keys, on nodes that come and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::observe::DoorOptions;
+use procession::sync::Notify;
+use procession::{JoinHandle, Reply, Scheduler, sleep, spawn, timeout, yield_now};
+use procession_cluster::shards::{
+    CallKeyError, KeyContext, Refusal, Refused, Shards, ShardsBuilder, ShardsStatus,
+};
+use procession_cluster::{Node, RegisterError, Remote, Term};
+use procession_sync::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::section::ask;
+use crate::{PATIENCE, connect, cookie, listens, run, until};
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Job {
+    /// The message of a sender with this number.
+    Note(u32, u64),
+    /// Returns how many notes the process and its predecessors have received.
+    Count(#[serde(with = "procession_cluster::serialize::reply")] Reply<u64>),
+    /// Waits until the test lets it go on.
+    Hold,
+    /// Ends before the next message.
+    Leave,
+    Fail,
+}
+
+/// What the processes of all nodes have in common in a test.
+#[derive(Default)]
+struct World {
+    /// The numbers of the notes that were received, by sender and key.
+    received: Mutex<BTreeMap<(u32, u32), Vec<u64>>>,
+    /// The processes of a key that run, and the most that ever ran at a time.
+    running: Mutex<BTreeMap<u32, (usize, usize)>>,
+    returned: Mutex<Vec<(u32, Refusal)>>,
+    holds: Mutex<usize>,
+    goes_on: Notify,
+}
+
+/// A process that runs.
+struct Running(Arc<World>, u32);
+
+impl Running {
+    fn begin(world: &Arc<World>, key: u32) -> Self {
+        let mut running = world.running.lock();
+        let (now, most) = running.entry(key).or_default();
+        *now += 1;
+        *most = (*most).max(*now);
+        Self(Arc::clone(world), key)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.lock().get_mut(&self.1).expect("it has begun").0 -= 1;
+    }
+}
+
+async fn work(world: Arc<World>, mut cx: KeyContext<u32, Job, u64>) -> Option<u64> {
+    let key = *cx.key();
+    let _running = Running::begin(&world, key);
+    let mut count = cx.take_state().unwrap_or(0);
+    while let Some(job) = cx.recv().await {
+        match job {
+            Job::Note(sender, number) => {
+                count += 1;
+                world.received.lock().entry((sender, key)).or_default().push(number);
+            }
+            Job::Count(reply) => reply.send(count),
+            Job::Hold => {
+                *world.holds.lock() += 1;
+                world.goes_on.notified().await;
+            }
+            Job::Leave => break,
+            Job::Fail => procession::process::exit(procession::Exit::failed("as it was asked to")),
+        }
+    }
+    Some(count)
+}
+
+impl World {
+    fn start(
+        self: &Arc<Self>,
+        node: &Node,
+        set: impl FnOnce(ShardsBuilder<u32, Job>) -> ShardsBuilder<u32, Job>,
+    ) -> Shards<u32, Job> {
+        let (world, own) = (Arc::clone(self), Arc::clone(self));
+        let builder = Shards::builder("jobs").shards(32).on_returned(move |key, refused| {
+            let refused: Refused<Job> = refused;
+            own.returned.lock().push((key, refused.why()));
+        });
+        set(builder).start(node, move |cx| work(Arc::clone(&world), cx)).expect("the name is free")
+    }
+
+    fn most(&self) -> usize {
+        self.running.lock().values().map(|(_, most)| *most).max().unwrap_or(0)
+    }
+
+    fn received(&self) -> u64 {
+        self.received.lock().values().map(|numbers| numbers.len() as u64).sum()
+    }
+
+    /// Checks that each sender was received in order.
+    fn check_order(&self) {
+        for (of, numbers) in &*self.received.lock() {
+            assert!(numbers.is_sorted_by(|a, b| a < b), "{of:?}: {numbers:?}");
+        }
+    }
+}
+
+/// A node with shards.
+struct Host {
+    node: Node,
+    jobs: Shards<u32, Job>,
+}
+
+async fn host(world: &Arc<World>, name: &str) -> Host {
+    let node = listens(name).start().await.expect("it starts");
+    let jobs = world.start(&node, |builder| builder);
+    Host { node, jobs }
+}
+
+/// Connects a node to others, and waits until all have agreed on the homes.
+async fn join(new: &Host, others: &[&Host]) {
+    for other in others {
+        connect(&new.node, &other.node).await;
+    }
+    let all: Vec<_> = others.iter().copied().chain([new]).collect();
+    agree(&all).await;
+}
+
+async fn agree(hosts: &[&Host]) {
+    until(|| {
+        let homes = hosts.iter().map(|host| host.jobs.status().shards);
+        homes.sum::<usize>() == 32 && hosts.iter().all(|host| host.jobs.status().shards < 32)
+    })
+    .await;
+}
+
+fn sum(hosts: &[&Host]) -> ShardsStatus {
+    let mut all = hosts[0].jobs.status();
+    for host in &hosts[1..] {
+        let status = host.jobs.status();
+        all.keys += status.keys;
+        all.sent += status.sent;
+        all.handled += status.handled;
+        all.forwarded += status.forwarded;
+        all.returned += status.returned;
+        all.dead += status.dead;
+        all.lost += status.lost;
+        all.states_dropped += status.states_dropped;
+        all.waiting += status.waiting;
+    }
+    all
+}
+
+/// Waits until each message has ended in some way.
+async fn quiet(hosts: &[&Host]) {
+    let is_quiet = || {
+        let all = sum(hosts);
+        all.sent == all.handled + all.returned + all.dead + all.lost
+    };
+    let waits = async {
+        while !is_quiet() {
+            yield_now().await;
+        }
+    };
+    let is_over = timeout(PATIENCE, waits).await.is_ok();
+    let all: Vec<_> = hosts.iter().map(|host| host.jobs.status()).collect();
+    assert!(is_over, "{:?} of {all:?}", sum(hosts));
+}
+
+async fn count(host: &Host, key: u32) -> Result<u64, CallKeyError<Job>> {
+    host.jobs.call(&key, Job::Count, PATIENCE).await
+}
+
+/// Goal: a message that comes when the process ends because it was idle is not lost. Method: on the
+/// test clock, the idle time and the pauses of the sender are equal, or differ by a moment.
+#[test]
+fn an_idle_process_ends_and_loses_no_message() {
+    const IDLE: Duration = Duration::from_secs(1);
+    let scheduler = Scheduler::builder().worker_threads(1).test_clock().build();
+    scheduler.expect("it can be built").block_on(async {
+        let world = Arc::<World>::default();
+        let node = Node::builder("a@127.0.0.1").cookie(cookie()).start().await.expect("it starts");
+        let jobs = world.start(&node, |builder| builder.idle(IDLE));
+        for number in 0..300 {
+            jobs.send(&7, Job::Note(1, number)).expect("it is its home");
+            let moment = Duration::from_nanos(number % 3);
+            sleep(IDLE + moment - Duration::from_nanos(1)).await;
+            for _ in 0..number % 5 {
+                yield_now().await;
+            }
+        }
+        until(|| world.received() == 300).await;
+        assert_eq!(world.received.lock()[&(1, 7)], (0..300).collect::<Vec<_>>());
+        assert_eq!(world.most(), 1);
+        sleep(2 * IDLE).await;
+        assert_eq!(jobs.status().keys, 0, "it was idle");
+    });
+}
+
+#[test]
+fn a_process_that_returns_or_fails_has_a_successor() {
+    run(async {
+        let world = Arc::<World>::default();
+        let a = host(&world, "a@127.0.0.1").await;
+        a.jobs.send(&7, Job::Hold).expect("it is its home");
+        until(|| *world.holds.lock() == 1).await;
+        for job in [Job::Note(1, 1), Job::Leave, Job::Note(1, 2)] {
+            a.jobs.send(&7, job).expect("it is its home");
+        }
+        world.goes_on.notify_one();
+        assert_eq!(count(&a, 7).await.ok(), Some(2), "the state is handed on");
+        a.jobs.send(&7, Job::Hold).expect("it is its home");
+        until(|| *world.holds.lock() == 2).await;
+        for job in [Job::Fail, Job::Note(1, 3)] {
+            a.jobs.send(&7, job).expect("it is its home");
+        }
+        let own = a.jobs.clone();
+        let called = spawn(async move { own.call(&7, Job::Count, PATIENCE).await });
+        until(|| a.jobs.status().sent == 9).await;
+        world.goes_on.notify_one();
+        let refused = called.await.expect("it ends");
+        assert!(
+            matches!(&refused, Err(CallKeyError::Refused(why)) if why.why() == Refusal::Failed),
+            "{refused:?}"
+        );
+        assert_eq!(*world.returned.lock(), [(7, Refusal::Failed)]);
+        assert_eq!(count(&a, 7).await.ok(), Some(0), "its successor begins anew");
+        quiet(&[&a]).await;
+    });
+}
+
+#[test]
+fn all_nodes_reach_the_same_process_of_a_key() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        join(&b, &[&a]).await;
+        for key in 0..100 {
+            for (at, host) in [&a, &b, &a].into_iter().enumerate() {
+                host.jobs.send(&key, Job::Note(0, at as u64)).expect("it is connected");
+                // In order although two nodes have sent them.
+                assert_eq!(count(host, key).await.expect("it replies"), at as u64 + 1);
+            }
+        }
+        assert_eq!(world.most(), 1);
+        let (of_a, of_b) = (a.jobs.status().keys, b.jobs.status().keys);
+        assert!(of_a + of_b == 100 && of_a > 10 && of_b > 10, "{of_a} and {of_b}");
+        quiet(&[&a, &b]).await;
+        assert_eq!(sum(&[&a, &b]).returned + sum(&[&a, &b]).lost, 0);
+    });
+}
+
+#[test]
+fn keys_move_with_their_states() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        for key in 0..200 {
+            for number in 0..u64::from(key) % 5 {
+                a.jobs.send(&key, Job::Note(0, number)).expect("it is its home");
+            }
+        }
+        join(&b, &[&a]).await;
+        for key in 0..200 {
+            for host in [&a, &b] {
+                let count = count(host, key).await.expect("it replies");
+                assert_eq!(count, u64::from(key) % 5, "of key {key}");
+            }
+        }
+        assert!(b.jobs.status().keys > 20);
+        // Back again, by a drain.
+        assert_eq!(b.node.drain(PATIENCE).await, 0);
+        for key in 0..200 {
+            assert_eq!(count(&a, key).await.expect("it replies"), u64::from(key) % 5);
+        }
+        assert_eq!(world.most(), 1);
+        assert_eq!(sum(&[&a, &b]).states_dropped, 0);
+        quiet(&[&a, &b]).await;
+    });
+}
+
+/// Sends notes to keys until it is told to stop. Returns how many were accepted.
+fn send_notes(host: &Host, sender: u32, stops: &Arc<Mutex<bool>>) -> JoinHandle<u64> {
+    let (jobs, stops) = (host.jobs.clone(), Arc::clone(stops));
+    spawn(async move {
+        let mut accepted = 0;
+        for number in 0.. {
+            if *stops.lock() {
+                break;
+            }
+            let key = (number % 40) as u32;
+            accepted += u64::from(jobs.send(&key, Job::Note(sender, number)).is_ok());
+            // So that the processes keep up.
+            sleep(Duration::from_micros(200)).await;
+        }
+        accepted
+    })
+}
+
+/// Calls keys until it is told to stop. Returns how many calls were answered, and the errors that
+/// are no refusals.
+fn call_keys(host: &Host, stops: &Arc<Mutex<bool>>) -> JoinHandle<(u64, Vec<CallKeyError<Job>>)> {
+    let (jobs, stops) = (host.jobs.clone(), Arc::clone(stops));
+    spawn(async move {
+        let (mut answered, mut lost) = (0, Vec::new());
+        for key in (0..40).cycle() {
+            if *stops.lock() {
+                break;
+            }
+            match jobs.call(&key, Job::Count, PATIENCE).await {
+                Ok(_) => answered += 1,
+                Err(CallKeyError::Refused(_)) => yield_now().await,
+                Err(error) => lost.push(error),
+            }
+        }
+        (answered, lost)
+    })
+}
+
+/// Goal: under load, nodes that join and drain lose no message and no call, and change no order.
+#[test]
+fn nodes_come_and_go_under_load() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        join(&b, &[&a]).await;
+        let stops = Arc::new(Mutex::new(false));
+        let senders: Vec<_> = [(&a, 1), (&a, 2), (&b, 3)]
+            .map(|(host, sender)| send_notes(host, sender, &stops))
+            .into_iter()
+            .collect();
+        let callers = [&a, &b].map(|host| call_keys(host, &stops));
+        let mut gone = Vec::new();
+        for _ in 0..2 {
+            let before = world.received();
+            until(|| world.received() > before + 500).await;
+            let c = host(&world, "c@127.0.0.1").await;
+            join(&c, &[&a, &b]).await;
+            let own = send_notes(&c, 4 + gone.len() as u32, &stops);
+            until(|| c.jobs.status().handled > 100).await;
+            own.cancel();
+            assert_eq!(c.node.drain(PATIENCE).await, 0);
+            agree(&[&a, &b]).await;
+            gone.push(c);
+        }
+        *stops.lock() = true;
+        let mut accepted = 0;
+        for sender in senders {
+            accepted += sender.await.expect("it ends");
+        }
+        let mut answered = 0;
+        for caller in callers {
+            let (own, lost) = caller.await.expect("it ends");
+            assert!(own > 0 && lost.is_empty(), "{own} were answered, and not {lost:?}");
+            answered += own;
+        }
+        let all: Vec<_> = [&a, &b].into_iter().chain(&gone).collect();
+        quiet(&all).await;
+        world.check_order();
+        let status = sum(&all);
+        assert!(status.handled > 1000 && accepted > 0, "{status:?}");
+        assert_eq!(status.handled, world.received() + answered);
+        assert!(status.returned >= world.returned.lock().len() as u64);
+        assert_eq!((status.lost, status.dead, status.states_dropped), (0, 0, 0), "{status:?}");
+        assert_eq!(world.most(), 1);
+    });
+}
+
+/// Goal: the end of a node without a drain is survived, and what it had is counted.
+#[test]
+fn what_a_lost_node_had_is_counted() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        join(&b, &[&a]).await;
+        // A key of b, whose process is busy.
+        let key = (0..1000).find(|key| {
+            a.jobs.send(key, Job::Hold).expect("it is connected");
+            a.jobs.status().keys < u64::from(*key) + 1
+        });
+        let key = key.expect("b has shards");
+        until(|| *world.holds.lock() == key as usize + 1).await;
+        for number in 0..10 {
+            a.jobs.send(&key, Job::Note(1, number)).expect("it is connected");
+        }
+        // The process that holds has received its message, and a knows that.
+        until(|| a.jobs.status().outstanding == 10).await;
+        b.node.stop().await;
+        until(|| a.jobs.status().lost > 0).await;
+        assert_eq!(a.jobs.status().lost, 10);
+        a.jobs.send(&key, Job::Note(1, 10)).expect("it is its home now");
+        until(|| world.received.lock().get(&(1, key)).is_some_and(|all| all.contains(&10))).await;
+        world.goes_on.notify_waiters();
+    });
+}
+
+/// Goal: each limit refuses with its name.
+#[test]
+fn a_message_beyond_a_limit_is_refused_by_the_name_of_the_limit() {
+    run(async {
+        let world = Arc::<World>::default();
+        let limits = |builder: ShardsBuilder<u32, Job>| builder.queue_limit(3).key_limit(2);
+        let node = listens("a@127.0.0.1").start().await.expect("it starts");
+        let jobs = world.start(&node, limits);
+        let a = Host { node, jobs };
+        let why = |refused: Result<(), Refused<Job>>| refused.map_err(|refused| refused.why());
+        a.jobs.send(&1, Job::Hold).expect("it is its home");
+        until(|| *world.holds.lock() == 1).await;
+        let notes = (0..4).map(|number| why(a.jobs.send(&1, Job::Note(1, number))));
+        assert_eq!(notes.collect::<Vec<_>>(), [Ok(()), Ok(()), Ok(()), Err(Refusal::QueueFull)]);
+        let keys = [2, 3].map(|key| why(a.jobs.send(&key, Job::Note(1, 0))));
+        assert_eq!(keys, [Ok(()), Err(Refusal::Keys)]);
+        let names = Shards::<String, Job>::builder("names");
+        let names = names.start(&a.node, async |_: KeyContext<String, Job, ()>| None);
+        let names = names.expect("the name is free");
+        let long = names.send(&"x".repeat(1100), Job::Hold);
+        assert_eq!(long.map_err(|refused| refused.why()), Err(Refusal::Key));
+        let again = Shards::<String, Job>::builder("names");
+        let again = again.start(&a.node, async |_: KeyContext<String, Job, ()>| None);
+        assert!(matches!(again, Err(RegisterError::Taken(_))));
+        world.goes_on.notify_one();
+        quiet(&[&a]).await;
+        a.node.stop().await;
+        until(|| why(a.jobs.send(&1, Job::Hold)) == Err(Refusal::Stopped)).await;
+    });
+}
+
+/// Goal: while a process of the old home does not end, messages wait at the new home up to the
+/// limits, and then go back to the node that has sent them. Its key continues after that.
+#[test]
+fn messages_wait_for_a_move_up_to_its_limits() {
+    run(async {
+        let world = Arc::<World>::default();
+        let a = host(&world, "a@127.0.0.1").await;
+        for key in 0..40 {
+            a.jobs.send(&key, Job::Hold).expect("it is its home");
+        }
+        until(|| *world.holds.lock() == 40).await;
+        let node = listens("b@127.0.0.1").start().await.expect("it starts");
+        let limit = Duration::from_secs(3);
+        let jobs = world.start(&node, |builder| builder.move_limit(4, limit));
+        let b = Host { node, jobs };
+        join(&b, &[&a]).await;
+        // By the new home itself, and by the old one.
+        let at_b = |key: &u32| {
+            let waiting = b.jobs.status().waiting;
+            b.jobs.send(key, Job::Note(1, 0)).is_ok() && b.jobs.status().waiting > waiting
+        };
+        let key = (0..40).find(at_b).expect("b has shards");
+        for number in 1..10 {
+            // Ignored: it may be refused immediately.
+            drop(b.jobs.send(&key, Job::Note(1, number)));
+        }
+        assert_eq!(b.jobs.status().waiting, 4);
+        let full = b.jobs.send(&key, Job::Note(1, 10)).expect_err("four wait");
+        assert_eq!(full.why(), Refusal::MoveFull);
+        let called = a.jobs.call(&key, Job::Count, PATIENCE).await;
+        assert!(
+            matches!(&called, Err(CallKeyError::Refused(why)) if why.why() == Refusal::MoveFull),
+            "{called:?}"
+        );
+        until(|| world.returned.lock().len() == 4).await;
+        assert!(world.returned.lock().iter().all(|why| *why == (key, Refusal::MoveElapsed)));
+        let late = b.jobs.send(&key, Job::Note(1, 11)).expect_err("it takes too long");
+        assert_eq!(late.why(), Refusal::MoveElapsed);
+        world.goes_on.notify_waiters();
+        until(|| b.jobs.send(&key, Job::Note(1, 12)).is_ok()).await;
+        until(|| world.received.lock().contains_key(&(1, key))).await;
+        quiet(&[&a, &b]).await;
+        assert_eq!(world.most(), 1);
+    });
+}
+
+#[test]
+fn shards_that_stop_hand_their_keys_over() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        join(&b, &[&a]).await;
+        for key in 0..100 {
+            a.jobs.send(&key, Job::Note(1, 1)).expect("it is connected");
+        }
+        until(|| world.received() == 100).await;
+        b.jobs.stop();
+        until(|| a.jobs.status().shards == 32 && a.jobs.status().keys == 100).await;
+        for key in 0..100 {
+            assert_eq!(count(&a, key).await.expect("it replies"), 1);
+        }
+        until(|| b.jobs.send(&1, Job::Hold).is_err_and(|why| why.why() == Refusal::Stopped)).await;
+        assert_eq!(world.most(), 1);
+    });
+}
+
+#[test]
+fn the_door_shows_shards() {
+    let folder = std::env::temp_dir().join(format!("procession-shards-{}", std::process::id()));
+    let options = DoorOptions::default().directory(&folder);
+    let builder = Scheduler::builder().worker_threads(2).door(options).on_exit(|_| {});
+    let scheduler = builder.build().expect("the directory is new");
+    let socket = scheduler.door().expect("it was asked for").socket().to_owned();
+    scheduler.block_on(async {
+        let world = Arc::<World>::default();
+        let a = host(&world, "a@127.0.0.1").await;
+        a.jobs.send(&7, Job::Note(1, 1)).expect("it is its home");
+        let row = [
+            r#"{"node":"a@127.0.0.1","shards":"jobs","homes":32,"keys":1,"waiting":0,"sent":1,"#,
+            r#""handled":1,"forwarded":0,"outstanding":0,"returned":0,"dead":0,"lost":0,"states_dropped":0}"#,
+        ];
+        until(|| ask(&socket, "/shards").contains(&row.concat())).await;
+        let metrics = ask(&socket, "/metrics");
+        assert!(metrics.contains("procession_shards_node_handled_total{"), "{metrics}");
+    });
+    drop(scheduler);
+    // Ignored: another test may use it.
+    drop(std::fs::remove_dir_all(&folder));
+}
+
+/// Goal: what another node may send by the protocol of shards harms nothing.
+#[test]
+fn terms_that_no_router_sends_are_dropped() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        join(&b, &[&a]).await;
+        let router = a.jobs.member().pid();
+        let own = Term::from(b.jobs.member().pid());
+        let third = Term::from(router.clone());
+        let number = |value: i64| Term::Integer(value);
+        let (key, flag) = (|| Term::from(vec![97, 7]), || Term::from(false));
+        let words = [
+            vec![Term::atom("message")],
+            vec![Term::atom("ask"), own.clone(), flag(), number(32)],
+            vec![Term::atom("ask"), own.clone(), flag(), number(-1)],
+            vec![Term::atom("ask"), third.clone(), flag(), number(1)],
+            vec![Term::atom("given"), own.clone(), flag(), number(1), third.clone(), flag()],
+            vec![Term::atom("done"), own.clone(), flag(), number(-7)],
+            vec![Term::atom("state"), own.clone(), flag(), number(1), number(5), key(), number(7)],
+            vec![Term::atom("state"), own.clone(), flag(), number(1), number(0), flag(), number(7)],
+        ];
+        let count = words.len() as u64;
+        for parts in words {
+            b.node.send(Remote::from(&router), Term::tuple(parts)).expect("it is connected");
+        }
+        let message = |number: i64, hops: i64, content: Term| {
+            let word = Term::atom("message");
+            let numbers = [Term::Integer(number), Term::Integer(0), Term::Integer(hops)];
+            let head = [word, own.clone(), flag(), Term::Integer(1), own.clone()].into_iter();
+            Term::tuple(head.chain(numbers).chain([key(), content]))
+        };
+        let note = || Term::tuple([Term::atom("note"), number(9), number(1)]);
+        for term in [message(1, 5, note()), message(1, 0, Term::atom("nothing"))] {
+            b.node.send(Remote::from(&router), term).expect("it is connected");
+        }
+        until(|| a.node.peers()[0].undelivered == count + 2).await;
+        for key in 0..40 {
+            assert_eq!(self::count(&b, key).await.expect("it replies"), 0);
+        }
+    });
+}
