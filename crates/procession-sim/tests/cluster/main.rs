@@ -13,6 +13,7 @@ mod program;
 mod relations;
 #[path = "../../../procession-cluster/tests/it/exclusive/rows.rs"]
 mod rows;
+mod shards;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -192,6 +193,31 @@ fn planted_defects_of_exclusive_names_are_seen() {
     ] {
         let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
         is_seen(check, defect, law, exclusive::run);
+    }
+}
+
+/// Keys whose processes move, in a cluster that is disturbed.
+#[test]
+fn keys_across_nodes_have_one_process() {
+    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).expect_sometimes([
+        "a message is received",
+        "a key moves with its state",
+        "a node has ended and is another one",
+    ]);
+    check.run(|sim| shards::run(sim, None));
+}
+
+#[test]
+fn planted_defects_of_keys_are_seen() {
+    for (defect, law) in [
+        (Defect::DropOne, "each key is reached within 2 s of quiet"),
+        (Defect::DoubleOne, "a message is received once"),
+        (Defect::StartTwice, "a key has one process at quiet"),
+        (Defect::HoldUp, "the messages of a sender to a key come in order"),
+    ] {
+        let check = Check::new().seeds(0..2).workers(1..=2).faults(Faults::none());
+        is_seen(check, defect, law, shards::run);
     }
 }
 
