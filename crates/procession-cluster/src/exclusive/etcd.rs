@@ -70,7 +70,7 @@ impl Etcd {
     }
 
     /// Sets the TLS for members with `https` URLs: the authority that they must be certified by,
-    /// and the certificate of this client, if etcd asks for one. It is a [`Tls`], or a
+    /// and the certificate of this client, if etcd asks for one. It is a [`Tls`](crate::Tls), or a
     /// configuration of rustls.
     ///
     /// If etcd knows users, the certificate of the client must have no common name (CN). Otherwise

@@ -119,6 +119,7 @@ async fn a_monitor_sees_the_last_holder<S: LeaseStore>(store: impl Fn() -> S) {
     let (b, of_b) = names("b@127.0.0.1", store()).await;
     let mut holder = of_b.monitor("bills").await.expect("it answers");
     let mut again = of_b.monitor("bills").await.expect("it answers");
+    let begun = Instant::now();
     assert_eq!(*holder.borrow(), None);
     let (first, first_fence) = hold(&of_a, "bills").await;
     let (others, _) = hold(&of_a, "letters").await;
@@ -136,6 +137,8 @@ async fn a_monitor_sees_the_last_holder<S: LeaseStore>(store: impl Fn() -> S) {
     let (second, fence) = hold(&of_b, "bills").await;
     holder.changed().await.expect("it runs");
     assert_eq!(holder.borrow_and_update().as_ref().map(|it| it.fence), Some(fence));
+    // Without a message of the store, they would ask again after 30 s.
+    assert!(begun.elapsed() < LEASE, "{:?}", begun.elapsed());
     second.cancel();
     assert_eq!((a.stop().await, b.stop().await), (0, 0));
     while holder.changed().await.is_ok() {}
