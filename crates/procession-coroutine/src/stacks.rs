@@ -473,8 +473,9 @@ impl SizeClass {
     #[cold]
     fn make(&self) -> Result<Slot, StackErrorKind> {
         let Config { limit, guards, counters, .. } = &*self.config;
-        if counters.made.fetch_add(1, Relaxed) >= *limit {
-            counters.made.fetch_sub(1, Relaxed);
+        // In one step, because another thread must not see a stack that is refused here.
+        let one_more = |made| (made < *limit).then_some(made + 1);
+        if counters.made.fetch_update(Relaxed, Relaxed, one_more).is_err() {
             return Err(StackErrorKind::Limit(*limit));
         }
         let made = self.slots(|slots| slots.next(self)).and_then(|slot| {

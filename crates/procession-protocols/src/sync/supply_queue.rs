@@ -61,7 +61,7 @@ use std::task::Waker;
 
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicBool;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::sync::wait_list::{Place, ServedWaiters, WaitList, Waiter};
 
@@ -96,8 +96,10 @@ impl<W, P> SupplyQueue<W, P> {
     /// piece to a place.
     #[inline]
     pub fn is_awaited(&self) -> bool {
-        // Ordering: Relaxed, because the lock of the place orders this and the store.
-        self.is_awaited.load(Relaxed)
+        // Ordering: SeqCst pairs with the fence of a search that asks whether anybody still has a
+        // piece. A thread that gives up its last piece looks here afterwards. The lock of the place
+        // orders all other looks.
+        self.is_awaited.load(SeqCst)
     }
 
     /// `Serve`. `search` looks in all places for a piece for the first waiter. The caller wakes the

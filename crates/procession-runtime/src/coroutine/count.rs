@@ -45,7 +45,8 @@ impl Seat {
 
     /// Uncounts a process that has ended, or will not begin here now.
     pub(crate) fn uncount_resident(&self, kind: ResidentKind) {
-        // Ordering: SeqCst, because a look at the queue for stacks follows (`coroutine/stack.rs`).
+        // Ordering: SeqCst, because a SeqCst look at the queue for stacks follows, and pairs with
+        // the fence of a search (`coroutine/stack.rs`).
         self.residents_of(kind).fetch_sub(1, SeqCst);
     }
 

@@ -27,8 +27,8 @@ const WOKEN: usize = 256;
 /// Capacity of the deque.
 pub(crate) const DEQUE: usize = 256;
 
-/// The maximum number of free stacks in a seat. All seats together never keep more than a sixteenth
-/// of the limit, so that coroutines seldom have to look for a stack in the seats of other workers.
+/// The maximum number of free stacks in a seat. As many seats as there are workers keep at most a
+/// sixteenth of the limit together, so that coroutines seldom look for a stack in other seats.
 const STACKS_CACHED: usize = 64;
 
 /// The private state of a worker. It stays in the seat while no thread works there.
