@@ -91,7 +91,11 @@ fn a_program_uses_its_node_only_once_it_has_started() {
         let cookie = Cookie::random().expect("the system has random bytes");
         let node = Node::builder(SHOP).cookie(cookie).start().await.expect("it starts");
         let program = load(source, &node).permissions(Permissions::all());
-        let causes = program.spawn("main", []).expect("it has main").await;
+        // Its spawner is a process, for which it would speak.
+        let spawner = start(|_: Context<procession_lua::Message>| async move {
+            program.spawn("main", []).expect("it has main").await
+        });
+        let causes = spawner.await.expect("it does not panic");
         let cause = "the process has not started yet";
         assert_eq!(causes, Ok(Value::string([cause; 3].join("; "))));
         node.stop().await;
