@@ -198,7 +198,8 @@ impl NodeArgs {
         all
     }
 
-    /// Starts the node in the running scheduler, and reports where it listens.
+    /// Starts the node in the running scheduler. On `err`, which is standard error, it reports the
+    /// address at which the node listens, and each connection that begins or ends, with the reason.
     pub(crate) async fn start(&self, err: &Output) -> Result<Node, NodeError> {
         let name = self.name.as_deref().unwrap_or_default();
         let listen = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());

@@ -1,9 +1,10 @@
 //! Names that at most one process of the cluster holds, by leases.
 //!
 //! Some work must be done once in the cluster: to number orders, to send a bill, to compact a file.
-//! Nodes that only ask one another cannot agree on who does it, because a node that does not answer
-//! may be dead, cut off, or slow. So they ask a store, and the store gives each name to one holder,
-//! by a lease: unless the lease is renewed, it ends after a while, and the name is free again.
+//! Nodes that only ask one another cannot agree on the node for the work, because a node that does
+//! not answer may be dead, cut off, or slow. So they ask a store, and the store gives each name to
+//! one holder, by a lease: unless the lease is renewed, it ends after a while, and the name is free
+//! again.
 //!
 //! ```
 //! use procession::{Context, start};
@@ -40,7 +41,7 @@
 //! | promise | as long as |
 //! |---|---|
 //! | Each successful claim has a greater [`Fence`] than all before it. | the store keeps its data |
-//! | A store that checks fences takes no write of a process after one of the next holder. | always |
+//! | A store that checks fences takes no write of a holder after one of the next holder. | always |
 //! | A process that holds a name ends before another one gets it. | the next three hold |
 //!
 //! 1. The store ends no lease early.
@@ -101,8 +102,8 @@
 //!
 //! # Seeing it
 //!
-//! [`ExclusiveNames::monitor`] tells a process who holds a name, so that it need not ask again and
-//! again.
+//! [`ExclusiveNames::monitor`] notifies a process of each new holder of a name, so that the process
+//! need not ask the store again and again.
 //!
 //! The [door](procession::observe) of the scheduler has a section `exclusive`: the names that
 //! processes of the node hold, with their fences, how many processes wait, and how often a lease

@@ -112,7 +112,7 @@ struct Table {
 }
 
 /// The owners of the names that somebody monitors. Only the process that compares claims changes
-/// them, so that the last change says who owns the name now.
+/// them, so that the last change names the present owner.
 #[derive(Debug, Default)]
 struct Monitors {
     by_name: BTreeMap<Arc<str>, watch::Sender<Option<Pid>>>,

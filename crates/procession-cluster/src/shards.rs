@@ -3,6 +3,8 @@
 //! A program has one process for each account, room or device, and more of them than one machine
 //! holds. [`Shards`] sends a message to a key, wherever its process is. The process starts at the
 //! first message on the *home* of the key, ends when it is idle, and moves when nodes come and go.
+//! For example, when a node joins, it becomes the home of some keys. Their processes end on the
+//! other nodes, and the states that they return are handed to new processes on the new node.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,21 +47,25 @@
 //! # }
 //! ```
 //!
-//! One node needs no other. On each node that starts shards of the same name, and of the same
-//! number of shards, the same calls reach the same keys.
+//! This program has one node, and needs no other. If several connected nodes start shards with the
+//! same name and the same number of shards, a key has the same process on all of them.
+//!
+//! A process that ends because it is idle has no successor, so its state is dropped. For example,
+//! the account above begins at zero again after a minute without a message. Write what must last to
+//! a database.
 //!
 //! # What is promised
 //!
 //! - **Order**: of the messages that one node sends to one key, each that is received comes after
 //!   all earlier ones. A message that would come too late is refused ([`Refusal::Late`]).
 //! - **No silence**: a message is received once, or refused, or dead, or lost with a node, and each
-//!   is counted ([`ShardsStatus`]). A refusal that is known at once returns the message from
-//!   [`Shards::send`]. Later, a call ends with it, and any other message goes to the function of
-//!   [`ShardsBuilder::on_returned`]. Without such a function, it is a dead letter.
+//!   is counted ([`ShardsStatus`]). If this node refuses a message, [`Shards::send`] returns it. If
+//!   another node refuses it later, a call that waits returns it, and any other message goes to the
+//!   function of [`ShardsBuilder::on_returned`]. Without such a function, it is a dead letter.
 //! - **One process**: a key has one process in the cluster, while the nodes agree on which nodes
-//!   there are. This is [`Eventual`]: while they do not, for example because a netsplit divides
-//!   them, each part has one. When the parts meet, the process at the home goes on, and the state
-//!   of the other one is dropped and counted.
+//!   there are. This is [`Eventual`]: while the nodes disagree, for example because a netsplit
+//!   divides them, each part of the cluster has a process of the key. When the parts meet, the
+//!   process at the home continues, and the state of the other process is dropped and counted.
 //!
 //! # Protocol
 //!
@@ -125,8 +131,9 @@
 //! - A node that connects to one other node and starts shards, and is not connected to a third
 //!   within the limit of a move, may start processes that run on the third. So let nodes connect
 //!   before they start shards.
-//! - A node that cannot be reached for a moment, and whose processes run on, has moved its shards
-//!   for the others. The states of its processes return later, and may be dropped then.
+//! - If a node cannot be reached for a moment, the other nodes give its shards new homes, although
+//!   its processes continue. When it is back, the states of these processes may be dropped, because
+//!   a key at its new home may have a process already.
 //!
 //! ## Rejected
 //! - *Markers*: a sender holds its messages back until a marker has gone by the old home to the new
@@ -190,15 +197,16 @@ const SHARDS: u32 = 256;
 /// The shards at most. Each has a lane in each connection.
 const SHARDS_MAX: u32 = 1 << 12;
 
-/// The consistency of shards whose homes follow from the nodes that are connected. While nodes do
-/// not agree on these, a key may have a process in each part.
+/// The consistency of shards without a store: each node computes the home of a shard from the nodes
+/// that it is connected to. While the nodes do not agree, for example because a netsplit divides
+/// them, a key may have a process in each part.
 #[derive(Clone, Copy, Debug)]
 pub enum Eventual {}
 
 /// Processes that are found by keys of type `K` and receive messages of type `M`.
 ///
-/// Clones are the same shards. See the [module](self) for an example and for what is promised. They
-/// stop with the node.
+/// Clones refer to the same shards, which stop when the node stops. See the [module](self) for an
+/// example and for what is promised.
 pub struct Shards<K, M, C = Eventual> {
     router: Arc<Router<M>>,
     keys: PhantomData<fn(&K) -> C>,
@@ -225,9 +233,9 @@ where
     K: Serialize + DeserializeOwned + Send + 'static,
     M: Serialize + DeserializeOwned + Send + 'static,
 {
-    /// Returns a builder for shards. Nodes share those of the same name. With
-    /// [`grants_only`](crate::NodeBuilder::grants_only), other nodes need the grants of
-    /// [`Node::share_groups`].
+    /// Returns a builder for shards. Nodes with shards of the same name share the keys. If this
+    /// node permits [only what is granted](crate::NodeBuilder::grants_only), other nodes need the
+    /// grants that [`Node::share_groups`] names.
     pub fn builder(name: impl Into<Arc<str>>) -> ShardsBuilder<K, M> {
         let limits = Limits {
             idle: Duration::from_secs(60),
@@ -254,8 +262,8 @@ where
         }
     }
 
-    /// Calls the process of a key: `message` makes the message with the right to reply in it, and
-    /// the reply is returned.
+    /// Calls the process of a key, and returns its reply. `message` makes the message, and puts the
+    /// [`Reply`] into it that the process answers with.
     ///
     /// # Errors
     /// [`CallKeyError`]: the message was refused, here or later, there is no reply, or `timeout`
@@ -343,7 +351,7 @@ where
         self
     }
 
-    /// Sets after which time without a message a process ends. Default: 60 s.
+    /// Sets the time without a message after which the process of a key ends. Default: 60 s.
     pub fn idle(mut self, time: Duration) -> Self {
         self.limits.idle = time;
         self
@@ -362,7 +370,8 @@ where
     }
 
     /// Sets how many messages of a shard wait at its new home while the shard moves, and for how
-    /// long. Default: 1000, and 5 s.
+    /// long. Beyond that, messages are refused ([`Refusal::MoveFull`], [`Refusal::MoveElapsed`]).
+    /// Default: 1000, and 5 s.
     pub fn move_limit(mut self, messages: usize, time: Duration) -> Self {
         (self.limits.moves, self.limits.move_time) = (messages, time);
         self
@@ -383,15 +392,15 @@ where
         self
     }
 
-    /// Starts the shards of a node. `process` is the process of a key, in the scheduler of the
-    /// node. It runs until [`KeyContext::recv`] returns `None`. The state that it returns is given
-    /// to its successor, if there is one immediately: if the key moves to another node, or has
-    /// messages. If the process is only idle, the state is dropped. So keep what must last in a
-    /// database.
+    /// Starts the shards of a node. `process` is the function of the process of a key, which runs
+    /// in the scheduler of the node. It should return when [`KeyContext::recv`] returns `None`. The
+    /// state that it returns is given to the next process of the key, if the key moves to another
+    /// node or has messages. Otherwise the process was only idle, and the state is dropped. So
+    /// write what must last to a database.
     ///
-    /// A process that returns earlier leaves its messages to its successor. If it fails, its
-    /// messages are refused ([`Refusal::Failed`]), and the next one starts another process, without
-    /// a state.
+    /// If the process returns earlier, the next process receives the remaining messages. If the
+    /// process fails, the remaining messages are refused ([`Refusal::Failed`]), and the next
+    /// message starts a process without a state.
     ///
     /// # Errors
     /// [`RegisterError`]: the name is taken or not allowed, or the node has stopped.

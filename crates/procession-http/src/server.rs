@@ -411,11 +411,12 @@ impl Server {
     /// Sets how long a client may take to make room for a part of a response. Each byte that it
     /// takes restarts the time. `None` is no limit. Default: 30 s.
     ///
-    /// The client of an HTTP/2 connection has up to twice the time to read a part of a response,
-    /// and more if it reads 512 bytes of the response per second. After that, the server resets the
-    /// stream and drops the body of the response, and the other requests of the connection
-    /// continue. If the service has handed over the whole response before, the server closes the
-    /// connection.
+    /// An HTTP/2 connection carries several responses, so the server looks at each of them once in
+    /// this time. If the service has added no part to a response since the last look, and the
+    /// client has read at most 512 bytes of it per second, the server resets the stream and drops
+    /// the body of the response. So the client has up to twice the time to read a part. The other
+    /// requests of the connection continue. However, if the service has handed over the whole
+    /// response before, the server closes the connection.
     pub fn write_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().write = timeout.into();
         self

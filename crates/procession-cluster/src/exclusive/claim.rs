@@ -86,7 +86,7 @@ pub(super) struct Registered {
     number: u64,
     pid: Pid,
     freed: Arc<Notify>,
-    /// The greatest fence of the node before the first attempt whose fence may still arrive.
+    /// The greatest fence of the node before the first attempt that may still succeed.
     before: u64,
     /// What is to be made free again.
     tried: Option<Tried>,
@@ -129,7 +129,8 @@ impl Registered {
         Ok(Self { asks, number, pid, freed, before: 0, tried: None })
     }
 
-    /// Claims the name for whoever waits at `told`, until that is dropped, or what it receives.
+    /// Claims the name for the receiver of `told`, until the receiver or the received name is
+    /// dropped.
     pub(super) async fn pursue(mut self, mut told: oneshot::Sender<ExclusiveName>) {
         while let Some(lease) = self.lease(&mut told).await {
             let mut tried = Tried::again(self.tried, lease);

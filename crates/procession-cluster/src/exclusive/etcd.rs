@@ -42,9 +42,9 @@ const PREFIX: &str = "procession/";
 /// turn. Such a repetition changes nothing, because all requests but grants have the same effect
 /// twice, and a lease that nobody renews ends.
 ///
-/// If etcd knows users, say [who this node is](Self::user). The user needs the permission to read
-/// and write the keys that begin with the prefix. Use `https` URLs then, because a password on an
-/// `http` connection can be read on its way.
+/// If etcd has authentication, set the [user](Self::user) of this node. The user needs the
+/// permission to read and write all keys that begin with the [prefix](Self::prefix). Use `https`
+/// URLs then, because a password on an `http` connection can be read on its way.
 ///
 /// ```no_run
 /// # use procession_cluster::Tls;
@@ -73,8 +73,8 @@ impl Etcd {
     /// and the certificate of this client, if etcd asks for one. It is a [`Tls`](crate::Tls), or a
     /// configuration of rustls.
     ///
-    /// If etcd knows users, the certificate of the client must have no common name (CN). Otherwise
-    /// etcd refuses its requests, because its gateway takes no user from a certificate.
+    /// If etcd has authentication, the certificate of the client must have no common name (CN).
+    /// Otherwise etcd refuses the requests, because its gateway takes no user from a certificate.
     #[must_use]
     pub fn tls(mut self, config: impl Into<Arc<ClientConfig>>) -> Self {
         self.gateway.set_tls(config.into());
@@ -85,7 +85,7 @@ impl Etcd {
     /// the certificates of the authorities that are trusted, in the PEM format.
     ///
     /// # Errors
-    /// [`TlsError`]: the file cannot be read, or has something else.
+    /// [`TlsError`]: the file cannot be read, or has no certificates of authorities.
     ///
     /// # Blocking
     /// It reads a file, which may block the thread.
@@ -93,8 +93,9 @@ impl Etcd {
         Ok(self.tls(client_of(path.as_ref())?))
     }
 
-    /// Sets the user of etcd that this node is, and the password. The node sends both when etcd
-    /// asks for a user, and again when the token has ended that etcd has given for them.
+    /// Sets the name and the password of the user for the requests of this node. The node sends
+    /// both to a member that asks for a user, and gets a token for its requests. When the token has
+    /// expired, the node sends both again.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.gateway.set_user(name.into(), password.into());
@@ -200,7 +201,7 @@ impl LeaseStore for Etcd {
                 "success": [{ "request_put": put(&key, &value, lease) }],
                 "failure": [{ "request_range": { "key": key } }],
             });
-            // Once, so that whoever asks knows that it may still arrive.
+            // Once, because a claim without an answer may still arrive, and the caller has to know.
             let answer = self.gateway.ask_once("/v3/kv/txn", &body).await?;
             let revision = revision(&answer)?;
             if answer["succeeded"] == true {

@@ -1,4 +1,4 @@
-//! The processes that watch who holds a name, one for each name that somebody monitors.
+//! The processes that watch the holders of names, one for each name that somebody monitors.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ struct Watching {
 }
 
 impl Names {
-    /// Monitors a name, whose present holder was asked for.
+    /// Monitors a name. `present` is the holder that the store has just reported.
     pub(super) fn monitor(
         self: &Arc<Self>,
         name: Arc<str>,

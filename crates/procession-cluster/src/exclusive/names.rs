@@ -42,7 +42,7 @@ pub struct ExclusiveNamesBuilder {
 
 impl ExclusiveNamesBuilder {
     /// Sets the store. Nodes with the same store share their names. The default is a new
-    /// [`EmbeddedLeases`], whose names are those of this node.
+    /// [`EmbeddedLeases`], which shares the names with no other node.
     pub fn store(mut self, store: impl LeaseStore) -> Self {
         self.store = Arc::new(store);
         self

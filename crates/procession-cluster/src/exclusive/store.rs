@@ -88,7 +88,7 @@ pub struct Known {
     pub revision: u64,
 }
 
-/// Names whose holder has changed.
+/// The names that have become free, and the names that have got a holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The names that have become free. One may have been claimed again since.
@@ -102,7 +102,7 @@ pub struct Changes {
 /// The answer of a [`LeaseStore`], which arrives later.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// A store that several nodes share, and that decides who holds a name.
+/// A store that several nodes share, and that decides which process holds a name.
 ///
 /// [`EmbeddedLeases`] is one for the nodes of a single program, and [`Etcd`](super::Etcd) one for
 /// nodes anywhere. Implement it to use another store. All methods must be linearizable: an answer
@@ -122,8 +122,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// Ends a lease, if it has not ended. All names that are held by it become free.
     fn revoke(&self, lease: LeaseId) -> Answer<'_, ()>;
 
-    /// Gives a name to `holder` if it is free, until the lease ends. Only a holder whose claim was
-    /// answered [`Claimed::Won`] has it.
+    /// Gives a name to `holder` if it is free, until the lease ends. The holder has the name only
+    /// if the answer is [`Claimed::Won`].
     ///
     /// The fence is the revision that the claim has made. If the same holder already has the name
     /// by the same lease, because the answer to the same claim got lost, it is the fence of that
@@ -173,7 +173,7 @@ impl Error for StoreError {
 
 /// The store of a single program: nodes of the program that share a clone of it share its names.
 ///
-/// A lease never ends by itself, because whoever holds one stops with the store. So if one of
+/// A lease never ends by itself, because its node stops with the store. So if one of
 /// several schedulers is dropped without an orderly end, the names of its nodes stay taken. Fences
 /// grow as long as the program runs, and begin anew with it. If fences are written to something
 /// that lasts longer, begin [after](Self::after) the greatest fence in it.
@@ -212,7 +212,7 @@ impl EmbeddedLeases {
         Self::default()
     }
 
-    /// Creates a store whose fences are greater than this one.
+    /// Creates a store that gives only fences greater than `fence`.
     pub fn after(fence: Fence) -> Self {
         let store = Self::default();
         store.0.table.lock().revision = fence.get();

@@ -207,6 +207,11 @@ impl NodeBuilder {
     /// Sets the time limit for making a connection. To another node, that is the time to find its
     /// port, to reach its machine and for the handshake together; from another node, it is the time
     /// for the handshake. The default is 5 seconds.
+    ///
+    /// At most 32 connections from other nodes are in the handshake at a time. A new connection
+    /// closes the oldest handshake of the address that has the most, because a connection may be by
+    /// anybody before the handshake. TLS sessions have 32 places of their own, so that strangers
+    /// without a certificate cannot close their handshakes.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -218,8 +223,9 @@ impl NodeBuilder {
     /// A node is asked if nothing has arrived from it for a quarter of that time. So a node that
     /// stops counts as unreachable after one to one and a quarter of its patience. Each node has a
     /// separate patience. Nodes of the BEAM answer as well, whatever their `net_ticktime`, which
-    /// must not be shorter than this patience. A node that was itself stopped, or had no processor,
-    /// gives all others a new patience.
+    /// must not be shorter than this patience. If the program of this node was stopped, or had no
+    /// processor, it begins a new patience with all other nodes, because it does not know whether
+    /// they were silent.
     ///
     /// A node is given up as well if bytes wait for it and the system takes no byte for one and a
     /// quarter of the patience. A slow node is kept. It must read some 100 KiB in that time,

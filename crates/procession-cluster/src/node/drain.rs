@@ -82,8 +82,8 @@ impl Node {
     /// 1. The members and names of this node leave the [groups](Self::share_groups) and
     ///    [names](Self::share_names) of other nodes. Processes are not notified, and continue.
     /// 2. Starts by other nodes are refused, and so are new connections. Nodes of this crate hand
-    ///    new calls back to their callers ([`SendTermCause::Leaving`](crate::SendTermCause)), who
-    ///    can choose another node.
+    ///    new calls back to their callers ([`SendTermCause::Leaving`](crate::SendTermCause)), so
+    ///    that a caller can choose another node.
     /// 3. The calls that were accepted before are answered, called functions return, and the keys
     ///    of shards move to other nodes. The node waits for that until `deadline` has passed. All
     ///    other messages still arrive.
@@ -200,7 +200,8 @@ impl Node {
         }
     }
 
-    /// `Say`, for a connection whose kind is known later than this node leaves.
+    /// `Say`, for a connection that turns out to lead to a node of this crate after this node has
+    /// begun to leave.
     pub(crate) fn tell_if_leaving(&self, link: &Link) {
         let leaves = self.0.peers.lock().leaves_since().is_some();
         if leaves {

@@ -476,7 +476,8 @@ impl<M: Portable> Router<M> {
         ledgers.values().map(|ledger| ledger.sent.saturating_sub(ledger.done)).sum()
     }
 
-    /// Returns the shards whose home is this node, and the messages that wait for earlier homes.
+    /// Returns the number of shards at home on this node, and of messages that wait for earlier
+    /// homes.
     pub(super) fn held(&self) -> (usize, usize) {
         let shards = self.shards.iter().map(|shard| {
             let shard = shard.lock();

@@ -6,12 +6,13 @@ use super::router::{Portable, Router};
 
 /// What has happened to the messages and keys of shards, on one node.
 ///
-/// Of all nodes together, and once everything is quiet, `sent` is the sum of `handled`, `returned`
-/// and `dead`, and of what was `lost` at most.
+/// Add up the numbers of all nodes while no message is on its way. If no node has ended, `sent` is
+/// the sum of `handled`, `returned` and `dead`. Otherwise, up to `lost` messages of the nodes that
+/// still run are missing from that sum, because the nodes that have ended report nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardsStatus {
-    /// The shards whose home is this node.
+    /// The shards at home on this node.
     pub shards: usize,
     /// The keys of this node.
     pub keys: u64,
@@ -25,13 +26,17 @@ pub struct ShardsStatus {
     pub forwarded: u64,
     /// The messages that other nodes were given, and have not reported as received or passed on.
     pub outstanding: u64,
-    /// The messages of this node that came back after they were accepted.
+    /// The messages of this node that were refused after [`send`](super::Shards::send) had accepted
+    /// them, and came back.
     pub returned: u64,
-    /// The refused messages that could not be returned: dead letters.
+    /// The dead letters: refused messages that could not be returned, or that no
+    /// [function](super::ShardsBuilder::on_returned) takes, and messages that could not be read.
     pub dead: u64,
-    /// The messages that were with nodes that have ended, at most.
+    /// At most so many messages were lost: the messages that other nodes had when they ended, or
+    /// when the connection to them was lost.
     pub lost: u64,
-    /// The states that no process got, because the key had a process or the node no room.
+    /// The states of earlier processes that were dropped, because the key had a process already or
+    /// the node had no room.
     pub states_dropped: u64,
 }
 

@@ -366,8 +366,8 @@ impl<M> Shard<M> {
         }
     }
 
-    /// Restores a key whose process has returned a state at an earlier home. Returns `Err` if the
-    /// state has to be dropped.
+    /// Restores a key with the state that its process has returned at an earlier home. Returns
+    /// `Err` if the state has to be dropped.
     pub(super) fn restore(
         &mut self,
         key: &Key,

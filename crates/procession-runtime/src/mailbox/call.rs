@@ -379,8 +379,11 @@ impl<'a> Callee<'a> {
     }
 }
 
-/// Calls several processes concurrently, and waits for all replies, for at most `timeout`. Returns
-/// one result per address, in the order of the addresses.
+/// Calls several processes concurrently, and waits for all replies. Returns one result per address,
+/// in the order of the addresses.
+///
+/// `timeout` is the limit for all calls together. When it has passed, each call without a reply
+/// has an error, and the replies that came in time are returned.
 ///
 /// # Cancellation
 /// Each call is like [`Address::call`].

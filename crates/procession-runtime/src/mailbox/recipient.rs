@@ -120,10 +120,9 @@ impl<M: Send + 'static> Address<M> {
     /// `map` runs in each [`send`](Recipient::send), on the thread of the sender, and only if the
     /// process accepts the message. It is usually the constructor of an enum's variant.
     ///
-    /// If the process is of another node, the recipient refuses each message. Whether its relay
-    /// takes a message is known only when that is made, and then the original could not come back.
-    /// A recipient that is made [from](Recipient#impl-From<Address<N>>-for-Recipient<N>) the
-    /// address itself reaches the process.
+    /// If the process runs on another node, the recipient refuses each message, because a message
+    /// that the connection refuses could not be mapped back. To reach such a process, make the
+    /// recipient [from](Recipient#impl-From<Address<N>>-for-Recipient<N>) the address itself.
     pub fn map<N, F>(&self, map: F) -> Recipient<N>
     where
         N: Send + 'static,

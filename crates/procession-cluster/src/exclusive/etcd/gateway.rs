@@ -36,7 +36,7 @@ const UNAUTHENTICATED: i64 = 16;
 const NEEDS_TOKEN: [&str; 2] =
     ["etcdserver: user name is empty", "etcdserver: revision of auth store is old"];
 
-/// The members of a cluster, and who asks them.
+/// The members of a cluster, and the client that asks them.
 pub(super) struct Gateway {
     client: Client<Connector, String>,
     pub(super) members: Vec<Uri>,

@@ -18,7 +18,7 @@ use crate::term::{NodePid, Term};
 use crate::wire::control::Control;
 
 impl<M: Portable> Router<M> {
-    /// Changes the view. A `new` member may have processes of each shard whose home is this node.
+    /// Changes the view. A `new` member may have processes of each shard at home on this node.
     fn change_view(
         self: &Arc<Self>,
         new: Option<&NodePid>,
