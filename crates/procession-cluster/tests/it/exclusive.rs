@@ -567,7 +567,7 @@ fn a_fence_that_goes_back_is_not_given_to_a_process() {
     });
 }
 
-/// Goal: the door tells who holds what, and who has lost it.
+/// Goal: the door shows the holder of each name, and the losses.
 #[test]
 fn the_door_shows_names_and_losses() {
     let folder = std::env::temp_dir().join(format!("procession-names-{}", std::process::id()));

@@ -145,7 +145,7 @@ fn a_node_takes_its_members_along_and_brings_them_back() {
     });
 }
 
-/// Goal: a scope whose messages find no room brings the other node up to date later.
+/// Goal: a scope that finds no room for its messages brings the other node up to date later.
 #[test]
 fn changes_without_room_are_made_up_for() {
     run(async {

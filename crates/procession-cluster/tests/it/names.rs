@@ -194,7 +194,7 @@ fn a_monitor_has_the_last_owner() {
         assert_eq!(b.names.claim("counter", second.pid()), Ok(()));
         drop(there.wait_for(|owner| *owner == Some(second.pid())).await.expect("it is shared"));
 
-        // The older claim wins. Who looks late misses what was in between.
+        // The older claim wins. A receiver that looks late misses the owners in between.
         connect(&a.node, &b.node).await;
         assert_eq!(second.await, Err(Exit::NameLost("counter".into())));
         let far = b.node.pid(&a.node.node_pid(first.pid()).expect("it runs"));

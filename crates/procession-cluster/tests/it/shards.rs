@@ -382,7 +382,7 @@ fn what_a_lost_node_had_is_counted() {
         let world = Arc::<World>::default();
         let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
         join(&b, &[&a]).await;
-        // A key of b, whose process is busy.
+        // A key of b with a busy process.
         let key = (0..1000).find(|key| {
             a.jobs.send(key, Job::Hold).expect("it is connected");
             a.jobs.status().keys < u64::from(*key) + 1

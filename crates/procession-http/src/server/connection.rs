@@ -292,7 +292,7 @@ enum Phase {
     Busy,
     /// The same for a client that has closed its half of the connection. It may be gone.
     HalfClosed,
-    /// For the rest of the body of a request whose response is complete.
+    /// For the rest of the body of a request, after the response is complete.
     Receiving,
 }
 

@@ -128,7 +128,7 @@ pub mod mutation {
     pub const BATCH_WITHOUT_LIMIT: u8 = 8;
     /// A worker that resumes its step after a blocking section takes a permit beyond the limit.
     pub const RESUME_WITHOUT_LIMIT: u8 = 9;
-    /// Who makes a queue non-empty does not change the beacon.
+    /// A push into an empty queue does not change the beacon.
     pub const WITHOUT_BEACON: u8 = 10;
     /// `Change` of a borrower keeps what was lent before.
     pub const CHANGE_KEEPS_LOANS: u8 = 11;

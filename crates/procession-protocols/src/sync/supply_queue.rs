@@ -1,5 +1,5 @@
-//! The queue of waiters for pieces of a supply whose free pieces lie in several places, each under
-//! a lock of its own.
+//! The queue of waiters for pieces of a supply. The free pieces lie in several places, each under a
+//! lock of its own.
 //!
 //! # Supply protocol
 //!

@@ -1,11 +1,11 @@
-//! How coroutines get their stacks, and who is told of a stack that is free.
+//! How coroutines get their stacks, and which coroutine gets a stack that becomes free.
 //!
 //! A stack belongs to the coroutine that runs on it. When the coroutine ends, its stack goes into
 //! the cache of the seat on which it ended. A full cache passes stacks on to the slab. From there
 //! any worker takes them, and any worker may empty the cache of any seat into the slab.
 //!
 //! A coroutine takes a stack from the cache of its seat, or else from the slab. If there is none,
-//! it waits in the queue of the scheduler, whose protocol is in `sync/supply_queue.rs`. The thread
+//! it waits in the queue of the scheduler (the protocol is in `sync/supply_queue.rs`). The thread
 //! that returns a stack looks at this queue, and hands the stack to the first coroutine in it. If
 //! the stack has another size, the slab retires it and makes one of the right size. So no coroutine
 //! waits while a stack is free that it can use.

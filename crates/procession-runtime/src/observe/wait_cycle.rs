@@ -29,9 +29,10 @@ use crate::process::shown_waits::WaitReason;
 /// A process that waits for several things at the same time, with a timeout, or with a waker that
 /// code outside of the runtime has cloned, is in no cycle. Also unknown are the holder of a guard
 /// of `lock_owned`, and the process that replies to a call that was received, because a program may
-/// give these to other processes; several readers of a lock; and who ends a wait for permits,
-/// because whoever shares a semaphore may [add](crate::sync::Semaphore::add_permits) some. A guard
-/// of a lock in a `static` counts as held by the process that has taken it.
+/// give these to other processes; several readers of a lock; and the process that ends a wait for
+/// permits, because each process that shares a semaphore may
+/// [add](crate::sync::Semaphore::add_permits) some. A guard of a lock in a `static` counts as held
+/// by the process that has taken it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitCycle {

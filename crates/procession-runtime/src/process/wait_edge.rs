@@ -64,10 +64,10 @@
 //!
 //! ## Allowed
 //! A true cycle may stay unknown: behind a call that was received, behind several readers of a
-//! lock, or the guard of `lock_owned`, which programs move; behind a semaphore, because whoever
-//! shares it may add permits; for processes with a habit; behind a `down` of a process that gets
-//! messages more often than a cycle is to stand for, because each message begins another step; and
-//! behind a `block_on` of another scheduler, or one that runs processes while it waits.
+//! lock, or the guard of `lock_owned`, which programs move; behind a semaphore, because each
+//! process that shares it may add permits; for processes with a habit; behind a `down` of a process
+//! that gets messages more often than a cycle is to stand for, because each message begins another
+//! step; and behind a `block_on` of another scheduler, or one that runs processes while it waits.
 //!
 //! A guard that borrows its lock counts as held by the process that took the lock. If a program
 //! moves a guard of a lock in a `static` into another process, this is not true. A future of the

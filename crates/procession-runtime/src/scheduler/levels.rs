@@ -3,7 +3,7 @@
 //!
 //! # Order
 //!
-//! While such a process is queued, a worker stops before each dispatch and decides whose turn it is
+//! While such a process is queued, a worker stops before each dispatch and decides on the next turn
 //! (`levels/turns.rs` of the protocols): high processes first, at most 8 in a row while it finds
 //! another one; and one batch process in at most 64 dispatches. The other turns follow the usual
 //! order of the search (`scheduler/worker.rs`). Where that order comes to other workers, high

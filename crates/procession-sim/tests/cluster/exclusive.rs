@@ -1,5 +1,5 @@
-//! A cluster of nodes whose processes hold exclusive names by the leases of a store, and write with
-//! their fences. The store has troubles, the nodes crash, and the clocks differ.
+//! A cluster of nodes. Their processes hold exclusive names by the leases of a store, and write
+//! with their fences. The store has troubles, the nodes crash, and the clocks differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A cluster of nodes that share process groups, whose members join, leave and end.
+//! A cluster of nodes that share process groups, while members join, leave and end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

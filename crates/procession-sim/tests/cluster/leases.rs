@@ -71,7 +71,7 @@ impl Leases {
         self.with(|rows| rows.by_name.get(name).map(|(row, _)| row.fence.get()))
     }
 
-    /// Ends the lease of whoever holds a name.
+    /// Ends the lease of the holder of a name.
     pub(crate) fn end_early(&self, name: &str) -> bool {
         self.with(|rows| {
             let lease = rows.by_name.get(name).map(|(_, lease)| *lease);

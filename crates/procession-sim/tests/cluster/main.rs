@@ -196,7 +196,7 @@ fn planted_defects_of_exclusive_names_are_seen() {
     }
 }
 
-/// Keys whose processes move, in a cluster that is disturbed.
+/// Keys move between the nodes of a cluster that is disturbed.
 #[test]
 fn keys_across_nodes_have_one_process() {
     let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));

@@ -1,5 +1,5 @@
-//! A cluster of nodes that share keys, whose processes move while nodes crash and the network is
-//! cut.
+//! A cluster of nodes that share keys. The processes of the keys move while nodes crash and the
+//! network is cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -382,8 +382,8 @@ fn a_refused_stack_ends_its_coroutine() {
 
 /// Goal: a function that a coroutine lends to another thread is run, or given back because the
 /// system refuses the thread, also if the system refuses two threads at the same time. Method:
-/// before each round, the threads of the round before have left. A coroutine whose function is
-/// neither run nor given back would wait forever.
+/// before each round, the threads of the round before have left. A coroutine would wait forever for
+/// a function that is neither run nor given back.
 #[test]
 fn every_blocking_function_is_run_or_given_back() {
     let events = ["a function is run", "both functions are given back"];

@@ -1,4 +1,5 @@
-//! Priorities: who runs first, the bounds in both directions, and the limit for batch processes.
+//! Priorities: which process runs first, the bounds in both directions, and the limit for batch
+//! processes.
 //!
 //! Method: one worker on the test clock, and processes that record their turns, so that the order
 //! is the same in every run. The limit for batch processes needs threads; its tests count how many

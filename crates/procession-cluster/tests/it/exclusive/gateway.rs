@@ -23,7 +23,7 @@ const PREFIX: &str = "test/";
 /// The shortest lease.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// The users that a model of etcd knows: one, who is `shop` with the password `secret`.
+/// The users of a model of etcd: `shop` with the password `secret`, and no other user.
 #[derive(Debug, Default)]
 struct Users {
     /// The token that is good.
@@ -322,8 +322,8 @@ fn the_answers_of_etcd_are_understood() {
     });
 }
 
-/// Goal: a node is who its user is, from when etcd asks for a user, and also when etcd has
-/// forgotten what it has given. Method: the model forgets the token.
+/// Goal: a node sends its user and password when etcd asks for a user, and again when etcd has
+/// forgotten the token. Method: the model forgets the token.
 #[test]
 fn a_user_is_told_when_etcd_asks_for_one() {
     run(async {

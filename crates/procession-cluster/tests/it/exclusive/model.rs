@@ -15,7 +15,7 @@ use procession_sync::Mutex;
 
 use super::rows::{Change, Rows};
 
-/// A store, whose leases end in time.
+/// A store that ends each lease in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model(Arc<Shared>);
 

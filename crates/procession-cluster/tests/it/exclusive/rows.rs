@@ -22,7 +22,7 @@ pub(crate) struct Rows {
     last_lease: u64,
     pub(crate) by_name: BTreeMap<String, (Row, LeaseId)>,
     changes: Vec<Change>,
-    /// The holders whose claims must not succeed any more.
+    /// The holders that have withdrawn their claims, which must not succeed any more.
     pub(crate) withdrawn: BTreeSet<String>,
 }
 
@@ -80,7 +80,7 @@ impl Rows {
         is_changed
     }
 
-    /// Ends the leases whose time is over, and returns when the next one ends.
+    /// Ends the leases that have expired, and returns when the next lease ends.
     pub(crate) fn expire(&mut self) -> Instant {
         let now = Instant::now();
         let over: Vec<_> =

@@ -338,7 +338,7 @@ impl Scheduler {
     ///
     /// # What it cannot know
     /// The runtime counts the addresses of a process, and the ends of a channel, but does not know
-    /// who has them. So it does not find a process that keeps its own address and waits for
+    /// their owners. So it does not find a process that keeps its own address and waits for
     /// messages, one that has the only sender of the channel that it receives from, or two
     /// processes that have only each other's addresses. To know the owner of each handle, each
     /// would need 16 bytes more and a list, and each clone, move and drop a lock. It knows nothing

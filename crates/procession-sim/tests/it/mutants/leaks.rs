@@ -55,7 +55,7 @@ const ACTS: [Act; 10] = [
     Act::End,
 ];
 
-/// Who can still reach a process.
+/// The ways in which a process can still be reached.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reach {
     /// The program has kept an address.

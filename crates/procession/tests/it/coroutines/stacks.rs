@@ -1,4 +1,4 @@
-//! Who gets a stack while there are fewer stacks than coroutines.
+//! Which coroutine gets a stack while there are fewer stacks than coroutines.
 
 use crate::home::mpsc;
 use std::panic::{AssertUnwindSafe, catch_unwind};
