@@ -283,8 +283,8 @@ impl SharedNames {
     /// Watches the owner of a name. The receiver has the present owner, and is notified when the
     /// owner changes, as far as is known here.
     ///
-    /// It keeps the latest owner only. So a slow receiver misses owners in between, and never the
-    /// last one. When the names are no longer shared, waiting for a change fails.
+    /// The receiver keeps only the latest owner. So a slow process may miss owners in between, but
+    /// always sees the last one. When the names are no longer shared, waiting for a change fails.
     ///
     /// ```
     /// use procession::{Context, start};

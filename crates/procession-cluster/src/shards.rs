@@ -218,7 +218,7 @@ impl<K, M, C> Clone for Shards<K, M, C> {
     }
 }
 
-/// Starts [`Shards`]. [`Shards::builder`] returns it.
+/// Sets the limits of [`Shards`], and starts them. [`Shards::builder`] returns it.
 #[must_use = "it does nothing until it is started"]
 pub struct ShardsBuilder<K, M> {
     name: Arc<str>,
@@ -270,7 +270,8 @@ where
     /// has passed.
     ///
     /// # Cancellation
-    /// If the future is dropped, the message may have been sent, and its reply is dropped.
+    /// If the future is dropped, the message may have been sent already. The process still receives
+    /// it, and the reply is dropped.
     pub async fn call<T: Send + 'static>(
         &self,
         key: &K,
@@ -303,13 +304,13 @@ where
         Member::new(self.router.node.clone(), self.router.own.number())
     }
 
-    /// Returns what has happened on this node.
+    /// Returns how many shards, keys and messages this node has, and what has become of messages.
     pub fn status(&self) -> ShardsStatus {
         ShardsStatus::of(&self.router)
     }
 
-    /// Stops the shards of this node: other nodes get its keys, as when the node
-    /// [drains](Node::drain), and then all is refused.
+    /// Stops the shards of this node. Its keys move to other nodes, as when the node
+    /// [drains](Node::drain). After that, this node refuses all messages ([`Refusal::Stopped`]).
     pub fn stop(&self) {
         process::cancel(self.router.process.pid());
     }

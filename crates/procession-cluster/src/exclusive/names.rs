@@ -159,9 +159,9 @@ impl ExclusiveNames {
     /// Watches which process holds a name. The receiver has the present holder, and is notified
     /// when the holder changes.
     ///
-    /// It keeps the latest holder only. So a slow receiver misses holders in between, and never the
-    /// last one. As long as the store cannot be reached, the holder stays as it was known. When the
-    /// node leaves, waiting for a change fails.
+    /// The receiver keeps only the latest holder. So a slow process may miss holders in between,
+    /// but always sees the last one. As long as the store cannot be reached, the receiver has the
+    /// holder that was known last. When the node leaves, waiting for a change fails.
     ///
     /// ```
     /// use procession::{Context, start};

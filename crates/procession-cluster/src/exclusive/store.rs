@@ -91,11 +91,11 @@ pub struct Known {
 /// The names that have become free, and the names that have got a holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// The names that have become free. One may have been claimed again since.
+    /// The names that have become free. Some of them may have a new holder already.
     pub freed: Vec<String>,
-    /// The names that have got a holder. One may have become free again since.
+    /// The names that have got a holder. Some of them may be free again already.
     pub claimed: Vec<String>,
-    /// The revision of the store up to which these are all.
+    /// The revision of the store up to which these lists are complete.
     pub revision: u64,
 }
 

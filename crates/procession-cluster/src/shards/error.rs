@@ -136,7 +136,7 @@ impl<M> Refused<M> {
         Self { message, why }
     }
 
-    /// Returns why it was refused.
+    /// Returns why the message was refused.
     pub fn why(&self) -> Refusal {
         self.why
     }
@@ -166,7 +166,8 @@ impl<M> Error for Refused<M> {}
 pub enum CallKeyError<M> {
     /// The message was refused, here or by another node. Its reply will never be used.
     Refused(Refused<M>),
-    /// The process of the key dropped the reply or has ended, or the connection to it has.
+    /// The process of the key dropped the reply, the process has ended, or the connection to its
+    /// node has ended.
     NoReply,
     /// No reply came before the time limit.
     Elapsed,

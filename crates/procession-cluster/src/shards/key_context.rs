@@ -22,7 +22,8 @@ use crate::term::decode::Reader;
 /// The bytes that the term of a key may take in memory.
 const KEY_MEMORY: usize = 1 << 20;
 
-/// What the process of a key has: its key, the state of its predecessor, and its messages.
+/// The context of the process of a key: the key, the state of the previous process, and the
+/// messages.
 pub struct KeyContext<K, M, S> {
     key: K,
     state: Option<S>,
@@ -36,8 +37,9 @@ impl<K, M, S> KeyContext<K, M, S> {
         &self.key
     }
 
-    /// Returns the state that the previous process of the key has returned, once. There is one if
-    /// the key has moved, or if a message came while that process ended.
+    /// Takes the state that the previous process of the key has returned. There is a state if the
+    /// key has moved, or if a message came while the previous process ended. Later calls return
+    /// `None`.
     pub fn take_state(&mut self) -> Option<S> {
         self.state.take()
     }
@@ -47,9 +49,9 @@ impl<K, M, S> KeyContext<K, M, S>
 where
     M: Serialize + DeserializeOwned + Send + 'static,
 {
-    /// Waits for the next message. Returns `None` if the process has nothing more to do: no message
+    /// Waits for the next message. Returns `None` if the process should end, because no message
     /// came for the [idle time](super::ShardsBuilder::idle), the key moves to another node, the
-    /// process is cancelled, or the shards stop. All accepted messages come before that.
+    /// process is cancelled, or the shards stop. It returns all accepted messages before that.
     ///
     /// # Cancellation
     /// If the future is dropped, no message is lost.
