@@ -622,7 +622,7 @@ impl Scope {
     /// Removes the members of a node that its latest `sync` has not named.
     async fn remove_surplus(&mut self, peer: &NodePid) {
         let Some(known) = self.known(peer) else { return };
-        for ((name, pid), count) in known.surplus() {
+        for ((name, pid), count) in known.take_surplus() {
             for _ in 0..count {
                 self.remove(peer, &name, &pid);
                 self.pause().await;

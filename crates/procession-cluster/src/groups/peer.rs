@@ -1,6 +1,7 @@
 //! The scope of another node, and what it has to be told.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use procession::Pid;
@@ -66,10 +67,11 @@ impl Peer {
         }
     }
 
-    /// Returns the surplus members, and how often they are in their groups.
-    pub(super) fn surplus(&self) -> Vec<((Arc<str>, NodePid), usize)> {
-        let surplus = self.members.iter().filter(|(_, entries)| entries.surplus > 0);
-        surplus.map(|(member, entries)| (member.clone(), entries.surplus)).collect()
+    /// Returns the surplus members, and how often they are in their groups. They are surplus no
+    /// more, because the caller removes them.
+    pub(super) fn take_surplus(&mut self) -> Vec<((Arc<str>, NodePid), usize)> {
+        let surplus = self.members.iter_mut().filter(|(_, entries)| entries.surplus > 0);
+        surplus.map(|(member, entries)| (member.clone(), mem::take(&mut entries.surplus))).collect()
     }
 
     /// Tells a change, now or later.

@@ -284,22 +284,27 @@ fn members_that_are_not_told_again_leave() {
                 send(says("join", &[Term::atom(group), own.pid().into()]));
             };
             send(says("discover", &[]));
-            ["first", "second", "third"].into_iter().for_each(join);
-            let first = Term::tuple([Term::atom("first"), Term::list([own.pid().into()])]);
-            let sync = says("sync", &[Term::list([first]), Term::atom("partial")]);
+            ["first", "second", "third", "twice", "twice"].into_iter().for_each(join);
+            let once = |group| Term::tuple([Term::atom(group), Term::list([own.pid().into()])]);
+            let groups = Term::list([once("first"), once("twice")]);
+            let sync = says("sync", &[groups, Term::atom("partial")]);
             send(Term::tuple([Term::atom("$gen_cast"), sync]));
             ["third", "fourth"].into_iter().for_each(join);
             send(says("synced", &[]));
-            ["third", "last"].into_iter().for_each(join);
+            ["third", "twice", "last"].into_iter().for_each(join);
             procession::process::cancelled().await;
         });
         for expected in [
             (true, "first"),
             (true, "second"),
             (true, "third"),
+            (true, "twice"),
+            (true, "twice"),
             (true, "fourth"),
             (false, "second"),
+            (false, "twice"),
             (true, "third"),
+            (true, "twice"),
             (true, "last"),
         ] {
             let came = match timeout(PATIENCE, changes.recv()).await.expect("it comes in time") {
