@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use procession_runtime::time::{Instant, Sleep, sleep_until};
 
 use super::limits::{ServerLimits, TIME_PER_BYTE};
-use super::watch::{Begun, ConnectionWatch, Receiving, Unread};
+use super::watch::{Begun, ConnectionWatch, OpenBody, Unread};
 use crate::Error;
 
 /// The body of a request to a [`Server`](super::Server).
@@ -30,7 +30,7 @@ pub struct RequestBody {
     whole: Option<Duration>,
     received: u64,
     /// Present until the body has ended.
-    receiving: Option<Receiving>,
+    receiving: Option<OpenBody>,
     /// Present once the body had to be waited for.
     waits: Option<Box<Waits>>,
 }
@@ -53,7 +53,7 @@ impl RequestBody {
         watch: &Arc<ConnectionWatch>,
     ) -> Self {
         Self {
-            receiving: (!incoming.is_end_stream()).then(|| Receiving::new(watch)),
+            receiving: (!incoming.is_end_stream()).then(|| OpenBody::new(watch)),
             incoming: Some(incoming),
             stall: limits.body_stall,
             whole: limits.body,
@@ -141,13 +141,13 @@ impl fmt::Debug for RequestBody {
 }
 
 /// A part of a response.
-pub(super) struct Part<D> {
+pub(super) struct DataPart<D> {
     data: D,
     /// Present with HTTP/2, until the connection has sent the part.
     unread: Option<Unread>,
 }
 
-impl<D: Buf> Buf for Part<D> {
+impl<D: Buf> Buf for DataPart<D> {
     fn remaining(&self) -> usize {
         self.data.remaining()
     }
@@ -192,7 +192,7 @@ impl<B: Body> Body for ResponseBody<B>
 where
     B::Data: Buf,
 {
-    type Data = Part<B::Data>;
+    type Data = DataPart<B::Data>;
     type Error = B::Error;
 
     fn poll_frame(
@@ -202,7 +202,7 @@ where
         let body = self.project();
         let Some(frames) = body.body.as_pin_mut() else { return Poll::Ready(None) };
         let next = ready!(frames.poll_frame(task)?);
-        let part = |data| Part { data, unread: body.begun.unread() };
+        let part = |data| DataPart { data, unread: body.begun.unread() };
         Poll::Ready(next.map(|frame| Ok(frame.map_data(part))))
     }
 

@@ -260,16 +260,16 @@ impl Drop for Unread {
 }
 
 /// The body of a request that has not ended. It may go on when the response is complete.
-pub(super) struct Receiving(Arc<ConnectionWatch>);
+pub(super) struct OpenBody(Arc<ConnectionWatch>);
 
-impl Receiving {
+impl OpenBody {
     pub(super) fn new(watch: &Arc<ConnectionWatch>) -> Self {
         watch.receiving.fetch_add(1, Relaxed);
         Self(Arc::clone(watch))
     }
 }
 
-impl Drop for Receiving {
+impl Drop for OpenBody {
     fn drop(&mut self) {
         // As at the end of a request.
         self.0.heard.store(false, Relaxed);
