@@ -39,7 +39,7 @@ programs! {
     monitors: 0xe2e7_c7bd_0d3a_49ed,
     pairs: 0xae36_8fc6_e498_c904,
     pools: 0x1d44_703b_4c45_747e,
-    rendezvous: 0xee67_3ca0_8d67_89d8,
+    rendezvous: 0x3b4f_4b19_134f_cff5,
     ring: 0xe6ec_9329_0669_5bb1,
     selects: 0x43b0_8568_94c9_2245,
     semaphores: 0x1555_a8c8_2432_8e01,
