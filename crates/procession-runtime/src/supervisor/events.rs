@@ -67,6 +67,9 @@ impl Tree {
         if let Some(child) = self.children.get_mut(&key) {
             child.state = ChildState::Running(pid, monitor, now);
             child.is_new = false;
+            if child.spec.significant {
+                self.significant_ended = false;
+            }
             if let (Some(started), Some(process)) = (child.started.take(), child.process.take()) {
                 started.send(Ok(process));
             }
@@ -114,8 +117,13 @@ impl Tree {
         };
         started.send(Err(ChildError::Start(reason)));
         child.discard_kept();
+        let is_last = child.spec.significant && self.significant_ended;
         if child.is_new {
             self.forget(key);
+        }
+        let is_awaited = self.description.auto_shutdown == AutoShutdown::AllSignificant;
+        if is_last && is_awaited && !self.has_significant() {
+            self.end(Exit::Shutdown);
         }
     }
 
@@ -178,6 +186,7 @@ impl Tree {
         if temporary || self.is_dynamic() {
             self.forget(key);
         }
+        self.significant_ended |= significant;
         let ends = match self.description.auto_shutdown {
             AutoShutdown::Never => false,
             AutoShutdown::AnySignificant => significant,
@@ -199,6 +208,9 @@ impl Tree {
     pub(super) fn note_stop(&mut self, key: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
         child.state = ChildState::None;
+        if child.spec.significant {
+            self.significant_ended = false;
+        }
         for stopped in child.stopped.drain(..) {
             stopped.send(Ok(()));
         }

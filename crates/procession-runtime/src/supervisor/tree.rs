@@ -116,6 +116,9 @@ pub(super) struct Tree {
     pub(super) restarts: VecDeque<u64>,
     /// The number of processes of significant children.
     pub(super) significant: usize,
+    /// A significant child has ended for good, and since then none has started or was stopped.
+    /// Then a failed start of the last one ends the tree, as if the start had failed before.
+    pub(super) significant_ended: bool,
     /// The result of the start of the tree.
     pub(super) started: Option<Result<(), StartError>>,
     pub(super) awaited: Option<Reply<Result<(), StartError>>>,
@@ -155,6 +158,7 @@ impl Tree {
             agenda: Agenda::default(),
             restarts: VecDeque::new(),
             significant: 0,
+            significant_ended: false,
             started: None,
             awaited,
             ending: None,

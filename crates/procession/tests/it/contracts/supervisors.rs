@@ -403,6 +403,79 @@ fn a_significant_child_that_waits_for_its_restart_has_not_ended() {
     assert_eq!(log.take(), "+a +b !a !b +a !a");
 }
 
+/// The result is the same as if the start had failed before the other child ended.
+#[test]
+fn a_failed_start_leaves_no_tree_without_significant_children() {
+    for (stops, ends, ended) in [(false, true, true), (true, false, false), (true, true, false)] {
+        let (scheduler, log) = (driven(), Log::default());
+        let child = |id| worker(&log, id).restart(Restart::Transient).significant();
+        let tree = Supervisor::one_for_one().auto_shutdown(AutoShutdown::AllSignificant);
+        let tree = start(&scheduler, tree.child(child("a")).child(child("b")));
+        let fails = ChildSpec::with_init("c", |_: Context<()>, started| async move {
+            let _started = started;
+            sleep(SECOND).await;
+            Err::<(), _>("no such file".to_owned())
+        });
+        let fails = fails.restart(Restart::Transient).significant();
+        if stops {
+            // What ended before has no effect: the last one did not end by itself.
+            if ends {
+                tell(&scheduler, "b", End::Normal);
+            } else {
+                assert_eq!(scheduler.block_on(tree.terminate_child("b")), Ok(()));
+            }
+            assert_eq!(scheduler.block_on(tree.terminate_child("a")), Ok(()));
+        }
+        let reference = tree.reference().clone();
+        let adds = scheduler.spawn(async move { reference.add_child(fails).await.map(drop) });
+        scheduler.run_until_idle();
+        if !stops {
+            tell(&scheduler, "a", End::Normal);
+            tell(&scheduler, "b", End::Normal);
+        }
+        assert!(tree.is_alive());
+        scheduler.advance(SECOND);
+        scheduler.run_until_idle();
+        let added = adds.join().expect("it does not panic");
+        assert_eq!(added, Err(ChildError::Start("the process failed: no such file".into())));
+        assert_eq!(!tree.is_alive(), ended, "{stops} {ends}");
+    }
+}
+
+#[test]
+fn a_failed_restart_leaves_no_tree_without_significant_children() {
+    let (scheduler, log) = (driven(), Log::default());
+    let fails = Arc::new(Mutex::new(false));
+    let a = ChildSpec::with_init("a", {
+        let fails = fails.clone();
+        move |_: Context<()>, started| {
+            let fails =
+                std::mem::replace(&mut *fails.lock().expect("no test panics under it"), true);
+            async move {
+                if fails {
+                    sleep(SECOND).await;
+                    return Err("no such file".to_owned());
+                }
+                started.ready();
+                Ok(())
+            }
+        }
+    });
+    let tree = Supervisor::one_for_one().auto_shutdown(AutoShutdown::AllSignificant);
+    let tree = tree.child(a.restart(Restart::Transient).significant());
+    let b = worker(&log, "b").restart(Restart::Transient).significant();
+    let tree = start(&scheduler, tree.child(b));
+    let reference = tree.reference().clone();
+    let restarts = scheduler.spawn(async move { reference.restart_child("a").await });
+    scheduler.run_until_idle();
+    tell(&scheduler, "b", End::Normal);
+    assert!(tree.is_alive());
+    scheduler.advance(SECOND);
+    scheduler.run_until_idle();
+    assert!(matches!(restarts.join(), Ok(Err(ChildError::Start(_)))));
+    assert!(!tree.is_alive());
+}
+
 #[test]
 fn what_cannot_be_is_refused_by_name() {
     let log = &Log::default();
