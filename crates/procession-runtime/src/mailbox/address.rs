@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 
 use procession_protocols::mailbox::bounded::{FullPolicy, Offered, Standing, Stood, mutation};
 
@@ -431,9 +431,48 @@ impl<M: Send + 'static> SendWait<'_, M> {
         current::note_place(self.place);
     }
 
+    /// Returns `true` if the message waits for room.
+    pub(crate) fn stands(&self) -> bool {
+        !matches!(self.stand, Stand::None)
+    }
+
     /// Returns `true` if the message is in the queue of the mailbox.
     pub(crate) fn is_queued(&self) -> bool {
         matches!(self.stand, Stand::Queue(_))
+    }
+
+    /// Returns the result of a message that is in the queue of the mailbox and is no longer waited
+    /// for.
+    pub(crate) fn result(&mut self) -> Poll<Result<(), SendError<M>>> {
+        match (&self.stand, self.address.bounded()) {
+            (&Stand::Queue(number), Some((slot, ring))) => {
+                self.look(slot, ring, number, Waker::noop().clone())
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Looks for a message that is in the queue of the mailbox with this number.
+    fn look(
+        &mut self,
+        slot: &SlotRef,
+        ring: &BoundedMailbox<M>,
+        number: u64,
+        waker: Waker,
+    ) -> Poll<Result<(), SendError<M>>> {
+        let (standing, old) = ring.standing(number, waker);
+        drop_guarded(old);
+        if !matches!(standing, Standing::Waits) {
+            self.stand = Stand::None;
+        }
+        match standing {
+            Standing::Waits => Poll::Pending,
+            Standing::Taken => {
+                crate::scheduler::budget::trace_sent(slot);
+                Poll::Ready(Ok(()))
+            }
+            Standing::Closed(message) => Poll::Ready(Err(ended(slot, message))),
+        }
     }
 
     fn poll_far(
@@ -482,22 +521,11 @@ impl<M: Send + 'static> Future for SendWait<'_, M> {
         // Cloned and dropped outside the lock of the mailbox, since both run user code.
         let waker = waker::another(task.waker());
         if let Stand::Queue(number) = wait.stand {
-            let (standing, old) = ring.standing(number, waker);
-            drop_guarded(old);
-            if !matches!(standing, Standing::Waits) {
-                wait.stand = Stand::None;
+            let sent = wait.look(slot, ring, number, waker);
+            if sent.is_pending() {
+                wait.note_waiting(slot, task);
             }
-            return match standing {
-                Standing::Waits => {
-                    wait.note_waiting(slot, task);
-                    Poll::Pending
-                }
-                Standing::Taken => {
-                    crate::scheduler::budget::trace_sent(slot);
-                    Poll::Ready(Ok(()))
-                }
-                Standing::Closed(message) => Poll::Ready(Err(ended(slot, message))),
-            };
+            return sent;
         }
         let message = wait.message.take().expect("a future is not polled after it is complete");
         if current::is_current(slot) && !mutation::is(mutation::BUILT, mutation::WAIT_FOR_ITSELF) {

@@ -19,7 +19,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
-use crate::scheduler::{current, reach};
+use crate::scheduler::{budget, current, reach};
 use crate::time;
 
 /// The error of a call.
@@ -325,7 +325,7 @@ impl<T> Caller<T> {
         callee: Option<Callee<'_>>,
     ) -> Result<T, NoReply> {
         poll_fn(|task| {
-            if !crate::scheduler::budget::charge(task) {
+            if !budget::charge(task) {
                 return Poll::Pending;
             }
             match self.0.look(waker::another(task.waker())) {
@@ -417,17 +417,27 @@ pub fn call_all<M: Send + 'static, T: Send + 'static>(
     crate::scheduler::placed::placed(async move {
         let mut calls: Vec<_> =
             addresses.iter().map(|address| PendingCall::new(address, &message)).collect();
+        // The first call that was not begun, and the calls before it that wait at a relay.
+        let (mut next, mut far) = (0, Vec::new());
         let all = async {
             // Each message is sent or queued before any reply is awaited, and all are sent
             // concurrently, so a full mailbox or relay delays only its own call.
             poll_fn(|task| {
-                let mut begun = Poll::Ready(());
-                for call in &mut calls {
-                    if call.begin(task).is_pending() {
-                        begun = Poll::Pending;
+                while let Some(call) = calls.get_mut(next) {
+                    let begun = call.begin(task);
+                    let is_spent = budget::is_spent();
+                    if begun.is_ready() || call.stands() || !is_spent {
+                        far.extend(begun.is_pending().then_some(next));
+                        next += 1;
+                    }
+                    if is_spent {
+                        // The next step goes on here, because the budget may refuse all others.
+                        budget::yield_step(task);
+                        return Poll::Pending;
                     }
                 }
-                begun
+                far.retain(|&at: &usize| calls[at].begin(task).is_pending());
+                if far.is_empty() { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
             for call in &mut calls {
@@ -472,6 +482,10 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
         if self.is_queued() { Poll::Ready(()) } else { sent }
     }
 
+    fn stands(&self) -> bool {
+        self.send.as_ref().is_some_and(SendWait::stands)
+    }
+
     fn is_queued(&self) -> bool {
         self.send.as_ref().is_some_and(SendWait::is_queued)
     }
@@ -487,16 +501,20 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     fn poll_send(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
         let Some(send) = &mut self.send else { return Poll::Ready(()) };
         let sent = ready!(Pin::new(send).poll(task));
+        self.note_sent(sent);
+        Poll::Ready(())
+    }
+
+    fn note_sent(&mut self, sent: Result<(), SendError<M>>) {
         self.send = None;
         self.answer = sent.err().map(|refused| Err(CallError::Refused(refused)));
-        Poll::Ready(())
     }
 
     /// Returns the result once the timeout is over or all calls have ended.
     fn answer(mut self) -> Result<T, CallError<M>> {
-        if self.is_queued() {
-            // The process may have ended since, without room for the message.
-            let _pending = self.poll_send(&mut TaskContext::from_waker(Waker::noop()));
+        // The process may have ended since, without room for the message.
+        if let Some(Poll::Ready(sent)) = self.send.as_mut().map(SendWait::result) {
+            self.note_sent(sent);
         }
         let Some(answer) = self.answer else {
             return match self.caller.0.look(Waker::noop().clone()) {
