@@ -151,21 +151,30 @@ pub(crate) async fn in_turn(mut attempt: impl FnMut(&mut TaskContext<'_>) -> Pol
 /// The step is charged for what `poll` spends, but `poll` is not refused. A poll that needs more
 /// than the budget of a step counts as if it had to wait, unless it searches the mailbox.
 pub(crate) fn with_fresh<R>(poll: impl FnOnce() -> R) -> R {
-    let replace = |budget, may_search_on| {
-        with_local(|local| {
-            let step = &local.filter(|local| local.step.is_any())?.step;
-            Some((step.budget.replace(budget), step.may_search_on.replace(may_search_on)))
-        })
-    };
-    let before = replace(BUDGET, true);
-    let polled = poll();
-    if let Some((before, before_searched)) = before {
-        let (left, is_within) = replace(0, before_searched).unwrap_or_default();
-        // A search that went on has spent the budget before.
-        let spent = if is_within { BUDGET.saturating_sub(left) } else { BUDGET };
-        replace(before.saturating_sub(spent), before_searched);
+    let _restore = Restore(replace_budget(BUDGET, true));
+    poll()
+}
+
+/// Restores the budget of a step, and whether a search may go on, also if a poll has unwound.
+struct Restore(Option<(u32, bool)>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if let Some((before, before_searched)) = self.0 {
+            let (left, is_within) = replace_budget(0, before_searched).unwrap_or_default();
+            // A search that went on has spent the budget before.
+            let spent = if is_within { BUDGET.saturating_sub(left) } else { BUDGET };
+            replace_budget(before.saturating_sub(spent), before_searched);
+        }
     }
-    polled
+}
+
+/// Replaces the budget of the running step, and whether a search may go on. Returns what they were.
+fn replace_budget(budget: u32, may_search_on: bool) -> Option<(u32, bool)> {
+    with_local(|local| {
+        let step = &local.filter(|local| local.step.is_any())?.step;
+        Some((step.budget.replace(budget), step.may_search_on.replace(may_search_on)))
+    })
 }
 
 /// Lets a search of the mailbox that has spent its budget go on, if its poll has a fresh budget.
