@@ -7,8 +7,9 @@
 //! - An operation that others compete for takes its place in the order, or what it asks for, at its
 //!   first poll, and is charged afterwards ([`charge_after`], [`in_turn`]). If the budget is spent,
 //!   the operation keeps what it has taken, and returns it in the next step. Dropping the operation
-//!   passes on what it keeps, as the drop of a served waiter does. Examples are permits, and the
-//!   messages of a channel.
+//!   passes on what it keeps, as the drop of a served waiter does. Permits are an example. A
+//!   message of a channel stays in the channel until a step has the budget to take it
+//!   ([`charge_quietly`]), because the channel tells nobody the end while it has a message.
 //! - An operation that acts for good is charged first ([`charge_act`]), because no drop could undo
 //!   what it has done. Examples are a send, a submitted job, and the arm of a select. One such
 //!   operation in each step may overdraw the budget, so that it is not overtaken, whatever the step
@@ -89,7 +90,24 @@ pub(crate) fn charge_act(task: &TaskContext<'_>) -> bool {
 /// the operation is refused.
 #[inline]
 fn charge_if(task: &TaskContext<'_>, overdraws: impl FnOnce(&CurrentStep) -> bool) -> bool {
-    let goes_on = with_local(|local| {
+    let goes_on = is_affordable(overdraws);
+    if !goes_on {
+        yield_step(task);
+    }
+    goes_on
+}
+
+/// Charges the running step for an operation that has not been polled. Returns `false` if the
+/// budget is spent. The operation must not return anything then. It yields the step
+/// ([`yield_step`]) if it finds that it need not wait.
+#[inline]
+pub(crate) fn charge_quietly() -> bool {
+    is_affordable(|_| false)
+}
+
+#[inline]
+fn is_affordable(overdraws: impl FnOnce(&CurrentStep) -> bool) -> bool {
+    with_local(|local| {
         let Some(local) = local.filter(|local| local.step.is_any()) else {
             return true;
         };
@@ -97,11 +115,7 @@ fn charge_if(task: &TaskContext<'_>, overdraws: impl FnOnce(&CurrentStep) -> boo
         local.step.budget.get() > 0
             || overdraws(&local.step)
             || mutation::is(mutation::BUILT, mutation::WITHOUT_END)
-    });
-    if !goes_on {
-        yield_step(task);
-    }
-    goes_on
+    })
 }
 
 /// Charges the running step for an operation that has been polled. If the operation is ready and

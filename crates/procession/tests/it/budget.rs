@@ -12,12 +12,13 @@
 use std::fmt::Debug;
 use std::future::{Future, poll_fn, ready};
 use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use procession::mailbox::WhenFull;
+use procession::mailbox::{WhenFull, call_all};
 use procession::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use procession::pool::{OnFull, Pool, Queue};
 use procession::process::{JoinSet, cancelled, until_cancelled};
@@ -31,7 +32,7 @@ use procession::{Address, Context, Reply, SpawnOptions, sleep, spawn, start, tim
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
-use crate::scene::driven;
+use crate::scene::{driven, panic_quietly};
 
 /// A step may spend this much, by default.
 const BUDGET: usize = 128;
@@ -811,6 +812,104 @@ fn what_is_dropped_while_it_is_pending_has_not_acted() {
             were_ready.into_iter().enumerate().map(|(n, is)| (is, ran.contains(&n))).collect()
         });
     }
+}
+
+/// A receiver that is dropped before it has the budget for its message leaves it to another one.
+#[test]
+fn a_channel_does_not_end_while_the_budget_withholds_a_message() {
+    let outcome = driven().block_on(async {
+        let (sender, receiver) = channel::bounded(1);
+        let other = receiver.clone();
+        let first = spawn(async move {
+            let mut recv = pin!(receiver.recv());
+            assert!(!once(recv.as_mut()).await, "nothing was sent");
+            sleep(4 * SHORT).await;
+            spend(BUDGET - 1);
+            assert!(!once(recv.as_mut()).await, "its step has spent the budget");
+            sleep(SHORT).await;
+        });
+        sleep(SHORT).await;
+        let second = spawn(async move { other.recv().await });
+        sleep(SHORT).await;
+        sender.try_send(7).expect("the first one waits");
+        sender.close();
+        first.await.expect("it does not panic");
+        second.await
+    });
+    assert_eq!(outcome, Ok(Some(7)));
+}
+
+#[test]
+fn a_panic_in_a_poll_with_a_fresh_budget_leaves_no_budget_behind() {
+    let outcome = driven().block_on(async {
+        let child = start(|mut cx: Context<usize>| async move {
+            sleep(SHORT).await;
+            spend(BUDGET - 2);
+            let panics = poll_fn(|_| -> Poll<()> { panic_quietly("in a poll") });
+            let mut select = pin!(Select::new().wait_for(panics, drop).or_else(|| ()));
+            let unwound = poll_fn(|task| {
+                let poll = || select.as_mut().poll(task).is_ready();
+                Poll::Ready(catch_unwind(AssertUnwindSafe(poll)).is_err())
+            });
+            assert!(unwound.await);
+            let mut seen = 0;
+            let count = |_: &usize| {
+                seen += 1;
+                false
+            };
+            assert!(!once(cx.recv_matching(count)).await, "nothing is wanted");
+            seen
+        });
+        (0..3 * BUDGET).for_each(|n| child.send(n).expect("it is alive"));
+        child.await
+    });
+    assert!(outcome.expect("it does not panic") < BUDGET);
+}
+
+/// Counts the wake-ups of a task.
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// Each refusal wakes the task. So the number of wake-ups in a step bounds the number of calls that
+/// the step has polled in vain.
+#[test]
+fn a_call_to_many_does_not_go_on_after_the_budget_is_spent() {
+    const CALLS: usize = 10_000;
+    let outcome = driven().block_on(async {
+        let server = start(|mut cx: Context<Reply<u32>>| async move {
+            while let Some(reply) = cx.recv().await {
+                reply.send(7);
+            }
+        });
+        let addresses = vec![server.address().clone(); CALLS];
+        let process = spawn(async move {
+            let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+            let waker = Waker::from(wakes.clone());
+            let mut calls = pin!(call_all(&addresses, |reply| reply, Duration::MAX));
+            let mut most = 0;
+            loop {
+                let before = wakes.0.load(Relaxed);
+                let polled = calls.as_mut().poll(&mut TaskContext::from_waker(&waker));
+                most = most.max(wakes.0.load(Relaxed) - before);
+                if let Poll::Ready(answers) = polled {
+                    break (
+                        most,
+                        answers.into_iter().filter(|answer| matches!(answer, Ok(7))).count(),
+                    );
+                }
+                yield_now().await;
+            }
+        });
+        process.await
+    });
+    let (most, answered) = outcome.expect("it does not panic");
+    assert_eq!(answered, CALLS);
+    assert!(most < 8, "{most} wake-ups in one step");
 }
 
 #[test]

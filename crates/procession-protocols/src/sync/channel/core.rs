@@ -28,6 +28,8 @@
 //! - Close: set the flag, and serve all waiters with nothing. While there are reservations, or
 //!   messages that were handed over and not observed, receivers continue to wait, because the
 //!   reserved messages are still sent, and the others may be passed on.
+//! - Keep: a receiver that may not take a message yet is handed the first one, as if it had waited,
+//!   in the critical section of its `Look`. If it was handed one before, the message stays.
 //! - Observe: a receiver that was handed a message takes it. In a closed channel without another
 //!   such message and without reservations, serve all receivers with nothing.
 //! - Cancel: leave the list. A receiver that was handed a message passes it to the next waiting
@@ -53,6 +55,8 @@
 //!   and under load the waiting receiver starves.
 //! - A close that serves all receivers while one has been handed a message. If that receiver is
 //!   cancelled, nobody is left to receive its message.
+//! - Taking a message, and returning it to the place of the receiver in a second critical section.
+//!   In between, a closed channel tells other receivers the end.
 //! - A lock-free ring, as in `crossbeam-channel`. Its waiters are threads, and a wait cannot be
 //!   withdrawn without losing the wake-up or the order.
 //!
@@ -84,6 +88,9 @@ pub mod mutation {
     /// A close does not wait for messages that were handed over.
     #[cfg(all(test, procession_loom))]
     pub const CLOSE_FORGETS_HANDED: u8 = 4;
+    /// `Keep` happens in a separate critical section.
+    #[cfg(all(test, procession_loom))]
+    pub const KEEP_IN_TWO: u8 = 5;
 }
 
 /// The reason why nothing was sent, with the message.
@@ -245,6 +252,12 @@ impl<T> ChannelState<T> {
         }
     }
 
+    /// `Keep`.
+    fn keep(&mut self, message: T) -> Place {
+        self.handed += 1;
+        self.receivers.push_served(Some(message))
+    }
+
     /// Passes on a message that was handed to a receiver that no longer wants it.
     fn pass_on(&mut self, message: T) -> Option<Waiter> {
         let mut message = Some(message);
@@ -325,9 +338,33 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
     /// Receives like `try_recv`, or enlists the receiver. So `NotReceived` is returned only for a
     /// closed channel.
     pub fn recv_or_wait(&self, another: &mut Another<'_>) -> Result<Received<T>, NotReceived> {
+        self.receive_or_wait(another, |_, message| message)
+    }
+
+    /// Receives like `recv_or_wait`, but keeps the message for the receiver, as if the receiver had
+    /// waited. Returns the place of the message.
+    #[cold]
+    pub fn keep_or_wait(&self, another: &mut Another<'_>) -> Result<Received<Place>, NotReceived> {
+        if cfg!(procession_loom) && MUTATION == 5 {
+            return self.recv_or_wait(another).map(|received| match received {
+                Received::Now(message, waiter) => {
+                    Received::Now(self.change(|state| state.keep(message)), waiter)
+                }
+                Received::Waits(place) => Received::Waits(place),
+            });
+        }
+        self.receive_or_wait(another, ChannelState::keep)
+    }
+
+    #[inline]
+    fn receive_or_wait<R>(
+        &self,
+        another: &mut Another<'_>,
+        take: impl Fn(&mut ChannelState<T>, T) -> R,
+    ) -> Result<Received<R>, NotReceived> {
         loop {
             let received = self.change(|state| match state.recv() {
-                Ok((message, waiter)) => Ok(Received::Now(message, waiter)),
+                Ok((message, waiter)) => Ok(Received::Now(take(state, message), waiter)),
                 Err(NotReceived::Empty) => match another.take() {
                     Some(waker) => {
                         Ok(Received::Waits(state.receivers.push(Waiter::Alone(waker), None)))
@@ -410,13 +447,19 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
         self.change(|state| state.senders.push_served(Offer::Served))
     }
 
-    /// Keeps a message for the receiver that has taken it, as if the receiver had waited.
+    /// Returns `true` if a waiting receiver was served. It keeps its place, and its message.
     #[cold]
-    pub fn keep_received(&self, message: T) -> Place {
-        self.change(|state| {
-            state.handed += 1;
-            state.receivers.push_served(Some(message))
-        })
+    pub fn is_served(&self, place: &Place, another: &mut Another<'_>) -> bool {
+        loop {
+            let is_served = self.change(|state| {
+                let is_served = state.receivers.is_served(place);
+                (is_served || state.receivers.renew(place, another)).then_some(is_served)
+            });
+            if let Some(is_served) = is_served {
+                return is_served;
+            }
+            another.prepare();
+        }
     }
 
     /// Removes a waiting sender. Returns its message, unless that was taken.

@@ -14,7 +14,7 @@ use procession_protocols::sync::wait_list::{Place, ServedWaiters};
 use crate::process::served::{TaskWaker, WakeServed, wake};
 use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::Waiting;
-use crate::scheduler::budget::charge_after;
+use crate::scheduler::budget::{charge_quietly, yield_step};
 use crate::scheduler::current;
 use crate::sync::channel::state::Channel;
 use crate::time::{self, Timeout};
@@ -97,8 +97,9 @@ impl<T> Receiver<T> {
     /// Receives the oldest message without waiting.
     ///
     /// # Errors
-    /// Returns [`RecvError::Empty`] if there is no message, and [`RecvError::Closed`]
-    /// if there is none and the channel is closed.
+    /// Returns [`RecvError::Empty`] if there is no message, and [`RecvError::Closed`] if there is
+    /// none and the channel is closed. A closed channel answers [`RecvError::Empty`] while a
+    /// message is reserved, or was handed to a receive that has not returned it.
     pub fn try_recv(&self) -> Result<T, RecvError> {
         crate::scheduler::budget::spend();
         match self.0.core.try_recv() {
@@ -212,19 +213,50 @@ pub(crate) fn poll_recv<T>(
     done: &mut bool,
     task: &TaskContext<'_>,
 ) -> Poll<Option<T>> {
-    let received = match take(channel, place, *done, task) {
-        Some(message) => Poll::Ready(message),
-        None => {
-            current::note_waiting(Waiting::CHANNEL);
-            Poll::Pending
-        }
+    if !charge_quietly() {
+        return poll_spent(channel, place, *done, task);
+    }
+    let Some(received) = take(channel, place, *done, task) else {
+        current::note_waiting(Waiting::CHANNEL);
+        return Poll::Pending;
     };
-    let received = charge_after(task, received, |message| {
-        // A channel that has ended stays so, and needs no place.
-        *place = message.map(|message| channel.core.keep_received(message));
-    });
-    *done |= received.is_ready();
-    received
+    *done = true;
+    Poll::Ready(received)
+}
+
+/// Polls in a step that has spent its budget: leaves a message in the channel at `place`, for the
+/// next step.
+#[cold]
+fn poll_spent<T>(
+    channel: &Channel<T>,
+    place: &mut Option<Place>,
+    done: bool,
+    task: &TaskContext<'_>,
+) -> Poll<Option<T>> {
+    let mut another = TaskWaker::of(task.waker());
+    let is_ready = match place {
+        Some(place) => channel.core.is_served(place, &mut another),
+        None if done => true,
+        None => match channel.core.keep_or_wait(&mut another) {
+            Ok(Received::Now(kept, waiter)) => {
+                *place = Some(kept);
+                wake(waiter);
+                true
+            }
+            Ok(Received::Waits(waits)) => {
+                *place = Some(waits);
+                false
+            }
+            // A channel that has ended stays so, and needs no place.
+            Err(NotReceived::Closed | NotReceived::Empty) => true,
+        },
+    };
+    if is_ready {
+        yield_step(task);
+    } else {
+        current::note_waiting(Waiting::CHANNEL);
+    }
+    Poll::Pending
 }
 
 #[inline]

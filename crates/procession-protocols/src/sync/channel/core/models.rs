@@ -244,3 +244,38 @@ fn close_against_look_after_hand_over() {
         "a receiver is told the end once nothing can be passed on",
     );
 }
+
+/// A receiver keeps the only message of a closed channel, and is then cancelled. Another one
+/// receives at the same time.
+fn keep_and_cancel<const MUTATION: u8>() {
+    explore(|| {
+        let channel = Arc::new(ChannelCore::<u32, MUTATION>::new(1));
+        assert!(channel.try_send(7).is_ok(), "there is room");
+        drop(channel.close());
+        let other = {
+            let channel = Arc::clone(&channel);
+            thread::spawn(move || channel.recv_or_wait(&mut Another::none()))
+        };
+        if let Ok(Received::Now(place, _)) = channel.keep_or_wait(&mut Another::none()) {
+            assert!(channel.is_served(&place, &mut Another::none()));
+            drop(channel.cancel_receiver(place));
+        }
+        let received = match other.join().expect("it does not panic") {
+            Ok(Received::Now(message, _)) => Some(message),
+            Ok(Received::Waits(place)) => look_receiver(&channel, &mut Some(place)).flatten(),
+            Err(_) => None,
+        };
+        assert_eq!(received, Some(7), "nobody is told the end while a message is kept");
+    });
+}
+
+#[test]
+fn keep_against_receive() {
+    keep_and_cancel::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "nobody is told the end while a message is kept")]
+fn canary_keep_in_two() {
+    keep_and_cancel::<{ mutation::KEEP_IN_TWO }>();
+}
