@@ -16,7 +16,7 @@ use serde_core::de::DeserializeOwned;
 use super::error::{Refusal, Refused};
 use super::limits::{HOPS_MAX, Limits};
 use super::slot::{Act, Counts, Ended, Envelope, Key, Taken};
-use super::table::{SENDERS_MAX, Shard};
+use super::table::Shard;
 use super::view::{View, shard_of};
 use super::wire;
 use super::wire::Speaker;
@@ -72,6 +72,7 @@ pub(super) struct Router<M> {
     /// Taken before the lock of a shard.
     view: Mutex<View>,
     shards: Box<[Mutex<Shard<M>>]>,
+    /// One for each known router.
     ledgers: Mutex<BTreeMap<NodePid, Ledger>>,
     calls: Mutex<HashMap<u64, oneshot::Sender<Refused<M>>>>,
     last_call: AtomicU64,
@@ -217,26 +218,28 @@ impl<M: Portable> Router<M> {
                 }
                 known => known,
             };
-            push(&wire::message(self.speaks(), (number, key), envelope, order, content))
+            let term = wire::message(self.speaks(), (number, key), envelope, order, content);
+            self.counted(home, || push(&term))
         });
         if is_home {
             sent?;
-            self.note_sent(home);
         }
         Ok(is_home)
     }
 
-    fn note_sent(&self, to: &NodePid) {
+    /// Counts a message to another router before it is sent, because the other one may end next.
+    fn counted<E>(&self, to: &NodePid, send: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         self.with_ledger(to, |ledger| ledger.sent += 1);
+        let sent = send();
+        if sent.is_err() {
+            self.with_ledger(to, |ledger| ledger.sent = ledger.sent.saturating_sub(1));
+        }
+        sent
     }
 
-    /// Accesses the ledger of another router. Other nodes name routers, so there is a limit.
+    /// Accesses the ledger of another router, if that is known and has not ended.
     fn with_ledger<R>(&self, router: &NodePid, access: impl FnOnce(&mut Ledger) -> R) -> Option<R> {
-        let mut ledgers = self.ledgers.lock();
-        if ledgers.len() >= SENDERS_MAX && !ledgers.contains_key(router) {
-            return None;
-        }
-        Some(access(ledgers.entry(router.clone()).or_default()))
+        self.ledgers.lock().get_mut(router).map(access)
     }
 
     /// Takes a message of another router: for a key of this node, or to pass it on.
@@ -285,11 +288,11 @@ impl<M: Portable> Router<M> {
         let write = || to_term(&message);
         let (lane, to) = (self.lane(number), Remote::from(&origin));
         let sent = self.node.send_converted(&self.own, lane, &to, write, |content, _, push| {
-            push(&wire::refused(self.speaks(), key, call, why, content))
+            let term = wire::refused(self.speaks(), key, call, why, content);
+            self.counted(&origin, || push(&term))
         });
-        match sent {
-            Ok(()) => self.note_sent(&origin),
-            Err(_) => self.discard(message),
+        if sent.is_err() {
+            self.discard(message);
         }
     }
 
@@ -433,9 +436,7 @@ impl<M: Portable> Router<M> {
     }
 
     pub(super) fn done(&self, router: &NodePid, count: u64) {
-        if let Some(ledger) = self.ledgers.lock().get_mut(router) {
-            ledger.done = ledger.done.saturating_add(count);
-        }
+        self.with_ledger(router, |ledger| ledger.done = ledger.done.saturating_add(count));
     }
 
     /// Notes that a message of a router was received by a process, passed on or returned.
@@ -458,15 +459,12 @@ impl<M: Portable> Router<M> {
 
     /// Tells a router how many of its messages were passed on.
     fn pay(&self, router: &NodePid) {
-        let owed =
-            self.ledgers.lock().get_mut(router).map(|ledger| std::mem::take(&mut ledger.owed));
+        let owed = self.with_ledger(router, |ledger| std::mem::take(&mut ledger.owed));
         let Some(owed) = owed.filter(|owed| *owed > 0) else { return };
         let done = wire::done(self.speaks(), owed);
-        if self.node.send_from(self.own.number(), &router.into(), done).is_err()
-            && let Some(ledger) = self.ledgers.lock().get_mut(router)
-        {
+        if self.node.send_from(self.own.number(), &router.into(), done).is_err() {
             // There was no room, so it is told later.
-            ledger.owed += owed;
+            self.with_ledger(router, |ledger| ledger.owed += owed);
         }
     }
 

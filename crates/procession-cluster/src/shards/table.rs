@@ -19,7 +19,7 @@ use super::wire;
 use crate::term::{NodePid, Term};
 
 /// The routers of which a shard remembers the latest message, at most.
-pub(super) const SENDERS_MAX: usize = 4096;
+const SENDERS_MAX: usize = 4096;
 
 /// The routers for which a shard waits, at most.
 const AWAITS_MAX: usize = 1024;

@@ -54,6 +54,7 @@ impl<M: Portable> Router<M> {
         self.change_view(Some(router), |view| {
             if view.known.insert(pid, router.clone()).is_none() {
                 self.process.monitor(pid);
+                self.ledgers.lock().entry(router.clone()).or_default();
             }
             // A node has one router, so another one takes the place of the one before.
             view.members.retain(|other| other.node != router.node || other == router);
@@ -179,6 +180,6 @@ impl<M: Portable> Router<M> {
             debts.map(|(router, _)| router.clone()).collect()
         };
         debts.iter().for_each(|router| self.pay(router));
-        is_waiting
+        is_waiting || self.ledgers.lock().values().any(|ledger| ledger.owed > 0)
     }
 }
