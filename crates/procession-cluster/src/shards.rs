@@ -93,10 +93,12 @@
 //!   receive what was accepted and end. It sends the states that they return to the new home.
 //! - `Ask`: the new home asks the old one, and every router that joins, for each of its shards, in
 //!   the lane of the shard. It repeats that until the other answers or ends.
-//! - `Moved`: every other router says to the old home, in the same lane, that it sends elsewhere.
+//! - `Moved`: every other router says to a router that leaves, for each shard and in its lane, that
+//!   it sends elsewhere. An `Ask` says the same.
 //! - `Given`: a router that has nothing left of a shard, or believes to be its home, answers. It
-//!   says which numbers it has accepted, and which third node is the home, or was before. If the
-//!   new home does not know that node yet, it waits for it as well.
+//!   says which numbers it has accepted, and which third node is the home, or was before. If that
+//!   node is no member for the new home, because it joins or has left, the new home waits for it as
+//!   well.
 //! - `Wait` and `Open`: until all have answered, messages wait at the new home, by origin in the
 //!   order of their numbers. Beyond the [limit](ShardsBuilder::move_limit), they are refused.
 //! - `Leave`: a node that drains gives all shards away, and says in all that it sends that it takes
@@ -126,6 +128,9 @@
 //! passed on. When the other ends, the difference was lost, at most.
 //!
 //! ## Allowed
+//! - A message is received after a later one of its origin, if the home of its shard ends without a
+//!   drain. The numbers that the home has accepted end with it. The next home then does not refuse
+//!   an earlier message that a third node, the home before, passes on late.
 //! - A message is refused as late although no later message of the same process to the same key was
 //!   received, because numbers are those of a node and a shard.
 //! - A node that connects to one other node and starts shards, and is not connected to a third

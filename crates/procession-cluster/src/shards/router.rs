@@ -375,8 +375,9 @@ impl<M: Portable> Router<M> {
 
     // What other routers say.
 
-    /// A router has given a shard. If another one may have processes, and is not known here yet, it
-    /// is waited for as well.
+    /// A router has given a shard. If another one may have processes, and is not a member here, it
+    /// is waited for as well. It joins later, or has left and gives the shard next. A member was
+    /// asked when it joined.
     pub(super) fn given<'a>(
         self: &Arc<Self>,
         router: &NodePid,
@@ -384,9 +385,9 @@ impl<M: Portable> Router<M> {
         other: Option<&NodePid>,
         latest: impl Iterator<Item = (&'a NodePid, u64)>,
     ) {
-        let is_unknown =
-            |other: &&NodePid| **other != self.own && !self.view.lock().is_known(other);
-        let other = other.filter(is_unknown);
+        let is_other =
+            |other: &&NodePid| **other != self.own && !self.view.lock().members.contains(*other);
+        let other = other.filter(is_other);
         self.change(number, |shard| {
             if !shard.awaits.contains(router) {
                 return Vec::new();
@@ -395,7 +396,7 @@ impl<M: Portable> Router<M> {
             if let Some(other) = other {
                 shard.await_from(other, &self.limits);
             }
-            shard.given(router)
+            shard.given(router, &self.counts)
         });
     }
 

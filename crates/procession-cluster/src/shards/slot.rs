@@ -62,6 +62,11 @@ impl<M> Slot<M> {
         Self { queue, early, process: None, is_ending: false, state: None }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        let has_messages = !self.queue.is_empty() || !self.early.is_empty();
+        !has_messages && self.process.is_none() && self.state.is_none()
+    }
+
     /// Lets the process look again, or makes one.
     pub(super) fn rouse(&mut self, key: &Key) -> Option<Act<M>> {
         match &self.process {

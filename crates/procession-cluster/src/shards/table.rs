@@ -37,7 +37,7 @@ pub(super) struct Shard<M> {
     /// From then on, messages do not wait any more, but are refused.
     until: Instant,
     early: usize,
-    /// The routers that are told once this node has nothing left of the shard.
+    /// The routers that are told once this node has nothing left of the shard, one of each node.
     askers: Vec<NodePid>,
     /// The other node that was the home before, unless that has ended.
     before: Option<NodePid>,
@@ -151,6 +151,9 @@ impl<M> Shard<M> {
             return None;
         }
         if slot.queue.len() >= limits.queue {
+            if slot.is_empty() {
+                self.remove(&key, counts);
+            }
             return Some(Act::Refuse(key, message, Refusal::QueueFull));
         }
         let (origin, number) = (message.origin.clone(), message.number);
@@ -209,26 +212,26 @@ impl<M> Shard<M> {
         // program cancels processes, starts none, and moves the shard next.
         let is_shutdown = matches!(ended, Ended::Cancelled | Ended::Unstarted);
         let is_kept = !slot.early.is_empty() || (is_shutdown && slot.state.is_some());
-        if is_home && !slot.queue.is_empty() {
+        if !slot.queue.is_empty() {
+            // Also if the shard has moved, because the next home refuses what was accepted here.
             acts.extend(slot.rouse(key));
         } else if !is_home {
             self.give(key, counts, &mut acts);
-            self.tell_askers();
         } else if !is_kept {
             self.remove(key, counts);
         }
         acts
     }
 
-    /// Hands a key without a process to the next home.
+    /// Hands a key without a process, and so without accepted messages, to the next home.
     fn give(&mut self, key: &Key, counts: &Counts, acts: &mut Vec<Act<M>>) {
         let Some(slot) = self.remove(key, counts) else { return };
         if let Some(state) = slot.state {
             let state = wire::state((&self.own, self.leaves), self.number, 0, key, state);
             self.outbox.push_back((self.home.clone(), state));
         }
-        let messages = slot.queue.into_iter().chain(slot.early);
-        acts.extend(messages.map(|message| Act::Forward(Arc::clone(key), message)));
+        let early = slot.early.into_iter();
+        acts.extend(early.map(|message| Act::Forward(Arc::clone(key), message)));
     }
 
     /// `Move`: the shard has the home that the view says.
@@ -255,7 +258,6 @@ impl<M> Shard<M> {
             if may_have_more {
                 self.await_from(&before, limits);
             }
-            self.tell_askers();
         } else if was_home {
             self.early = 0;
             let idle = self.keys.iter().filter(|(_, slot)| slot.process.is_none());
@@ -270,12 +272,18 @@ impl<M> Shard<M> {
             if !view.takes {
                 self.senders.extend(view.members.iter().cloned());
             }
-            self.tell_askers();
-        } else if may_have_more {
-            // Behind the last message to it.
-            self.outbox.push_back((before, wire::moved((&self.own, self.leaves), self.number)));
         }
         acts
+    }
+
+    /// `Moved`: says to a router that leaves that no message follows. This node says it for each
+    /// shard, because the other one does not know which home the shard had here. If this node waits
+    /// for the router, it asks instead, because the router must stay until it has answered.
+    pub(super) fn tell_moved(&mut self, router: &NodePid) {
+        if !self.awaits.contains(router) {
+            let moved = wire::moved((&self.own, self.leaves), self.number);
+            self.outbox.push_back((router.clone(), moved));
+        }
     }
 
     /// `Wait`, for another router that may have processes of the shard.
@@ -290,38 +298,40 @@ impl<M> Shard<M> {
     }
 
     /// `Open`: a router has given the shard, or has ended.
-    pub(super) fn given(&mut self, router: &NodePid) -> Vec<Act<M>> {
-        self.stop_waiting(|other| other == router)
+    pub(super) fn given(&mut self, router: &NodePid, counts: &Counts) -> Vec<Act<M>> {
+        self.stop_waiting(|other| other == router, counts)
     }
 
-    fn stop_waiting(&mut self, is_over: impl Fn(&NodePid) -> bool) -> Vec<Act<M>> {
+    fn stop_waiting(&mut self, is_over: impl Fn(&NodePid) -> bool, counts: &Counts) -> Vec<Act<M>> {
         let waited = self.waits();
         self.awaits.retain(|router| !is_over(router));
         let mut acts = Vec::new();
-        if !waited {
-            self.tell_askers();
-        } else if self.awaits.is_empty() {
-            self.early = 0;
-            let mut latest = BTreeMap::new();
-            for (key, slot) in &mut self.keys {
-                for message in slot.early.drain(..) {
-                    // An earlier home may have accepted a later message in the meantime.
-                    let known = self.latest.get(&message.origin).copied().unwrap_or_default();
-                    if known >= message.number {
-                        acts.push(Act::Refuse(Arc::clone(key), message, Refusal::Late));
-                        continue;
-                    }
-                    let own = latest.entry(message.origin.clone()).or_default();
-                    *own = message.number.max(*own);
-                    slot.queue.push_back(message);
-                }
-                // A process without messages may have been idle for long enough.
-                if slot.process.is_some() || !slot.queue.is_empty() {
-                    acts.extend(slot.rouse(key));
-                }
-            }
-            self.latest.extend(latest);
+        if !waited || !self.awaits.is_empty() {
+            return acts;
         }
+        self.early = 0;
+        let mut latest = BTreeMap::new();
+        self.keys.retain(|key, slot| {
+            for message in slot.early.drain(..) {
+                // An earlier home may have accepted a later message in the meantime.
+                let known = self.latest.get(&message.origin).copied().unwrap_or_default();
+                if known >= message.number {
+                    acts.push(Act::Refuse(Arc::clone(key), message, Refusal::Late));
+                    continue;
+                }
+                let own = latest.entry(message.origin.clone()).or_default();
+                *own = message.number.max(*own);
+                slot.queue.push_back(message);
+            }
+            let stays = !slot.is_empty();
+            if stays {
+                // A process without messages may have been idle for long enough.
+                acts.extend(slot.rouse(key));
+            }
+            counts.keys.fetch_sub(u64::from(!stays), Relaxed);
+            stays
+        });
+        self.latest.extend(latest);
         acts
     }
 
@@ -343,17 +353,17 @@ impl<M> Shard<M> {
     /// `Ask`: another router is the home, and is told once nothing is left here.
     pub(super) fn asked(&mut self, router: &NodePid) {
         self.moved(router);
-        if !self.askers.contains(router) {
-            self.askers.push(router.clone());
-        }
-        self.tell_askers();
+        self.askers.retain(|other| other.node != router.node);
+        self.askers.push(router.clone());
     }
 
-    /// Tells the routers that wait for this node, once nothing is left here, and no earlier home
-    /// may hand something over. Nodes that wait for each other in a circle do so up to the limit.
-    fn tell_askers(&mut self) {
+    /// `Given`: answers the routers that wait for this node, once nothing is left here, and no
+    /// earlier home may hand something over. Nodes that wait for each other in a circle do so up to
+    /// the limit. It waits until everything else is sent, because a router that asks and does not
+    /// read gets no second answer then.
+    pub(super) fn tell_askers(&mut self) {
         let is_last = self.awaits.is_empty() || Instant::now() >= self.until;
-        if self.is_home() || (self.keys.is_empty() && is_last) {
+        if self.outbox.is_empty() && (self.is_home() || (self.keys.is_empty() && is_last)) {
             let (own, is_home) = ((&self.own, self.leaves), self.is_home());
             self.outbox.extend(self.askers.drain(..).map(|router| {
                 // A third node may have processes: the home, or the home before that.
@@ -392,7 +402,7 @@ impl<M> Shard<M> {
         if Instant::now() < self.until {
             return Vec::new();
         }
-        let mut acts = self.stop_waiting(|router| !known.contains(router));
+        let mut acts = self.stop_waiting(|router| !known.contains(router), counts);
         if self.waits() {
             acts.extend(self.take_early(Refusal::MoveElapsed, counts));
         }
@@ -423,7 +433,7 @@ impl<M> Shard<M> {
         self.keys.retain(|key, slot| {
             let early = slot.early.drain(..);
             acts.extend(early.map(|message| Act::Refuse(Arc::clone(key), message, why)));
-            let stays = slot.process.is_some() || slot.state.is_some() || !slot.queue.is_empty();
+            let stays = !slot.is_empty();
             counts.keys.fetch_sub(u64::from(!stays), Relaxed);
             stays
         });
@@ -431,7 +441,7 @@ impl<M> Shard<M> {
     }
 
     /// Forgets a router that has ended.
-    pub(super) fn forget(&mut self, router: &NodePid) -> Vec<Act<M>> {
+    pub(super) fn forget(&mut self, router: &NodePid, counts: &Counts) -> Vec<Act<M>> {
         // It may only be out of reach, and its messages on their way by other nodes.
         if self.latest.len() > SENDERS_MAX / 2 {
             self.latest.remove(router);
@@ -439,8 +449,16 @@ impl<M> Shard<M> {
         self.senders.remove(router);
         self.before.take_if(|before| before == router);
         self.askers.retain(|other| other != router);
-        self.outbox.retain(|(to, _)| to != router);
-        self.given(router)
+        for (to, term) in std::mem::take(&mut self.outbox) {
+            if to != *router {
+                self.outbox.push_back((to, term));
+            } else if wire::is_state(&term) && !self.is_home() {
+                self.outbox.push_back((self.home.clone(), term));
+            } else {
+                counts.states_dropped.fetch_add(u64::from(wire::is_state(&term)), Relaxed);
+            }
+        }
+        self.given(router, counts)
     }
 
     pub(super) fn early(&self) -> usize {

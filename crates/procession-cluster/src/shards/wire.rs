@@ -73,6 +73,10 @@ pub(super) fn state(own: Speaker<'_>, shard: u32, hops: u8, key: &Key, state: Te
     say(STATE, own, [Term::from(shard), Term::from(hops), bytes(key), state])
 }
 
+pub(super) fn is_state(term: &Term) -> bool {
+    matches!(term.as_tuple(), Some([word, ..]) if word.is_atom(STATE))
+}
+
 /// Returns a message to its origin.
 pub(super) fn refused(own: Speaker<'_>, key: &Key, call: u64, why: Refusal, content: Term) -> Term {
     say(REFUSED, own, [number(call), Term::atom(why.word()), bytes(key), content])

@@ -288,6 +288,23 @@ fn keys_move_with_their_states() {
     });
 }
 
+/// Goal: a node drains although another one has found a new home for its shards before, of which
+/// the node knows nothing, and so changes no home when it sees the node leave.
+#[test]
+fn a_node_drains_that_does_not_know_the_next_home() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        join(&b, &[&a]).await;
+        let before = a.jobs.status().shards;
+        let c = host(&world, "c@127.0.0.1").await;
+        connect(&c.node, &a.node).await;
+        until(|| a.jobs.status().shards < before && c.jobs.status().shards < 32).await;
+        assert_eq!(b.node.drain(PATIENCE).await, 0);
+        agree(&[&a, &c]).await;
+    });
+}
+
 /// Sends notes to keys until it is told to stop. Returns how many were accepted.
 fn send_notes(host: &Host, sender: u32, stops: &Arc<Mutex<bool>>) -> JoinHandle<u64> {
     let (jobs, stops) = (host.jobs.clone(), Arc::clone(stops));

@@ -18,10 +18,11 @@ use crate::term::{NodePid, Term};
 use crate::wire::control::Control;
 
 impl<M: Portable> Router<M> {
-    /// Changes the view. A `new` member may have processes of each shard at home on this node.
+    /// Changes the view. If a `router` has joined, it may have processes of each shard at home on
+    /// this node. If it has left and has not ended, it waits until nothing is sent to it.
     fn change_view(
         self: &Arc<Self>,
-        new: Option<&NodePid>,
+        router: Option<&NodePid>,
         change: impl FnOnce(&mut View) -> bool,
     ) {
         let mut all = Vec::new();
@@ -29,11 +30,16 @@ impl<M: Portable> Router<M> {
         if !change(&mut view) {
             return;
         }
+        let is_member = router.is_some_and(|router| view.members.contains(router));
         for number in 0..self.count() {
             let mut shard = self.shards[number as usize].lock();
             let acts = shard.set_home(&view, &self.limits, &self.counts);
-            if let Some(new) = new.filter(|_| shard.is_home()) {
-                shard.await_from(new, &self.limits);
+            match router {
+                Some(new) if is_member && shard.is_home() => {
+                    shard.await_from(new, &self.limits);
+                }
+                Some(left) if !is_member && view.is_known(left) => shard.tell_moved(left),
+                _ => {}
             }
             self.flush(number, &mut shard);
             all.push((number, acts));
@@ -78,7 +84,7 @@ impl<M: Portable> Router<M> {
 
     /// Notes that the router of another node takes no shards any more.
     pub(in crate::shards) fn left(self: &Arc<Self>, router: &NodePid) {
-        self.change_view(None, |view| view.members.remove(router));
+        self.change_view(Some(router), |view| view.members.remove(router));
     }
 
     pub(in crate::shards) fn left_group(self: &Arc<Self>, pid: Pid) {
@@ -93,7 +99,7 @@ impl<M: Portable> Router<M> {
         let Some(router) = self.view.lock().known.remove(&pid) else { return };
         self.left(&router);
         for number in 0..self.count() {
-            self.change(number, |shard| shard.forget(&router));
+            self.change(number, |shard| shard.forget(&router, &self.counts));
         }
         if let Some(Ledger { sent, done, .. }) = self.ledgers.lock().remove(&router) {
             self.counts.lost.fetch_add(sent.saturating_sub(done), Relaxed);
@@ -134,7 +140,9 @@ impl<M: Portable> Router<M> {
 
     /// Sends what a shard has for other routers, as far as there is room.
     pub(super) fn flush(&self, number: u32, shard: &mut Shard<M>) {
-        while let Some((to, term)) = shard.outbox.front() {
+        loop {
+            shard.tell_askers();
+            let Some((to, term)) = shard.outbox.front() else { return };
             match self.tell(number, to, term) {
                 Err(Unqueued::Full(_)) => {
                     self.changed.notify_one();
@@ -143,7 +151,9 @@ impl<M: Portable> Router<M> {
                 Ok(()) => {}
                 // The end of the other router is told, and makes nodes ask again. Only a state is
                 // lost with it.
-                Err(_) => drop(self.counts.states_dropped.fetch_add(1, Relaxed)),
+                Err(_) => {
+                    self.counts.states_dropped.fetch_add(u64::from(wire::is_state(term)), Relaxed);
+                }
             }
             shard.outbox.pop_front();
         }
