@@ -305,6 +305,34 @@ fn a_node_drains_that_does_not_know_the_next_home() {
     });
 }
 
+/// Goal: of two nodes that leave together, each may hand keys to the other first, and the third one
+/// gets all of them.
+#[test]
+fn nodes_that_drain_together_lose_no_state() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b] = [host(&world, "a@127.0.0.1").await, host(&world, "b@127.0.0.1").await];
+        let c = host(&world, "c@127.0.0.1").await;
+        join(&b, &[&a]).await;
+        join(&c, &[&a, &b]).await;
+        for key in 0..200 {
+            a.jobs.send(&key, Job::Note(0, 1)).expect("it is connected");
+        }
+        until(|| world.received() == 200).await;
+        let drains = [&a, &b].map(|host| {
+            let node = host.node.clone();
+            spawn(async move { node.drain(PATIENCE).await })
+        });
+        for drain in drains {
+            assert_eq!(drain.await.expect("it ends"), 0);
+        }
+        for key in 0..200 {
+            assert_eq!(count(&c, key).await.expect("it replies"), 1, "of key {key}");
+        }
+        assert_eq!((world.most(), sum(&[&a, &b, &c]).states_dropped), (1, 0));
+    });
+}
+
 /// Sends notes to keys until it is told to stop. Returns how many were accepted.
 fn send_notes(host: &Host, sender: u32, stops: &Arc<Mutex<bool>>) -> JoinHandle<u64> {
     let (jobs, stops) = (host.jobs.clone(), Arc::clone(stops));
