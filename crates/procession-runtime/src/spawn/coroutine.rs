@@ -78,12 +78,20 @@ impl SpawnOptions {
         let bytes = self.chosen_stack_size();
         let kind = TypedKind::<M>::coroutine();
         let mut address = None;
-        self.launch_in(reservation, kind.erased(), location, 2, value, |value, newborn| {
-            address = Some(Address::new(kind.pin(newborn)));
-            let context = Context::new(mailbox::context::Context::new(kind.pin(newborn)));
-            let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);
-            Ok(Box::new(CoBody::new(move || function(context, value), bytes, placement)))
-        })
+        Self::launch_in(
+            self.rest,
+            reservation,
+            kind.erased(),
+            location,
+            2,
+            value,
+            |value, newborn| {
+                address = Some(Address::new(kind.pin(newborn)));
+                let context = Context::new(mailbox::context::Context::new(kind.pin(newborn)));
+                let bytes = bytes.unwrap_or(newborn.shared().coroutines.stack_bytes);
+                Ok(Box::new(CoBody::new(move || function(context, value), bytes, placement)))
+            },
+        )
         .map(|(share, monitor)| Child::new(address, share, monitor))
     }
 }

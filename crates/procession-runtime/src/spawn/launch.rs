@@ -47,7 +47,7 @@ impl SpawnOptions {
     /// its context take. `body` can take that many at no cost.
     ///
     /// A program has an instance of this for each place that starts a process. So all that does not
-    /// depend on the types is in [`fill`](Self::fill) and [`start_body`](Self::start_body).
+    /// depend on the types is in [`fill`] and [`start_body`].
     pub(crate) fn launch<T>(
         mut self,
         kind: &'static Kind,
@@ -60,14 +60,16 @@ impl SpawnOptions {
         // Stopped before the process is counted. Otherwise the test clock could move on while a
         // thread waits for the process to end.
         let _stopped = shared.stop_clock();
-        self.launch_in(Reservation::take(&shared), kind, location, pins, content, body)
+        Self::launch_in(self.rest, Reservation::take(&shared), kind, location, pins, content, body)
     }
 
     /// Launches a process like [`launch`](Self::launch), in the place that is reserved for it. The
     /// test clock stands still since before the reservation.
+    // It takes only a part of the options, because dropping the other part costs a spawn 20
+    // instructions.
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn launch_in<T>(
-        mut self,
+        mut rest: Option<Box<Rest>>,
         reservation: Reservation<'_>,
         kind: &'static Kind,
         location: &'static Location<'static>,
@@ -76,12 +78,12 @@ impl SpawnOptions {
         body: impl FnOnce(T, &mut Newborn) -> Result<Box<dyn Body>, (T, InitError)>,
     ) -> Result<(HandleShare, Option<MonitorRef>), SpawnError<T>> {
         let shared = reservation.hold();
-        let mut newborn = match self.fill(reservation, kind, location, pins) {
+        let mut newborn = match fill(&mut rest, reservation, kind, location, pins) {
             Ok(newborn) => newborn,
             Err(kind) => return Err(SpawnError::new(content, kind)),
         };
         match body(content, &mut newborn) {
-            Ok(body) => Ok(self.start_body(shared, newborn, body)),
+            Ok(body) => Ok(start_body(rest, shared, newborn, body)),
             Err((refused, error)) => {
                 refuse(shared, &newborn, &error.exit());
                 Err(SpawnError::new(refused, SpawnErrorKind::Init(error)))
@@ -96,64 +98,64 @@ impl SpawnOptions {
             None => crate::scheduler::owner::here(),
         }
     }
+}
 
-    /// Puts a process without a body into the reserved slot.
-    // Inlined in optimised builds, like `start_body` and what both call: as calls, they take some
-    // 90 instructions more of a spawn. Other builds compile faster without.
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    fn fill(
-        &mut self,
-        reservation: Reservation<'_>,
-        mut kind: &'static Kind,
-        mut location: &'static Location<'static>,
-        pins: u32,
-    ) -> Result<Newborn, SpawnErrorKind> {
-        let shared = reservation.hold();
-        if reservation.is_closing() {
-            return Err(SpawnErrorKind::Closing);
-        }
-        if kind.name == COROUTINE && shared.coroutines.stacks.is_none() {
-            return Err(SpawnErrorKind::NoCoroutines);
-        }
-        let mut extra = None;
-        if let Some(rest) = &mut self.rest {
-            extra = rest.prepare(kind, shared)?;
-            kind = rest.on_cancel.map_or(kind, |on_cancel| kind.with_on_cancel(on_cancel));
-            location = rest.location.unwrap_or(location);
-        }
-        if reservation.may_have_origin() {
-            extra = inherit(extra, shared);
-        }
-        #[cfg(feature = "sim")]
-        if shared.world.numbering().is_some() {
-            extra.get_or_insert_default().headed = true;
-        }
-        let newborn = reservation.occupy(kind, location, extra, pins)?;
-        if let Some(rest) = &mut self.rest
-            && let Err(error) = rest.introduce(shared, &newborn)
-        {
-            refuse(shared, &newborn, &Exit::Refused);
-            return Err(SpawnErrorKind::Name(error));
-        }
-        Ok(newborn)
+/// Puts a process without a body into the reserved slot.
+// Inlined in optimised builds, like `start_body` and what both call: as calls, they take some
+// 90 instructions more of a spawn. Other builds compile faster without.
+#[cfg_attr(not(debug_assertions), inline(always))]
+fn fill(
+    rest: &mut Option<Box<Rest>>,
+    reservation: Reservation<'_>,
+    mut kind: &'static Kind,
+    mut location: &'static Location<'static>,
+    pins: u32,
+) -> Result<Newborn, SpawnErrorKind> {
+    let shared = reservation.hold();
+    if reservation.is_closing() {
+        return Err(SpawnErrorKind::Closing);
     }
+    if kind.name == COROUTINE && shared.coroutines.stacks.is_none() {
+        return Err(SpawnErrorKind::NoCoroutines);
+    }
+    let mut extra = None;
+    if let Some(rest) = rest {
+        extra = rest.prepare(kind, shared)?;
+        kind = rest.on_cancel.map_or(kind, |on_cancel| kind.with_on_cancel(on_cancel));
+        location = rest.location.unwrap_or(location);
+    }
+    if reservation.may_have_origin() {
+        extra = inherit(extra, shared);
+    }
+    #[cfg(feature = "sim")]
+    if shared.world.numbering().is_some() {
+        extra.get_or_insert_default().headed = true;
+    }
+    let newborn = reservation.occupy(kind, location, extra, pins)?;
+    if let Some(rest) = rest
+        && let Err(error) = rest.introduce(shared, &newborn)
+    {
+        refuse(shared, &newborn, &Exit::Refused);
+        return Err(SpawnErrorKind::Name(error));
+    }
+    Ok(newborn)
+}
 
-    /// Puts the body into the process, relates the process to the running process, and queues it.
-    #[cfg_attr(not(debug_assertions), inline(always))]
-    fn start_body(
-        self,
-        shared: &Hold,
-        newborn: Newborn,
-        body: Box<dyn Body>,
-    ) -> (HandleShare, Option<MonitorRef>) {
-        newborn.set_body_bytes(size_of_val(&*body));
-        #[cfg(feature = "tracing")]
-        let body = crate::process::span::traced(&newborn, body);
-        let (share, ready) = newborn.install(body);
-        let monitor = self.rest.and_then(|rest| rest.relate(share.slot()));
-        queue(shared, ready);
-        (share, monitor)
-    }
+/// Puts the body into the process, relates the process to the running process, and queues it.
+#[cfg_attr(not(debug_assertions), inline(always))]
+fn start_body(
+    rest: Option<Box<Rest>>,
+    shared: &Hold,
+    newborn: Newborn,
+    body: Box<dyn Body>,
+) -> (HandleShare, Option<MonitorRef>) {
+    newborn.set_body_bytes(size_of_val(&*body));
+    #[cfg(feature = "tracing")]
+    let body = crate::process::span::traced(&newborn, body);
+    let (share, ready) = newborn.install(body);
+    let monitor = rest.and_then(|rest| rest.relate(share.slot()));
+    queue(shared, ready);
+    (share, monitor)
 }
 
 impl Rest {

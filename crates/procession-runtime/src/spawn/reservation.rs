@@ -59,7 +59,7 @@ pub(crate) struct Reservation<'a> {
 impl<'a> Reservation<'a> {
     /// Counts a process, and takes a slot for it. The test clock must stand still until the process
     /// has started.
-    // Inlined like `SpawnOptions::fill`: as a call it takes 27 instructions more of some 800 for a
+    // Inlined like `fill` in `launch.rs`: as a call it takes 27 instructions more of some 800 for a
     // spawn.
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn take(hold: &'a Hold) -> Self {
