@@ -172,7 +172,7 @@ fn planted_defects_of_names_are_seen() {
 /// troubles. Without leaps of the clock: a process may do one step before it learns of a leap.
 #[test]
 fn an_exclusive_name_has_one_holder() {
-    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = Check::new().seeds(few()).jobs(2).time_limit(Duration::from_secs(3600));
     let check = check.workers(1..=2).faults(Faults::all().without(Fault::ClockLeap));
     let check = check.expect_sometimes([
         "a name has another holder",
@@ -199,7 +199,7 @@ fn planted_defects_of_exclusive_names_are_seen() {
 /// Keys move between the nodes of a cluster that is disturbed.
 #[test]
 fn keys_across_nodes_have_one_process() {
-    let check = Check::new().seeds(seeds()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = Check::new().seeds(few()).jobs(2).time_limit(Duration::from_secs(3600));
     let check = check.workers(1..=2).expect_sometimes([
         "a message is received",
         "a key moves with its state",
