@@ -138,7 +138,7 @@ async fn next<M: Portable>(
         }
     });
     let mut is_woken = false;
-    poll_fn(|task| {
+    let next = poll_fn(|task| {
         if let Poll::Ready(change) = changed.as_mut().poll(task) {
             return Poll::Ready(Next::Changed(change));
         }
@@ -155,7 +155,12 @@ async fn next<M: Portable>(
         }
         time.as_mut().poll(task).map(|()| Next::Look)
     })
-    .await
+    .await;
+    if is_woken && !matches!(next, Next::Look) {
+        // The look is still to come, and another event came before it.
+        router.changed.notify_one();
+    }
+    next
 }
 
 /// Shows the shards in the door of the scheduler.
