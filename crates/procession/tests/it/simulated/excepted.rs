@@ -127,6 +127,7 @@ const EXCEPTED: &[Tests] = &[
             "bounds::busy::a_timer_of_a_worker_in_a_blocking_section_is_served_in_time",
             "coroutines::endings::a_coroutine_that_swallows_its_unwinding_for_ever_ends_without_its_stack",
             "coroutines::foreign::a_coroutine_that_always_waits_again_is_listed_as_stuck",
+            "coroutines::stacks::no_coroutine_waits_for_a_stack_that_was_leaked",
             "coroutines::poll::a_poll_that_cannot_suspend_blocks_its_thread",
             "files::a_dropped_file_finishes_its_write",
             "files::a_process_that_opens_a_fifo_without_a_writer_can_be_ended",
