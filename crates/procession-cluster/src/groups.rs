@@ -232,7 +232,7 @@ struct Scope {
     unasked: BTreeSet<Atom>,
     /// When those that wait are tried again. While none waits, never.
     again: Instant,
-    /// How many memberships of other nodes have changed, or were looked for in vain.
+    /// How many memberships of other nodes have changed, or were looked for and not found.
     looks: usize,
 }
 

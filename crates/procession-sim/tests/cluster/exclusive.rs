@@ -109,7 +109,7 @@ impl Cluster {
     }
 }
 
-/// Holds a name for a while, and for ever once it is quiet.
+/// Holds a name for a while, and to the end of the run once it is quiet.
 async fn hold(
     _: Context<()>,
     world: Arc<World>,

@@ -876,7 +876,7 @@ impl Wake for Wakes {
 }
 
 /// Each refusal wakes the task. So the number of wake-ups in a step bounds the number of calls that
-/// the step has polled in vain.
+/// the step has polled although the budget was spent.
 #[test]
 fn a_call_to_many_does_not_go_on_after_the_budget_is_spent() {
     const CALLS: usize = 10_000;
