@@ -88,9 +88,10 @@
 //! protected by the lease only, under the three assumptions above.
 //!
 //! A store of leases that is restored from a copy may begin again with fences that it has given
-//! before. A node hands out no fence that is not greater than all that it has handed out. A node
-//! that was started since cannot know them, so do not restore the store while processes run. When a
-//! program changes from [`EmbeddedLeases`] to etcd, set the fences in its data to zero.
+//! before. A node hands out no fence that is not greater than all that it had handed out when it
+//! asked the store. A node that was started since cannot know them, so do not restore the store
+//! while processes run. When a program changes from [`EmbeddedLeases`] to etcd, set the fences in
+//! its data to zero.
 //!
 //! # At the end
 //!

@@ -40,7 +40,8 @@ const PREFIX: &str = "procession/";
 /// A request goes to the member of the cluster that has answered last. If that does not answer
 /// within the [timeout](Self::timeout), or has an error of the cluster, the others are tried in
 /// turn. Such a repetition changes nothing, because all requests but grants have the same effect
-/// twice, and a lease that nobody renews ends.
+/// twice, and a lease that nobody renews ends. The exceptions are claims and watches, which the
+/// names themselves try again.
 ///
 /// If etcd has authentication, set the [user](Self::user) of this node. The user needs the
 /// permission to read and write all keys that begin with the [prefix](Self::prefix). Use `https`
