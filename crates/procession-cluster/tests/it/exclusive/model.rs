@@ -219,7 +219,7 @@ impl LeaseStore for Line {
     fn release<'a>(&'a self, name: &'a str, holder: &'a str) -> Answer<'a, ()> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.ask(move |rows| {
-            rows.free(|other, row, _| other == name && row.holder == holder);
+            rows.release(&name, &holder);
             Ok(())
         })
     }
@@ -227,18 +227,14 @@ impl LeaseStore for Line {
     fn withdraw<'a>(&'a self, name: &'a str, holder: &'a str, _: LeaseId) -> Answer<'a, ()> {
         let (name, holder) = (name.to_owned(), holder.to_owned());
         self.ask(move |rows| {
-            rows.free(|other, row, _| other == name && row.holder == holder);
-            rows.withdrawn.insert(holder);
+            rows.withdraw(&name, &holder);
             Ok(())
         })
     }
 
     fn holder<'a>(&'a self, name: &'a str) -> Answer<'a, Known> {
         let name = name.to_owned();
-        self.ask(move |rows| {
-            let row = rows.by_name.get(&name).map(|(row, _)| row.clone());
-            Ok(Known { row, revision: rows.revision })
-        })
+        self.ask(move |rows| Ok(rows.known(&name)))
     }
 
     fn changes(&self, after: u64) -> Answer<'_, Changes> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use procession::time::Instant;
-use procession_cluster::exclusive::{Claimed, Fence, LeaseId, Row};
+use procession_cluster::exclusive::{Claimed, Fence, Known, LeaseId, Row};
 
 /// A name that was claimed or has become free.
 #[derive(Clone, Debug)]
@@ -61,6 +61,20 @@ impl Rows {
                 Claimed::Won(fence)
             }
         })
+    }
+
+    pub(crate) fn release(&mut self, name: &str, holder: &str) {
+        self.free(|other, row, _| other == name && row.holder == holder);
+    }
+
+    pub(crate) fn withdraw(&mut self, name: &str, holder: &str) {
+        self.release(name, holder);
+        self.withdrawn.insert(holder.to_owned());
+    }
+
+    pub(crate) fn known(&self, name: &str) -> Known {
+        let row = self.by_name.get(name).map(|(row, _)| row.clone());
+        Known { row, revision: self.revision }
     }
 
     /// Makes the names free that are meant. Those of one change have one revision.
