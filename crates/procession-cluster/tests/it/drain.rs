@@ -88,7 +88,7 @@ fn a_node_that_leaves_answers_what_it_has_accepted_and_takes_nothing_new() {
         let (watch, called) = (watch(&a), call(&a).await);
 
         let leaves = b.clone();
-        let drained = spawn(async move { leaves.drain(PATIENCE).await });
+        let drained = spawn(async move { leaves.drain(10 * PATIENCE).await });
         // The node refuses a start, and then the start is not even sent.
         let start = || a.spawn("b@127.0.0.1", "shop", "worker", Vec::new(), PATIENCE);
         let refused =
@@ -107,7 +107,8 @@ fn a_node_that_leaves_answers_what_it_has_accepted_and_takes_nothing_new() {
 
         server.send(None).expect("it runs");
         assert_eq!(called.await.expect("it ends").expect("it is answered"), Term::from(7));
-        assert_eq!(drained.await, Ok(0));
+        let drained = timeout(PATIENCE, drained).await;
+        assert_eq!(drained.expect("before its deadline"), Ok(0));
         let why = "it has left the cluster".to_owned();
         assert_eq!(watch.await, Ok((Exit::Left, why)));
         assert_eq!(there.local_members("servers"), [server.pid()]);

@@ -205,24 +205,31 @@ fn a_node_catches_up_while_groups_change() {
     });
 }
 
+/// Returns two nodes, and a process of the first one that is in groups so often that the second one
+/// cannot be told of them in one message.
+async fn crowded() -> (Sharing, Sharing, (Child<Term, Vec<Term>>, NodePid)) {
+    const LEAST: usize = 1 << 20;
+    let start = async |name| {
+        let node = listens(name).message_limit(LEAST).start().await;
+        share(node.expect("it starts"))
+    };
+    let [a, b] = [start("a@127.0.0.1").await, start("b@127.0.0.1").await];
+    let member = a.member("crowd");
+    for n in 0..8000 {
+        a.groups.join(format!("group {n}"), member.0.pid()).expect("it runs");
+        a.groups.join("crowd", member.0.pid()).expect("it runs");
+    }
+    connect(&a.node, &b.node).await;
+    let crowd = || b.groups.members("crowd").len();
+    until(|| b.groups.groups().len() == 8001 && crowd() == 8001).await;
+    (a, b, member)
+}
+
 /// Goal: all members arrive although they take more memory than a message may.
 #[test]
 fn more_members_than_a_message_holds_arrive() {
-    const LEAST: usize = 1 << 20;
     run(async {
-        let start = async |name| {
-            let node = listens(name).message_limit(LEAST).start().await;
-            share(node.expect("it starts"))
-        };
-        let [a, b] = [start("a@127.0.0.1").await, start("b@127.0.0.1").await];
-        let (member, pid) = a.member("crowd");
-        for n in 0..8000 {
-            a.groups.join(format!("group {n}"), member.pid()).expect("it runs");
-            a.groups.join("crowd", member.pid()).expect("it runs");
-        }
-        connect(&a.node, &b.node).await;
-        let crowd = || b.groups.members("crowd").len();
-        until(|| b.groups.groups().len() == 8001 && crowd() == 8001).await;
+        let (a, b, (_member, pid)) = crowded().await;
         // A change behind them.
         let (_other, other_pid) = a.member("last");
         b.has("last", &[&other_pid]).await;
@@ -234,21 +241,8 @@ fn more_members_than_a_message_holds_arrive() {
 /// Goal: a further `sync` takes no member away that is still there, although not all have room.
 #[test]
 fn members_stay_while_they_are_told_again() {
-    const LEAST: usize = 1 << 20;
     run(async {
-        let start = async |name| {
-            let node = listens(name).message_limit(LEAST).start().await;
-            share(node.expect("it starts"))
-        };
-        let [a, b] = [start("a@127.0.0.1").await, start("b@127.0.0.1").await];
-        let (member, _) = a.member("crowd");
-        for n in 0..8000 {
-            a.groups.join(format!("group {n}"), member.pid()).expect("it runs");
-            a.groups.join("crowd", member.pid()).expect("it runs");
-        }
-        connect(&a.node, &b.node).await;
-        let crowd = || b.groups.members("crowd").len();
-        until(|| b.groups.groups().len() == 8001 && crowd() == 8001).await;
+        let (a, b, _member) = crowded().await;
         // A node learns of the kind of another one by the first answer.
         until(|| a.node.peers()[0].unconfirmed.is_some()).await;
         let (_, mut changes) = b.groups.monitor_all();
