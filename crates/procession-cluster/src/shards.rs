@@ -58,10 +58,11 @@
 //!
 //! - **Order**: of the messages that one node sends to one key, each that is received comes after
 //!   all earlier ones. A message that would come too late is refused ([`Refusal::Late`]).
-//! - **No silence**: a message is received once, or refused, or dead, or lost with a node, and each
-//!   is counted ([`ShardsStatus`]). If this node refuses a message, [`Shards::send`] returns it. If
-//!   another node refuses it later, a call that waits returns it, and any other message goes to the
-//!   function of [`ShardsBuilder::on_returned`]. Without such a function, it is a dead letter.
+//! - **No silence**: if [`Shards::send`] does not accept a message, it returns it. Each accepted
+//!   message is received once, or refused, or dead, or lost with a node, and is counted as such
+//!   ([`ShardsStatus`]). If a message is refused after it was accepted, a call that waits returns
+//!   it, and any other message goes to the function of [`ShardsBuilder::on_returned`]. Without such
+//!   a function, it is a dead letter.
 //! - **One process**: a key has one process in the cluster, while the nodes agree on which nodes
 //!   there are. This is [`Eventual`]: while the nodes disagree, for example because a netsplit
 //!   divides them, each part of the cluster has a process of the key. When the parts meet, the
@@ -93,8 +94,8 @@
 //!   receive what was accepted and end. It sends the states that they return to the new home.
 //! - `Ask`: the new home asks the old one, and every router that joins, for each of its shards, in
 //!   the lane of the shard. It repeats that until the other answers or ends.
-//! - `Moved`: every other router says to a router that leaves, for each shard and in its lane, that
-//!   it sends elsewhere. An `Ask` says the same.
+//! - `Moved`: a router that leaves asks the other routers, for each shard, to send no more. Each
+//!   answers in the lane of the shard, behind its last message. An `Ask` says the same.
 //! - `Given`: a router that has nothing left of a shard, or believes to be its home, answers. It
 //!   says which numbers it has accepted, and which third node is the home, or was before. If that
 //!   node is no member for the new home, because it joins or has left, the new home waits for it as
@@ -102,8 +103,8 @@
 //! - `Wait` and `Open`: until all have answered, messages wait at the new home, by origin in the
 //!   order of their numbers. Beyond the [limit](ShardsBuilder::move_limit), they are refused.
 //! - `Leave`: a node that drains gives all shards away, and says in all that it sends that it takes
-//!   none, because that may arrive before the change of the group. It stays until all routers send
-//!   elsewhere.
+//!   none, because that may arrive before the change of the group. It stays until all routers have
+//!   said that they send elsewhere.
 //!
 //! ## Why it works
 //! *Two processes*: the new home starts none before `Open`, and the old one answers after its last
@@ -255,7 +256,7 @@ where
 
     /// Sends a message to the process of a key, which starts if there is none.
     ///
-    /// It never waits. A message that is accepted may still be refused later, by another node: see
+    /// It never waits. A message that is accepted may still be refused later: see
     /// [`ShardsBuilder::on_returned`].
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use super::error::Refusal;
 use super::limits::{HOPS_MAX, KEY_MAX};
 use super::router::{Portable, Router};
 use super::slot::{Envelope, Key};
-use super::wire::{ASK, DONE, GIVEN, MESSAGE, MOVED, REFUSED, STATE};
+use super::wire::{ASK, DONE, GIVEN, LEAVE, MESSAGE, MOVED, REFUSED, STATE};
 use crate::node::{Node, TypedInlet};
 use crate::term::{Atom, NodePid, Term};
 
@@ -43,6 +43,8 @@ impl<M: Portable> Ear<M> {
         }
         match (word.as_str(), rest) {
             (ASK, []) => self.0.asked(&via, self.shard(&content)?),
+            // That the router leaves was heard before.
+            (LEAVE, []) => self.0.leaves(&via, self.shard(&content)?),
             (MOVED, []) => self.0.moved(&via, self.shard(&content)?),
             (GIVEN, [shard, other]) => {
                 let Term::List(latest) = content else { return None };

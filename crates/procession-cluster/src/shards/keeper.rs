@@ -33,6 +33,8 @@ enum Next {
     Down(Pid),
     Changed(GroupEvent),
     Cancelled,
+    /// There is something to look at, a moment later.
+    Woken,
     Look,
 }
 
@@ -63,6 +65,7 @@ pub(super) async fn keep<M: Portable>(
     let scope = own.1.scope.pid();
     cx.monitor(scope);
     let (mut looks_at, mut is_waiting, mut is_cancelled) = (Instant::now(), false, false);
+    let mut news = None;
     loop {
         let leaves = is_cancelled || router.is_ending();
         if leaves {
@@ -89,7 +92,7 @@ pub(super) async fn keep<M: Portable>(
             return;
         }
         let until = if is_waiting || leaves { looks_at } else { Instant::NEVER };
-        match next(&mut cx, &router, &mut changes, (until, looks_at, is_cancelled)).await {
+        match next(&mut cx, &router, (&mut changes, &mut news), until, is_cancelled).await {
             // Without a scope, nobody finds this router.
             Next::Down(pid) if pid == scope => is_cancelled |= !router.is_ending(),
             Next::Down(pid) => router.gone(pid),
@@ -100,6 +103,7 @@ pub(super) async fn keep<M: Portable>(
             }
             Next::Changed(_) => {}
             Next::Cancelled => is_cancelled = true,
+            Next::Woken => is_waiting = true,
             Next::Look => {
                 is_waiting = router.look();
                 looks_at = Instant::now() + LOOK_EVERY;
@@ -115,16 +119,18 @@ fn joined<M: Portable>(router: &Arc<Router<M>>, pid: Pid) {
     }
 }
 
-/// Waits for the next event. It looks at `until`, and from `looks_at` on when it is woken.
+/// Waits for the next event. It looks at `until`. `news` keeps a change of the group that was read
+/// and is not returned yet.
 async fn next<M: Portable>(
     cx: &mut Context<NoMessage>,
     router: &Router<M>,
-    changes: &mut GroupMonitor,
-    (until, looks_at, is_cancelled): (Instant, Instant, bool),
+    (changes, news): (&mut GroupMonitor, &mut Option<GroupEvent>),
+    until: Instant,
+    is_cancelled: bool,
 ) -> Next {
     let mut node_changed = pin!(router.node.0.changed.notified());
     node_changed.as_mut().enable();
-    let (mut woken, mut until) = (pin!(router.changed.notified()), until);
+    let mut woken = pin!(router.changed.notified());
     let mut changed = pin!(changes.recv());
     let mut time = pin!(sleep_until(until));
     let mut event = pin!(async {
@@ -137,30 +143,26 @@ async fn next<M: Portable>(
             }
         }
     });
-    let mut is_woken = false;
-    let next = poll_fn(|task| {
-        if let Poll::Ready(change) = changed.as_mut().poll(task) {
-            return Poll::Ready(Next::Changed(change));
+    poll_fn(|task| {
+        if news.is_none()
+            && let Poll::Ready(change) = changed.as_mut().poll(task)
+        {
+            *news = Some(change);
         }
+        // A router that returns joins after its former connection has ended. By now, the end is in
+        // the mailbox, and comes first.
         if let Poll::Ready(next) = event.as_mut().poll(task) {
             return Poll::Ready(next);
         }
-        if node_changed.as_mut().poll(task).is_ready() {
+        if let Some(change) = news.take() {
+            return Poll::Ready(Next::Changed(change));
+        }
+        if node_changed.as_mut().poll(task).is_ready() || time.as_mut().poll(task).is_ready() {
             return Poll::Ready(Next::Look);
         }
-        if !is_woken && woken.as_mut().poll(task).is_ready() {
-            is_woken = true;
-            until = until.min(looks_at);
-            time.set(sleep_until(until));
-        }
-        time.as_mut().poll(task).map(|()| Next::Look)
+        woken.as_mut().poll(task).map(|()| Next::Woken)
     })
-    .await;
-    if is_woken && !matches!(next, Next::Look) {
-        // The look is still to come, and another event came before it.
-        router.changed.notify_one();
-    }
-    next
+    .await
 }
 
 /// Shows the shards in the door of the scheduler.

@@ -38,8 +38,8 @@ impl<K, M, S> KeyContext<K, M, S> {
     }
 
     /// Takes the state that the previous process of the key has returned. There is a state if the
-    /// key has moved, or if a message came while the previous process ended. Later calls return
-    /// `None`.
+    /// key has moved, or if messages were left when the previous process ended. Later calls
+    /// return `None`.
     pub fn take_state(&mut self) -> Option<S> {
         self.state.take()
     }

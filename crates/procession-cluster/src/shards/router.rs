@@ -1,6 +1,6 @@
 //! The router of a node: the way of messages to the homes of their keys, and back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use procession::Address;
@@ -407,6 +407,13 @@ impl<M: Portable> Router<M> {
         });
     }
 
+    pub(super) fn leaves(self: &Arc<Self>, router: &NodePid, number: u32) {
+        self.change(number, |shard| {
+            shard.tell_moved(router);
+            Vec::new()
+        });
+    }
+
     pub(super) fn asked(self: &Arc<Self>, router: &NodePid, number: u32) {
         if self.is_ending() {
             // It may learn that before the process of this router does.
@@ -426,10 +433,11 @@ impl<M: Portable> Router<M> {
                 is_dropped = restored.is_err();
                 return restored.ok().flatten().into_iter().collect();
             }
-            is_dropped = hops >= HOPS_MAX || shard.outbox.len() >= OUTBOX_MAX;
+            let waiting = shard.outbox.values().map(VecDeque::len).sum::<usize>();
+            is_dropped = hops >= HOPS_MAX || waiting >= OUTBOX_MAX;
             if !is_dropped {
                 let state = wire::state(self.speaks(), number, hops + 1, key, state);
-                shard.outbox.push_back((shard.home.clone(), state));
+                shard.outbox.entry(shard.home.clone()).or_default().push_back(state);
             }
             Vec::new()
         });

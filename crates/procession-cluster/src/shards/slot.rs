@@ -67,6 +67,11 @@ impl<M> Slot<M> {
         !has_messages && self.process.is_none() && self.state.is_none()
     }
 
+    /// Returns `true` if this is the process of the key.
+    pub(super) fn is_of(&self, process: &Arc<Notify>) -> bool {
+        self.process.as_ref().is_some_and(|own| Arc::ptr_eq(own, process))
+    }
+
     /// Lets the process look again, or makes one.
     pub(super) fn rouse(&mut self, key: &Key) -> Option<Act<M>> {
         match &self.process {

@@ -35,8 +35,8 @@ pub struct ShardsStatus {
     /// At most so many messages were lost: the messages that other nodes had when they ended, or
     /// when the connection to them was lost.
     pub lost: u64,
-    /// The states of earlier processes that were dropped, because the key had a process already or
-    /// the node had no room.
+    /// The states of earlier processes that were dropped, because the key had a process already,
+    /// the node had no room, or the home could not be reached.
     pub states_dropped: u64,
 }
 

@@ -49,8 +49,8 @@ pub(super) struct Shard<M> {
     pub(super) sent: u64,
     /// The numbers of the latest messages that were accepted here, by origin.
     latest: BTreeMap<NodePid, u64>,
-    /// What is to be sent to later homes, in this order.
-    pub(super) outbox: VecDeque<(NodePid, Term)>,
+    /// What is to be sent to each other router, in this order.
+    pub(super) outbox: BTreeMap<NodePid, VecDeque<Term>>,
 }
 
 impl<M> Shard<M> {
@@ -70,7 +70,7 @@ impl<M> Shard<M> {
             senders: BTreeSet::new(),
             sent: 0,
             latest: BTreeMap::new(),
-            outbox: VecDeque::new(),
+            outbox: BTreeMap::new(),
         }
     }
 
@@ -107,7 +107,7 @@ impl<M> Shard<M> {
         Some(slot)
     }
 
-    /// Notes that a message is the latest of its origin. Returns why it cannot be.
+    /// Returns why a message cannot be the latest of its origin.
     fn is_next(&self, message: &Envelope<M>) -> Result<(), Refusal> {
         match self.latest.get(&message.origin) {
             Some(latest) if *latest >= message.number => Err(Refusal::Late),
@@ -140,6 +140,12 @@ impl<M> Shard<M> {
         let Some(slot) = self.enter(&key, limits, counts) else {
             return Some(Act::Refuse(key, message, Refusal::Keys));
         };
+        if slot.queue.len() + slot.early.len() >= limits.queue {
+            if slot.is_empty() {
+                self.remove(&key, counts);
+            }
+            return Some(Act::Refuse(key, message, Refusal::QueueFull));
+        }
         if waits {
             // Behind the earlier messages of its origin, and before the later messages.
             let is_later = |other: &Envelope<M>| {
@@ -149,12 +155,6 @@ impl<M> Shard<M> {
             slot.early.insert(at, message);
             self.early += 1;
             return None;
-        }
-        if slot.queue.len() >= limits.queue {
-            if slot.is_empty() {
-                self.remove(&key, counts);
-            }
-            return Some(Act::Refuse(key, message, Refusal::QueueFull));
         }
         let (origin, number) = (message.origin.clone(), message.number);
         slot.queue.push_back(message);
@@ -173,13 +173,8 @@ impl<M> Shard<M> {
         is_cancelled: bool,
     ) -> Taken<M> {
         let (waits, stays) = (self.waits(), self.is_home() && !self.is_closed);
-        let slot = self.keys.get_mut(key);
-        let is_own = |slot: &&mut Slot<M>| {
-            slot.process.as_ref().is_some_and(|own| Arc::ptr_eq(own, process))
-        };
-        let Some(slot) = slot.filter(is_own).filter(|slot| !slot.is_ending) else {
-            return Taken::End;
-        };
+        let slot = self.keys.get_mut(key).filter(|slot| slot.is_of(process) && !slot.is_ending);
+        let Some(slot) = slot else { return Taken::End };
         if let Some(message) = slot.queue.pop_front() {
             return Taken::Message(message);
         }
@@ -195,10 +190,8 @@ impl<M> Shard<M> {
         (state, ended): (Option<Term>, Ended),
         counts: &Counts,
     ) -> Vec<Act<M>> {
-        let is_own =
-            |slot: &Slot<M>| slot.process.as_ref().is_some_and(|own| Arc::ptr_eq(own, process));
         let is_home = self.is_home();
-        let Some(slot) = self.keys.get_mut(key).filter(|slot| is_own(slot)) else {
+        let Some(slot) = self.keys.get_mut(key).filter(|slot| slot.is_of(process)) else {
             return Vec::new();
         };
         let mut acts = Vec::new();
@@ -228,7 +221,7 @@ impl<M> Shard<M> {
         let Some(slot) = self.remove(key, counts) else { return };
         if let Some(state) = slot.state {
             let state = wire::state((&self.own, self.leaves), self.number, 0, key, state);
-            self.outbox.push_back((self.home.clone(), state));
+            self.outbox.entry(self.home.clone()).or_default().push_back(state);
         }
         let early = slot.early.into_iter();
         acts.extend(early.map(|message| Act::Forward(Arc::clone(key), message)));
@@ -276,14 +269,19 @@ impl<M> Shard<M> {
         acts
     }
 
-    /// `Moved`: says to a router that leaves that no message follows. This node says it for each
-    /// shard, because the other one does not know which home the shard had here. If this node waits
-    /// for the router, it asks instead, because the router must stay until it has answered.
+    /// `Moved`: answers a router that leaves that no message follows. If this node waits for the
+    /// router, it asks instead, because the router must stay until it has answered.
     pub(super) fn tell_moved(&mut self, router: &NodePid) {
-        if !self.awaits.contains(router) {
+        if !self.awaits.contains(router) && !self.has_terms_for(router) {
             let moved = wire::moved((&self.own, self.leaves), self.number);
-            self.outbox.push_back((router.clone(), moved));
+            self.outbox.insert(router.clone(), [moved].into());
         }
+    }
+
+    /// Returns `true` if something waits to be sent to the node of a router. A router that asks
+    /// gets no answer then. It asks again, and a node that does not read takes no memory.
+    fn has_terms_for(&self, router: &NodePid) -> bool {
+        self.outbox.keys().any(|to| to.node == router.node)
     }
 
     /// `Wait`, for another router that may have processes of the shard.
@@ -359,25 +357,32 @@ impl<M> Shard<M> {
 
     /// `Given`: answers the routers that wait for this node, once nothing is left here, and no
     /// earlier home may hand something over. Nodes that wait for each other in a circle do so up to
-    /// the limit. It waits until everything else is sent, because a router that asks and does not
-    /// read gets no second answer then.
-    pub(super) fn tell_askers(&mut self) {
+    /// the limit. It waits until all states are sent. Returns `true` if it has answered.
+    pub(super) fn tell_askers(&mut self) -> bool {
         let is_last = self.awaits.is_empty() || Instant::now() >= self.until;
-        if self.outbox.is_empty() && (self.is_home() || (self.keys.is_empty() && is_last)) {
-            let (own, is_home) = ((&self.own, self.leaves), self.is_home());
-            self.outbox.extend(self.askers.drain(..).map(|router| {
-                // A third node may have processes: the home, or the home before that.
-                let mut others = [Some(&self.home), self.before.as_ref()].into_iter().flatten();
-                let is_third = |other: &&NodePid| **other != router && **other != self.own;
-                let other = others.find(is_third).filter(|_| !is_home);
-                let given = wire::given(own, self.number, other, &self.latest);
-                (router, given)
-            }));
+        let has_states = self.outbox.values().flatten().any(wire::is_state);
+        if has_states || !(self.is_home() || (self.keys.is_empty() && is_last)) {
+            return false;
         }
+        let (own, is_home) = ((&self.own, self.leaves), self.is_home());
+        let askers = std::mem::take(&mut self.askers);
+        let (later, now): (Vec<_>, Vec<_>) =
+            askers.into_iter().partition(|router| self.has_terms_for(router));
+        self.askers = later;
+        for router in &now {
+            // A third node may have processes: the home, or the home before that.
+            let mut others = [Some(&self.home), self.before.as_ref()].into_iter().flatten();
+            let is_third = |other: &&NodePid| *other != router && **other != self.own;
+            let other = others.find(is_third).filter(|_| !is_home);
+            let given = wire::given(own, self.number, other, &self.latest);
+            self.outbox.insert(router.clone(), [given].into());
+        }
+        !now.is_empty()
     }
 
-    /// Restores a key with the state that its process has returned at an earlier home. Returns
-    /// `Err` if the state has to be dropped.
+    /// Restores a key with the state that its process has returned at an earlier home. While the
+    /// shard waits, another earlier home may still have a process of the key, so none is started.
+    /// Returns `Err` if the state has to be dropped.
     pub(super) fn restore(
         &mut self,
         key: &Key,
@@ -385,12 +390,12 @@ impl<M> Shard<M> {
         limits: &Limits,
         counts: &Counts,
     ) -> Result<Option<Act<M>>, Term> {
-        let is_closed = self.is_closed;
+        let (is_closed, waits) = (self.is_closed, self.waits());
         let slot = if is_closed { None } else { self.enter(key, limits, counts) };
         match slot.filter(|slot| slot.process.is_none() && slot.state.is_none()) {
             Some(slot) => {
                 slot.state = Some(state);
-                Ok(slot.rouse(key))
+                Ok(if waits { None } else { slot.rouse(key) })
             }
             None => Err(state),
         }
@@ -449,16 +454,19 @@ impl<M> Shard<M> {
         self.senders.remove(router);
         self.before.take_if(|before| before == router);
         self.askers.retain(|other| other != router);
-        for (to, term) in std::mem::take(&mut self.outbox) {
-            if to != *router {
-                self.outbox.push_back((to, term));
-            } else if wire::is_state(&term) && !self.is_home() {
-                self.outbox.push_back((self.home.clone(), term));
+        for term in self.outbox.remove(router).unwrap_or_default() {
+            if wire::is_state(&term) && !self.is_home() {
+                self.outbox.entry(self.home.clone()).or_default().push_back(term);
             } else {
                 counts.states_dropped.fetch_add(u64::from(wire::is_state(&term)), Relaxed);
             }
         }
         self.given(router, counts)
+    }
+
+    /// Returns the routers that may still send to this node, which leaves.
+    pub(super) fn senders(&self) -> impl Iterator<Item = &NodePid> {
+        self.senders.iter()
     }
 
     pub(super) fn early(&self) -> usize {

@@ -9,6 +9,7 @@ use crate::term::{NodePid, Term};
 
 pub(super) const MESSAGE: &str = "message";
 pub(super) const ASK: &str = "ask";
+pub(super) const LEAVE: &str = "leave";
 pub(super) const MOVED: &str = "moved";
 pub(super) const GIVEN: &str = "given";
 pub(super) const STATE: &str = "state";
@@ -49,7 +50,12 @@ pub(super) fn ask(own: Speaker<'_>, shard: u32) -> Term {
     say(ASK, own, [Term::from(shard)])
 }
 
-/// Says to the router of an earlier home that this node sends the messages of a shard elsewhere.
+/// Asks a router that may send messages of a shard to this node, which leaves, to send no more.
+pub(super) fn leave(own: Speaker<'_>, shard: u32) -> Term {
+    say(LEAVE, own, [Term::from(shard)])
+}
+
+/// Says to a router that leaves that this node sends the messages of a shard elsewhere.
 pub(super) fn moved(own: Speaker<'_>, shard: u32) -> Term {
     say(MOVED, own, [Term::from(shard)])
 }

@@ -19,7 +19,7 @@ use crate::wire::control::Control;
 
 impl<M: Portable> Router<M> {
     /// Changes the view. If a `router` has joined, it may have processes of each shard at home on
-    /// this node. If it has left and has not ended, it waits until nothing is sent to it.
+    /// this node.
     fn change_view(
         self: &Arc<Self>,
         router: Option<&NodePid>,
@@ -34,12 +34,11 @@ impl<M: Portable> Router<M> {
         for number in 0..self.count() {
             let mut shard = self.shards[number as usize].lock();
             let acts = shard.set_home(&view, &self.limits, &self.counts);
-            match router {
-                Some(new) if is_member && shard.is_home() => {
-                    shard.await_from(new, &self.limits);
-                }
-                Some(left) if !is_member && view.is_known(left) => shard.tell_moved(left),
-                _ => {}
+            if let Some(new) = router
+                && is_member
+                && shard.is_home()
+            {
+                shard.await_from(new, &self.limits);
             }
             self.flush(number, &mut shard);
             all.push((number, acts));
@@ -57,13 +56,17 @@ impl<M: Portable> Router<M> {
         if pid.remote_parts().is_none() || router.node == self.own.node {
             return;
         }
+        // A node has one router, so another one takes the place of the one before.
+        let is_former = |(own, other): &(&Pid, &NodePid)| **own != pid && other.node == router.node;
+        let former = self.view.lock().known.iter().find(is_former).map(|(own, _)| *own);
+        if let Some(former) = former {
+            self.gone(former);
+        }
         self.change_view(Some(router), |view| {
             if view.known.insert(pid, router.clone()).is_none() {
                 self.process.monitor(pid);
                 self.ledgers.lock().entry(router.clone()).or_default();
             }
-            // A node has one router, so another one takes the place of the one before.
-            view.members.retain(|other| other.node != router.node || other == router);
             view.members.insert(router.clone())
         });
     }
@@ -141,21 +144,28 @@ impl<M: Portable> Router<M> {
     /// Sends what a shard has for other routers, as far as there is room.
     pub(super) fn flush(&self, number: u32, shard: &mut Shard<M>) {
         loop {
-            shard.tell_askers();
-            let Some((to, term)) = shard.outbox.front() else { return };
-            match self.tell(number, to, term) {
-                Err(Unqueued::Full(_)) => {
-                    self.changed.notify_one();
-                    return;
-                }
-                Ok(()) => {}
-                // The end of the other router is told, and makes nodes ask again. Only a state is
-                // lost with it.
-                Err(_) => {
-                    self.counts.states_dropped.fetch_add(u64::from(wire::is_state(term)), Relaxed);
+            for (to, terms) in &mut shard.outbox {
+                while let Some(term) = terms.front() {
+                    match self.tell(number, to, term) {
+                        Err(Unqueued::Full(_)) => {
+                            self.changed.notify_one();
+                            break;
+                        }
+                        Ok(()) => {}
+                        // The end of the other router is told, and makes nodes ask again. Only a
+                        // state is lost with it.
+                        Err(_) => {
+                            let is_state = u64::from(wire::is_state(term));
+                            self.counts.states_dropped.fetch_add(is_state, Relaxed);
+                        }
+                    }
+                    terms.pop_front();
                 }
             }
-            shard.outbox.pop_front();
+            shard.outbox.retain(|_, terms| !terms.is_empty());
+            if !shard.tell_askers() {
+                return;
+            }
         }
     }
 
@@ -168,8 +178,8 @@ impl<M: Portable> Router<M> {
         link.outbound.send(self.lane(number), &control, term)
     }
 
-    /// Asks earlier homes, refuses what has waited too long, and sends what had no room. Returns
-    /// `true` if there is something to do later.
+    /// Asks earlier homes, and the senders if this node leaves. Refuses what has waited too long,
+    /// and sends what had no room. Returns `true` if there is something to do later.
     pub(in crate::shards) fn look(self: &Arc<Self>) -> bool {
         let mut is_waiting = false;
         let known: BTreeSet<_> = self.view.lock().known.values().cloned().collect();
@@ -180,7 +190,12 @@ impl<M: Portable> Router<M> {
                     // Ignored: it is asked again, unless its end is told.
                     let _ = self.tell(number, router, &wire::ask(self.speaks(), number));
                 }
-                is_waiting |= !shard.awaits.is_empty() || !shard.outbox.is_empty();
+                for router in shard.senders() {
+                    // Ignored: as above.
+                    let _ = self.tell(number, router, &wire::leave(self.speaks(), number));
+                }
+                let is_done = shard.awaits.is_empty() && shard.outbox.is_empty();
+                is_waiting |= !is_done || shard.senders().next().is_some();
                 acts
             });
         }
