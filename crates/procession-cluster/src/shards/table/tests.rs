@@ -121,6 +121,16 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
     all.iter().map(|(to, word)| ((*to).to_owned(), (*word).to_owned())).collect()
 }
 
+/// Goal: a key that waits takes memory for its process, and none for messages.
+#[test]
+fn a_key_that_waits_keeps_no_room_for_messages() {
+    let mut test = Test::new();
+    let (process, _) = test.start("b", 1);
+    assert_eq!(test.take(&process), Some(1));
+    assert_eq!(test.take(&process), None);
+    assert_eq!(test.shard.keys[&key()].queue.capacity(), 0);
+}
+
 #[test]
 fn a_message_behind_a_later_one_is_refused() {
     let mut test = Test::new();
