@@ -14,8 +14,11 @@ use crate::carrier::Carrier;
 use crate::link::{Link, Order};
 use crate::wire::frame::FRAGMENT_LEN;
 
-/// The bytes that are read or written at a time.
+/// The bytes that are read or written at a time, at most.
 const CHUNK: usize = 64 << 10;
+/// The bytes of the first read. A read that fills its room doubles the next one, so that a
+/// connection with little traffic takes little memory.
+const CHUNK_FIRST: usize = 4 << 10;
 /// The bytes of room that are kept while no large frame arrives.
 const KEPT: usize = 4 * CHUNK;
 /// The bytes of a frame beside its message, at most.
@@ -35,6 +38,10 @@ pub(super) struct Inbox {
     pub(super) bytes: Vec<u8>,
     from: usize,
     pub(super) to: usize,
+    /// The bytes of the next read, unless a large frame lacks more.
+    chunk: usize,
+    /// The end of the latest room.
+    end: usize,
     /// The longest frame. Only nodes that make no fragments send large frames.
     frame_max: usize,
 }
@@ -43,16 +50,20 @@ impl Inbox {
     /// Creates an inbox with the bytes that have come. `message_max` is the longest message.
     pub(super) fn new(come: Vec<u8>, message_max: usize) -> Self {
         let to = come.len();
-        Self { bytes: come, from: 0, to, frame_max: message_max.saturating_add(FRAME_HEAD) }
+        let frame_max = message_max.saturating_add(FRAME_HEAD);
+        Self { bytes: come, from: 0, to, chunk: CHUNK_FIRST, end: usize::MAX, frame_max }
     }
 
     /// Returns room for one read: for a chunk, or for the rest of a large frame. More would be many
     /// operations in a row, without a turn for others.
     pub(super) fn room(&mut self) -> &mut [u8] {
+        if self.to == self.end {
+            self.chunk = CHUNK.min(2 * self.chunk);
+        }
         let is_large = self.bytes.len() > KEPT;
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
-        } else if self.from > 0 && (is_large || self.bytes.len() - self.to < CHUNK) {
+        } else if self.from > 0 && (is_large || self.bytes.len() - self.to < self.chunk) {
             self.bytes.copy_within(self.from..self.to, 0);
             (self.from, self.to) = (0, self.to - self.from);
         }
@@ -61,12 +72,12 @@ impl Inbox {
             self.bytes.truncate(KEPT);
             self.bytes.shrink_to_fit();
         }
-        if self.bytes.len() - self.to < CHUNK {
+        if self.bytes.len() - self.to < self.chunk {
             // Doubles, so that a large frame is not copied for each of its parts.
-            self.bytes.resize((2 * self.to).max(self.to + CHUNK), 0);
+            self.bytes.resize((2 * self.to).max(self.to + self.chunk), 0);
         }
-        let end = self.bytes.len().min(self.to + self.lacking().max(CHUNK));
-        &mut self.bytes[self.to..end]
+        self.end = self.bytes.len().min(self.to + self.lacking().max(self.chunk));
+        &mut self.bytes[self.to..self.end]
     }
 
     /// Returns the number of bytes that the next frame lacks, as far as its length is known.
@@ -243,7 +254,7 @@ pub(super) async fn ready_event(cx: &mut Context<Order>) -> Result<Option<Event<
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK, Inbox, KEPT};
+    use super::{CHUNK, CHUNK_FIRST, Inbox, KEPT};
 
     /// Puts bytes into the inbox, and returns the lengths of the rooms for them.
     fn put(inbox: &mut Inbox, mut bytes: &[u8]) -> Vec<usize> {
@@ -261,6 +272,26 @@ mod tests {
 
     fn frame(length: usize) -> Vec<u8> {
         [&(length as u32).to_be_bytes()[..], &vec![7; length]].concat()
+    }
+
+    /// Goal: a node with many idle connections takes little memory for them, and a busy connection
+    /// is read in few steps.
+    #[test]
+    fn the_room_grows_with_the_traffic() {
+        let mut inbox = Inbox::new(Vec::new(), 16 << 20);
+        for _ in 0..1000 {
+            put(&mut inbox, &frame(100));
+            let small = inbox.next().expect("it is right").expect("it is whole");
+            assert_eq!(inbox.bytes[small], [7; 100]);
+        }
+        assert!(inbox.bytes.capacity() <= 2 * CHUNK_FIRST, "{}", inbox.bytes.capacity());
+        let mut reads = 0;
+        for _ in 0..16 {
+            let rooms = put(&mut inbox, &frame(100).repeat(CHUNK / 104));
+            reads += rooms.len();
+            while inbox.next().expect("it is right").is_some() {}
+        }
+        assert!(reads < 2 * 16, "{reads} reads");
     }
 
     #[test]
