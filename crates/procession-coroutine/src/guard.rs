@@ -101,8 +101,9 @@ pub(crate) unsafe fn make(
         return Ok(Made::InPageTables);
     }
     let budget = budget();
-    if PROTECTED.fetch_add(1, Relaxed) >= budget {
-        PROTECTED.fetch_sub(1, Relaxed);
+    // In one step, because another thread must not see a guard that is refused here.
+    let one_more = |protected| (protected < budget).then_some(protected + 1);
+    if PROTECTED.fetch_update(Relaxed, Relaxed, one_more).is_err() {
         return Err(GuardError::Budget(budget));
     }
     // SAFETY: [mapped] by the caller.
