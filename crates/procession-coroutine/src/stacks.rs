@@ -457,7 +457,7 @@ impl SizeClass {
             slot
         });
         let counters = &self.config.counters;
-        let slot = match reused {
+        let slot = match self.slots(Slots::pop) {
             Some(slot) => {
                 counters.reused.fetch_add(1, Relaxed);
                 slot
@@ -508,14 +508,16 @@ impl SizeClass {
 
     /// Returns `false` if no stack of this size is free, or the system refuses to remove its guard.
     fn retire(&self) -> bool {
-        let Some(slot) = self.slots(|slots| slots.free.pop()) else { return false };
+        let Some(slot) = self.slots(Slots::pop) else { return false };
         // SAFETY: [slot] only this call has it.
         let is_bare = !slot.protected || unsafe { guard::remove(slot.bottom, self.guard) };
         if !is_bare {
             self.slots(|slots| slots.free.push(slot));
             return false;
         }
-        self.release(&slot);
+        if !slot.clean {
+            self.release(&slot);
+        }
         self.slots(|slots| {
             slots.protected -= usize::from(slot.protected);
             slots.unprepared.push(Slot { protected: false, clean: true, ..slot });
@@ -563,6 +565,13 @@ impl Drop for SizeClass {
             }
             guard::return_to_budget(slots.protected);
         });
+    /// Takes the free slot that was returned last.
+    fn pop(&mut self) -> Option<Slot> {
+        let slot = self.free.pop();
+        self.free_min = self.free_min.min(self.free.len());
+        slot
+    }
+
     }
 }
 

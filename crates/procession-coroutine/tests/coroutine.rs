@@ -368,6 +368,30 @@ fn at_the_limit_a_free_stack_of_another_size_gives_way() {
     }
 }
 
+/// Goal: a stack that was in use does not expire because another one was free and gave way.
+#[test]
+fn a_stack_that_gives_way_was_needed() {
+    let stacks = Stacks::builder().limit(2).build().expect("it is in range");
+    let used = stacks.take(1 << 14).expect("none is taken");
+    drop(stacks.take(1 << 14).expect("one is taken"));
+    assert!(stacks.expire(), "the first call begins a period");
+    drop(stacks.take(1 << 20).expect("the free one gives way"));
+    assert_eq!(stacks.stats().released, 1);
+    drop(used);
+    assert!(stacks.expire(), "each was in use in this period");
+    assert_eq!(stacks.stats().released, 1);
+}
+
+#[test]
+fn a_stack_without_memory_gives_way_without_a_system_call() {
+    let stacks = Stacks::builder().limit(1).build().expect("it is in range");
+    drop(stacks.take(1 << 14).expect("none is taken"));
+    assert!(stacks.expire(), "the first call begins a period");
+    assert!(!stacks.expire(), "its memory goes back");
+    assert!(stacks.take(1 << 20).is_ok(), "it gives way");
+    assert_eq!(stacks.stats().released, 1);
+}
+
 #[test]
 fn a_limit_is_an_error_that_names_it() {
     let stacks = Stacks::builder().limit(2).build().expect("the limit is in range");
