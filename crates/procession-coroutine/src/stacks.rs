@@ -12,7 +12,8 @@
 //! A limit holds for the stacks of all sizes together, and so does the budget of guards. If one is
 //! reached, a free stack of any size is *retired*: it gives back its memory and its place in the
 //! budget and counts as not made, so that a stack of the wanted size can be made instead. Therefore
-//! a stack is refused for a limit only if no stack is free.
+//! a stack is refused for a limit only if no stack is free. A stack that another call retires or
+//! expires at that moment is not free.
 //!
 //! ## Invariants
 //! - `[slab]` a slab is mapped until its `SizeClass` is dropped, and every [`Stack`] keeps its size
@@ -451,11 +452,6 @@ impl SizeClass {
     }
 
     fn take(self: &Arc<Self>) -> Result<Stack, StackErrorKind> {
-        let reused = self.slots(|slots| {
-            let slot = slots.free.pop();
-            slots.free_min = slots.free_min.min(slots.free.len());
-            slot
-        });
         let counters = &self.config.counters;
         let slot = match self.slots(Slots::pop) {
             Some(slot) => {
@@ -565,6 +561,10 @@ impl Drop for SizeClass {
             }
             guard::return_to_budget(slots.protected);
         });
+    }
+}
+
+impl Slots {
     /// Takes the free slot that was returned last.
     fn pop(&mut self) -> Option<Slot> {
         let slot = self.free.pop();
@@ -572,10 +572,6 @@ impl Drop for SizeClass {
         slot
     }
 
-    }
-}
-
-impl Slots {
     /// Returns a slot that was never used.
     fn next(&mut self, size: &SizeClass) -> Result<Slot, StackErrorKind> {
         if let Some(slot) = self.unprepared.pop() {
@@ -675,8 +671,8 @@ impl fmt::Debug for Stack {
     }
 }
 
-/// A cache of stacks for one thread, so that most coroutines begin and end without taking a lock.
-/// The stack that was returned last is taken first.
+/// A cache of stacks, so that most coroutines begin and end without taking the lock of the slab. Of
+/// the stacks that fit, the one that was returned last is taken first.
 #[derive(Debug)]
 pub struct StackCache {
     stacks: Stacks,
@@ -687,8 +683,9 @@ pub struct StackCache {
 impl StackCache {
     /// Creates an empty cache for a slab. It keeps at most `most` stacks.
     ///
-    /// These stacks are not in the slab: [`Stacks::take`] does not find them. If it refuses a stack
-    /// for a limit, [clear](Self::clear) the caches and try again.
+    /// These stacks count as in use: [`Stacks::take`] does not find them, they give way to no stack
+    /// of another size, and they do not [expire](Stacks::expire). If a stack is refused for a
+    /// limit, [clear](Self::clear) the caches and try again.
     pub fn new(stacks: &Stacks, most: usize) -> Self {
         Self { stacks: stacks.clone(), kept: Vec::new(), most }
     }
