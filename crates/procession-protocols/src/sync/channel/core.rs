@@ -91,6 +91,9 @@ pub mod mutation {
     /// `Keep` happens in a separate critical section.
     #[cfg(all(test, procession_loom))]
     pub const KEEP_IN_TWO: u8 = 5;
+    /// `Observe` serves nobody.
+    #[cfg(all(test, procession_loom))]
+    pub const OBSERVE_ENDS_NOBODY: u8 = 6;
 }
 
 /// The reason why nothing was sent, with the message.
@@ -434,7 +437,9 @@ impl<T, const MUTATION: u8> ChannelCore<T, MUTATION> {
                 let looked = state.receivers.look(place, another);
                 if let Looked::ServedWaiters(Some(_)) = looked {
                     state.handed -= 1;
-                    state.end_receivers(woken);
+                    if !(cfg!(procession_loom) && MUTATION == 6) {
+                        state.end_receivers(woken);
+                    }
                 }
                 looked
             })

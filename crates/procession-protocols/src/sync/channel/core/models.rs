@@ -236,13 +236,23 @@ fn canary_close_forgets_handed() {
     close_and_cancel::<{ mutation::CLOSE_FORGETS_HANDED }>();
 }
 
-#[test]
-fn close_against_look_after_hand_over() {
-    close_after_hand_over::<{ mutation::SOUND }>(
+fn close_and_look<const MUTATION: u8>() {
+    close_after_hand_over::<MUTATION>(
         |channel, place| assert_eq!(look_receiver(channel, &mut Some(place)), Some(Some(7))),
         Some(None),
         "a receiver is told the end once nothing can be passed on",
     );
+}
+
+#[test]
+fn close_against_look_after_hand_over() {
+    close_and_look::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a receiver is told the end once nothing can be passed on")]
+fn canary_observe_ends_nobody() {
+    close_and_look::<{ mutation::OBSERVE_ENDS_NOBODY }>();
 }
 
 /// A receiver keeps the only message of a closed channel, and is then cancelled. Another one
