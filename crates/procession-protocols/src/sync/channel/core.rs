@@ -15,9 +15,9 @@
 //! message.
 //!
 //! ## Steps
-//! - Send: `Look`. If a receiver waits, hand it the message. If there is room, append the message.
-//!   If the channel is closed, which leaves no room, refuse it. Else `Enlist` in the same critical
-//!   section.
+//! - Send: `Look`. If a receiver waits and the channel is open, hand it the message. If there is
+//!   room, append the message. If the channel is closed, which leaves no room, refuse it. Else
+//!   `Enlist` in the same critical section.
 //! - Receive: `Look`. If there is a message, take the first one, and append the message of the
 //!   first waiting sender. If there is no message but a sender waits, take its message. If the
 //!   channel is closed, return the end. Else `Enlist` in the same critical section.
@@ -173,7 +173,8 @@ impl<T> ChannelState<T> {
     #[inline]
     fn send(&mut self, message: T) -> Result<Option<Waiter>, NotSent<T>> {
         let mut message = Some(message);
-        // Receivers of a closed channel may wait for what is reserved.
+        // Receivers of a closed channel may wait for a message that is reserved, or that was handed
+        // over and may be passed on.
         if !self.receivers.is_empty()
             && !self.closed
             && let Some(waiter) = self.hand_over(&mut message)
