@@ -39,10 +39,10 @@ mod receiver;
 mod sender;
 mod state;
 
-pub(crate) use self::receiver::cancel_receiver;
 #[cfg(feature = "stream")]
 pub(crate) use self::receiver::poll_recv;
 pub use self::receiver::{Receiver, Receiving, ReceivingMany};
+pub(crate) use self::receiver::{cancel_receiver, look_receiver};
 #[cfg(feature = "stream")]
 pub(crate) use self::sender::poll_send;
 pub use self::sender::{OwnedPermit, Permit, Sender, Sending, WeakSender};

@@ -9,13 +9,13 @@ use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
 use procession_protocols::sync::channel::core::{NotReceived, NotSent};
-use procession_protocols::sync::wait_list::{Another, Choice, Place, ServedWaiters};
+use procession_protocols::sync::wait_list::{Another, Choice, Place};
 
-use crate::process::served::{WakeServed, wake};
+use crate::process::served::wake;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::chance::chance;
 use crate::scheduler::{budget, current};
-use crate::sync::channel::{Receiver, Sender, cancel_receiver};
+use crate::sync::channel::{Receiver, Sender, cancel_receiver, look_receiver};
 use crate::sync::error::SendError;
 use crate::time::sleep;
 
@@ -442,12 +442,8 @@ impl<T, R, F: FnOnce(Option<T>) -> R> Arm<R> for ReceiveArm<'_, T, F> {
         let message = match self.received.take() {
             Some(received) => received,
             None => {
-                let core = &self.receiver.channel().core;
-                let mut woken = ServedWaiters::default();
-                let received =
-                    core.look_receiver(&mut self.place, &mut Another::none(), &mut woken);
-                woken.wake();
-                received?
+                let channel = self.receiver.channel();
+                look_receiver(channel, &mut self.place, &mut Another::none())?
             }
         };
         self.then.take().map(|then| then(message))

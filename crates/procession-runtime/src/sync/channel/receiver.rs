@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use procession_protocols::sync::channel::core::{NotReceived, Received};
-use procession_protocols::sync::wait_list::{Place, ServedWaiters};
+use procession_protocols::sync::wait_list::{Another, Place, ServedWaiters};
 
 use crate::process::served::{TaskWaker, WakeServed, wake};
 use crate::process::unwind::drop_guarded;
@@ -268,10 +268,7 @@ fn take<T>(
 ) -> Option<Option<T>> {
     let mut another = TaskWaker::of(task.waker());
     if place.is_some() {
-        let mut woken = ServedWaiters::default();
-        let received = channel.core.look_receiver(place, &mut another, &mut woken);
-        woken.wake();
-        return received;
+        return look_receiver(channel, place, &mut another);
     }
     if done {
         return Some(None);
@@ -287,6 +284,19 @@ fn take<T>(
         }
         Err(NotReceived::Closed | NotReceived::Empty) => Some(None),
     }
+}
+
+/// Observes the result of a waiting receiver, and wakes the receivers that this ends.
+#[inline]
+pub(crate) fn look_receiver<T>(
+    channel: &Channel<T>,
+    place: &mut Option<Place>,
+    another: &mut Another<'_>,
+) -> Option<Option<T>> {
+    let mut woken = ServedWaiters::default();
+    let received = channel.core.look_receiver(place, another, &mut woken);
+    woken.wake();
+    received
 }
 
 pub(crate) fn cancel_receiver<T>(channel: &Channel<T>, place: Place) {
