@@ -387,6 +387,9 @@ impl Server {
     /// Sets how long a connection stays open without a request, after the first one. A request
     /// lasts until its response is complete and its body has been read or dropped. `None` is no
     /// limit. Default: 60 s.
+    ///
+    /// An HTTP/2 connection may notice the end of its last request late, by up to one
+    /// [`write_timeout`](Self::write_timeout), and then stays open longer by this time.
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.limits().idle = timeout.into();
         self
