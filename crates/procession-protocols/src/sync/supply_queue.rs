@@ -23,8 +23,8 @@
 //! its entry keeps the piece until the waiter fetches it.
 //!
 //! ## Steps
-//! - Waiter, after it has found no piece: `Enlist`, then `Serve`. When it runs again, it fetches
-//!   the piece that was handed to it, if one was.
+//! - Waiter, after it has found no piece: `Enlist`, then `Serve`. Then, and whenever it runs again,
+//!   it fetches the piece that was handed to it, if one was.
 //! - Thread with a piece that is no longer in use: `Return` the piece to a place, under the lock of
 //!   the place. Then `Look` at `is_awaited`, and `Serve` if it is set. A thread that moves a piece
 //!   from one place to another does the same, unless it moves the piece in a `Serve`.
@@ -53,9 +53,7 @@
 //!   word that all workers share, twice, also where stacks are not scarce.
 //!
 //! ## Checked by
-//! `models::return_against_wait`, `models::return_against_leave`,
-//! `models::canary_enlist_without_serve`, `models::canary_look_before_return`,
-//! `models::canary_leave_without_return`.
+//! `models::return_against_wait`, `models::return_against_end`, and their canaries.
 
 use std::task::Waker;
 
@@ -65,9 +63,27 @@ use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::sync::wait_list::{Place, ServedWaiters, WaitList, Waiter};
 
+/// The defects that canary models plant, one at a time.
+pub mod mutation {
+    /// No defect.
+    pub const SOUND: u8 = 0;
+    /// A waiter does not `Serve`.
+    #[cfg(all(test, procession_loom))]
+    pub const WAIT_WITHOUT_SERVE: u8 = 1;
+    /// `Look` comes before `Return`.
+    #[cfg(all(test, procession_loom))]
+    pub const LOOK_BEFORE_RETURN: u8 = 2;
+    /// A waiter that ends drops its piece.
+    #[cfg(all(test, procession_loom))]
+    pub const END_WITHOUT_RETURN: u8 = 3;
+}
+
 /// Waiters that each want something (`W`), and are handed a piece (`P`) in their order.
+///
+/// The steps have parameters for the places: `give` returns a piece to a place, and `search` looks
+/// in all places for a piece for a waiter. They return the waiters that were served, to be woken.
 #[derive(Debug)]
-pub struct SupplyQueue<W, P> {
+pub struct SupplyQueue<W, P, const MUTATION: u8 = { mutation::SOUND }> {
     waiters: Mutex<WaitList<Claim<W, P>>>,
     is_awaited: AtomicBool,
 }
@@ -78,44 +94,26 @@ enum Claim<W, P> {
     Has(P),
 }
 
-impl<W, P> SupplyQueue<W, P> {
+impl<W, P, const MUTATION: u8> SupplyQueue<W, P, MUTATION> {
     /// Creates an empty queue.
     pub fn new() -> Self {
         Self { waiters: Mutex::new(WaitList::new()), is_awaited: AtomicBool::new(false) }
     }
 
-    /// `Enlist`. The caller must [serve](Self::serve) afterwards.
-    pub fn enlist(&self, wants: W, waker: Waker) -> Place {
-        let mut waiters = self.waiters.lock();
-        // Ordering: Relaxed, because the locks of the places order this and the load.
-        self.is_awaited.store(true, Relaxed);
-        waiters.push(Waiter::Alone(waker), Claim::Wants(wants))
-    }
-
-    /// `Look`: returns `true` if the caller must [serve](Self::serve), after it has returned a
-    /// piece to a place.
-    #[inline]
-    pub fn is_awaited(&self) -> bool {
-        // Ordering: SeqCst pairs with the fence of a search that asks whether anybody still has a
-        // piece. A thread that gives up its last piece looks here afterwards. The lock of the place
-        // orders all other looks.
-        self.is_awaited.load(SeqCst)
-    }
-
-    /// `Serve`. `search` looks in all places for a piece for the first waiter. The caller wakes the
-    /// waiters that were served.
-    pub fn serve(&self, mut search: impl FnMut(&W) -> Option<P>) -> ServedWaiters {
-        let mut served = ServedWaiters::default();
-        let mut waiters = self.waiters.lock();
-        while let Some(Claim::Wants(wants)) = waiters.front()
-            && let Some(piece) = search(wants)
-        {
-            let first = waiters.serve(|claim| *claim = Claim::Has(piece));
-            first.into_iter().for_each(|(waiter, ())| served.push(waiter));
-        }
-        // Ordering: Relaxed, as in `enlist`.
-        self.is_awaited.store(!waiters.is_empty(), Relaxed);
-        served
+    /// Waits. Returns the piece, if there was one, or else the place in the queue.
+    pub fn wait(
+        &self,
+        wants: W,
+        waker: Waker,
+        search: impl FnMut(&W) -> Option<P>,
+    ) -> (Result<P, Place>, ServedWaiters) {
+        let place = self.enlist(wants, waker);
+        let served = if cfg!(procession_loom) && MUTATION == 1 {
+            ServedWaiters::default()
+        } else {
+            self.serve(search)
+        };
+        (self.fetch(place), served)
     }
 
     /// Takes the piece that was handed to a waiter. If none was, the waiter keeps its place.
@@ -130,14 +128,69 @@ impl<W, P> SupplyQueue<W, P> {
         }
     }
 
-    /// Removes a waiter that ends. Returns the piece that was handed to it, which the caller must
-    /// return to a place, or else its waker, to be dropped outside the lock.
-    pub fn leave(&self, place: Place) -> (Option<P>, Option<Waiter>) {
-        let (claim, waiter) = self.waiters.lock().remove(place);
-        match claim {
-            Claim::Has(piece) => (Some(piece), waiter),
-            Claim::Wants(_) => (None, waiter),
+    /// `Return`, `Look`, and `Serve` if somebody waits.
+    #[inline]
+    pub fn give_back(
+        &self,
+        give: impl FnOnce(),
+        search: impl FnMut(&W) -> Option<P>,
+    ) -> Option<ServedWaiters> {
+        if cfg!(procession_loom) && MUTATION == 2 {
+            let is_awaited = self.is_awaited();
+            give();
+            return is_awaited.then(|| self.serve(search));
         }
+        give();
+        self.is_awaited().then(|| self.serve(search))
+    }
+
+    /// Removes a waiter that ends, and gives back the piece that was handed to it.
+    pub fn end(
+        &self,
+        place: Place,
+        give: impl FnOnce(P),
+        search: impl FnMut(&W) -> Option<P>,
+    ) -> Option<ServedWaiters> {
+        let (claim, waiter) = self.waiters.lock().remove(place);
+        drop(waiter);
+        match claim {
+            Claim::Has(_) if cfg!(procession_loom) && MUTATION == 3 => None,
+            Claim::Has(piece) => self.give_back(|| give(piece), search),
+            Claim::Wants(_) => None,
+        }
+    }
+
+    /// `Enlist`.
+    fn enlist(&self, wants: W, waker: Waker) -> Place {
+        let mut waiters = self.waiters.lock();
+        // Ordering: Relaxed, because the locks of the places order this and the load.
+        self.is_awaited.store(true, Relaxed);
+        waiters.push(Waiter::Alone(waker), Claim::Wants(wants))
+    }
+
+    /// `Look`.
+    #[inline]
+    fn is_awaited(&self) -> bool {
+        // Ordering: SeqCst pairs with the fence of a search that asks whether anybody still has a
+        // piece. A thread that gives up its last piece looks here afterwards. The lock of the place
+        // orders all other looks.
+        self.is_awaited.load(SeqCst)
+    }
+
+    /// `Serve`.
+    #[cold]
+    fn serve(&self, mut search: impl FnMut(&W) -> Option<P>) -> ServedWaiters {
+        let mut served = ServedWaiters::default();
+        let mut waiters = self.waiters.lock();
+        while let Some(Claim::Wants(wants)) = waiters.front()
+            && let Some(piece) = search(wants)
+        {
+            let first = waiters.serve(|claim| *claim = Claim::Has(piece));
+            first.into_iter().for_each(|(waiter, ())| served.push(waiter));
+        }
+        // Ordering: Relaxed, as in `enlist`.
+        self.is_awaited.store(!waiters.is_empty(), Relaxed);
+        served
     }
 }
 
@@ -147,20 +200,12 @@ mod models {
 
     use procession_sync::{Arc, Mutex, explore, thread};
 
-    use super::{Place, SupplyQueue};
-
-    const SOUND: u8 = 0;
-    /// The waiter does not search again once it is in the queue.
-    const ENLIST_WITHOUT_SERVE: u8 = 1;
-    /// `Look` comes before `Return`.
-    const LOOK_BEFORE_RETURN: u8 = 2;
-    /// A waiter that ends drops its piece.
-    const LEAVE_WITHOUT_RETURN: u8 = 3;
+    use super::{Place, SupplyQueue, mutation};
 
     /// A supply with one place, which has room for one piece.
     struct Supply<const MUTATION: u8> {
         place: Mutex<Option<()>>,
-        queue: SupplyQueue<(), ()>,
+        queue: SupplyQueue<(), (), MUTATION>,
     }
 
     impl<const MUTATION: u8> Supply<MUTATION> {
@@ -172,46 +217,47 @@ mod models {
             self.place.lock().take()
         }
 
-        fn serve(&self) {
-            drop(self.queue.serve(|()| self.search()));
+        fn put(&self) {
+            *self.place.lock() = Some(());
+        }
+
+        fn wait(&self) -> Result<(), Place> {
+            let (fetched, served) = self.queue.wait((), Waker::noop().clone(), |()| self.search());
+            drop(served);
+            fetched
         }
 
         fn give_back(&self) {
-            let looked = MUTATION == LOOK_BEFORE_RETURN && !self.queue.is_awaited();
-            *self.place.lock() = Some(());
-            if !looked && self.queue.is_awaited() {
-                self.serve();
-            }
+            drop(self.queue.give_back(|| self.put(), |()| self.search()));
         }
 
-        fn wait(&self) -> Place {
-            let place = self.queue.enlist((), Waker::noop().clone());
-            if MUTATION != ENLIST_WITHOUT_SERVE {
-                self.serve();
-            }
-            place
-        }
-
-        fn leave(&self, place: Place) {
-            if self.queue.leave(place).0.is_some() && MUTATION != LEAVE_WITHOUT_RETURN {
-                self.give_back();
-            }
+        fn end(&self, place: Place) {
+            drop(self.queue.end(place, |()| self.put(), |()| self.search()));
         }
     }
 
+    /// Returns the only piece in another thread, while this thread calls `run`.
+    fn while_it_comes_back<const MUTATION: u8, R>(
+        supply: &Arc<Supply<MUTATION>>,
+        run: impl FnOnce() -> R,
+    ) -> R {
+        let other = {
+            let supply = Arc::clone(supply);
+            thread::spawn(move || supply.give_back())
+        };
+        let result = run();
+        other.join().expect("it does not panic");
+        result
+    }
+
+    /// A newcomer finds no piece, and waits.
     fn return_and_wait<const MUTATION: u8>() {
         explore(|| {
             let supply = Supply::<MUTATION>::new();
-            let other = {
-                let supply = Arc::clone(&supply);
-                thread::spawn(move || supply.give_back())
-            };
-            if supply.search().is_none() {
-                let place = supply.wait();
-                other.join().expect("it does not panic");
+            let found =
+                while_it_comes_back(&supply, || supply.search().map_or_else(|| supply.wait(), Ok));
+            if let Err(place) = found {
                 assert!(supply.queue.fetch(place).is_ok(), "it waits although a piece is free");
-            } else {
-                other.join().expect("it does not panic");
             }
             assert_eq!(supply.search(), None, "there is one piece");
         });
@@ -219,44 +265,40 @@ mod models {
 
     #[test]
     fn return_against_wait() {
-        return_and_wait::<SOUND>();
+        return_and_wait::<{ mutation::SOUND }>();
     }
 
     #[test]
     #[should_panic(expected = "it waits although a piece is free")]
-    fn canary_enlist_without_serve() {
-        return_and_wait::<ENLIST_WITHOUT_SERVE>();
+    fn canary_wait_without_serve() {
+        return_and_wait::<{ mutation::WAIT_WITHOUT_SERVE }>();
     }
 
     #[test]
     #[should_panic(expected = "it waits although a piece is free")]
     fn canary_look_before_return() {
-        return_and_wait::<LOOK_BEFORE_RETURN>();
+        return_and_wait::<{ mutation::LOOK_BEFORE_RETURN }>();
     }
 
-    fn return_and_leave<const MUTATION: u8>() {
+    /// The first of two waiters ends.
+    fn return_and_end<const MUTATION: u8>() {
         explore(|| {
             let supply = Supply::<MUTATION>::new();
-            let (first, second) = (supply.wait(), supply.wait());
-            let other = {
-                let supply = Arc::clone(&supply);
-                thread::spawn(move || supply.give_back())
-            };
-            supply.leave(first);
-            other.join().expect("it does not panic");
+            let [first, second] = [(); 2].map(|()| supply.wait().expect_err("there is no piece"));
+            while_it_comes_back(&supply, || supply.end(first));
             assert!(supply.queue.fetch(second).is_ok(), "the next one waits");
             assert_eq!(supply.search(), None, "there is one piece");
         });
     }
 
     #[test]
-    fn return_against_leave() {
-        return_and_leave::<SOUND>();
+    fn return_against_end() {
+        return_and_end::<{ mutation::SOUND }>();
     }
 
     #[test]
     #[should_panic(expected = "the next one waits")]
-    fn canary_leave_without_return() {
-        return_and_leave::<LEAVE_WITHOUT_RETURN>();
+    fn canary_end_without_return() {
+        return_and_end::<{ mutation::END_WITHOUT_RETURN }>();
     }
 }

@@ -272,13 +272,12 @@ where
         }
         match std::mem::replace(&mut self.stage, CoroutineStage::Ended(result)) {
             CoroutineStage::Runs(coroutine) => match coroutine.into_stack() {
-                Ok(stack) => {
+                Ok(stack) => shared.return_stacks(|| {
                     current::with_local(|local| match local {
                         Some(local) => local.shared.workforce.seat(local.seat).stacks.put(stack),
                         None => drop(stack),
                     });
-                    shared.note_free_stack();
-                }
+                }),
                 Err(stuck) => {
                     shared.coroutines.note_stuck(StuckCoroutine {
                         pid: slot.seen_pid(),
@@ -291,9 +290,8 @@ where
             // The coroutine was perhaps sent to another worker and did not begin there.
             before => drop_guarded(before),
         }
-        self.uncount(slot);
-        // Once more, because the coroutines that wait fail if no other coroutine is counted.
-        shared.note_free_stack();
+        // The coroutines that wait fail if no other coroutine is counted.
+        shared.return_stacks(|| self.uncount(slot));
     }
 
     /// Aborts on a wrong thread. Called before anything on the coroutine's stack runs.

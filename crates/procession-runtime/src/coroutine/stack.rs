@@ -42,34 +42,34 @@ impl Shared {
         bytes: usize,
         waker: Waker,
     ) -> Result<Result<Stack, StackError>, Place> {
-        let place = self.coroutines.waiters.enlist(bytes, waker);
-        self.serve_stack_waiters();
-        self.coroutines.waiters.fetch(place)
+        let search = |&bytes: &usize| self.search_stack(bytes);
+        let (fetched, served) = self.coroutines.waiters.wait(bytes, waker, search);
+        served.wake();
+        fetched
     }
 
     /// Takes a coroutine that ends out of the queue.
     #[cold]
     pub(super) fn stop_waiting_for_stack(&self, place: Place) {
-        let (handed, waiter) = self.coroutines.waiters.leave(place);
-        drop(waiter);
-        if let Some(Ok(stack)) = handed {
-            drop(stack);
-            self.note_free_stack();
+        let mut had_stack = false;
+        let give = |handed: Result<Stack, StackError>| had_stack = handed.is_ok();
+        let search = |&bytes: &usize| self.search_stack(bytes);
+        if let Some(served) = self.coroutines.waiters.end(place, give, search) {
+            served.wake();
+        }
+        if had_stack {
             self.coroutines.uncount_migrating();
         }
     }
 
-    /// Hands stacks to coroutines that wait. Called after a stack was returned or leaked.
+    /// Calls `give`, which returns stacks or uncounts a coroutine, and then hands stacks to
+    /// coroutines that wait.
     #[inline]
-    pub(crate) fn note_free_stack(&self) {
-        if self.coroutines.waiters.is_awaited() {
-            self.serve_stack_waiters();
+    pub(crate) fn return_stacks(&self, give: impl FnOnce()) {
+        let search = |&bytes: &usize| self.search_stack(bytes);
+        if let Some(served) = self.coroutines.waiters.give_back(give, search) {
+            served.wake();
         }
-    }
-
-    #[cold]
-    fn serve_stack_waiters(&self) {
-        self.coroutines.waiters.serve(|&bytes| self.search_stack(bytes)).wake();
     }
 
     /// Looks for a stack everywhere. Returns `None` if one may come back.

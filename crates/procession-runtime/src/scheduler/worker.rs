@@ -350,8 +350,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     };
     local.leave_levels();
     local.stores.return_slots(local.shared.table());
-    local.shared.workforce.seat(seat).stacks.empty();
-    local.shared.note_free_stack();
+    local.shared.return_stacks(|| local.shared.workforce.seat(seat).stacks.empty());
     local.queues.empty();
     local.shared.vacate(seat, Core { rings: local.queues.rings, stores: local.stores });
     if let Err(panic) = worked {
