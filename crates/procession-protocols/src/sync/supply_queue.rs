@@ -23,11 +23,13 @@
 //! its entry keeps the piece until the waiter fetches it.
 //!
 //! ## Steps
-//! - Waiter, after it has found no piece: `Enlist`, then `Serve`. Then, and whenever it runs again,
-//!   it fetches the piece that was handed to it, if one was.
+//! - Newcomer: `Look` at `is_awaited`. If it is not set, take a piece from a place. A newcomer
+//!   without a piece waits.
+//! - Waiter: `Enlist`, then `Serve`. Then, and whenever it runs again, it fetches the piece that
+//!   was handed to it, if one was.
 //! - Thread with a piece that is no longer in use: `Return` the piece to a place, under the lock of
-//!   the place. Then `Look` at `is_awaited`, and `Serve` if it is set. A thread that moves a piece
-//!   from one place to another does the same, unless it moves the piece in a `Serve`.
+//!   the place. Then `Look`, and `Serve` if the flag is set. A thread that moves a piece from one
+//!   place to another does the same, unless it moves the piece in a `Serve`.
 //! - `Serve`, under the lock of the queue: while there is a first waiter, search all places for a
 //!   piece for it, and hand it over. Wake the waiters outside the lock.
 //! - Waiter that ends: leave. If a piece was handed to it, `Return` and `Look`.
@@ -36,15 +38,18 @@
 //! The lock of the place orders `Return` and the search in the `Serve` of a waiter. If `Return` is
 //! first, the search finds the piece. Otherwise `Look` sees `is_awaited`, which was set before the
 //! search. The flag is cleared only after a `Serve` under the same lock has found the queue empty.
-//! So no waiter waits while a piece is free that it can use.
+//! So the first waiter does not wait while a piece is free that it can use.
 //!
-//! A piece that is handed over lies in no place, so no newcomer takes it.
+//! A piece that is handed over lies in no place, so no newcomer takes it. A newcomer that sees that
+//! somebody waits takes none, although one may be free between its `Return` and the `Serve`.
 //!
 //! ## Allowed
-//! - A newcomer may take a piece between its `Return` and the `Serve`. The first waiter then waits
-//!   for the next piece, still as the first.
+//! - A newcomer that looks before the first waiter is in the queue may take a piece later, before
+//!   the `Serve`. The first waiter then waits for the next piece, still as the first.
+//! - The waiters behind the first one wait, even if a piece is free that they can use and the first
+//!   one cannot.
 //! - The flag may be set although nobody waits, after a waiter has left. The next `Serve` clears
-//!   it.
+//!   it. A newcomer that sees the flag serves itself.
 //!
 //! ## Rejected
 //! - Waking the first waiter without a piece, so that it searches itself: newcomers overtake it,
@@ -53,7 +58,8 @@
 //!   word that all workers share, twice, also where stacks are not scarce.
 //!
 //! ## Checked by
-//! `models::return_against_wait`, `models::return_against_end`, and their canaries.
+//! `models::return_against_wait`, `models::return_against_newcomer`, `models::return_against_end`,
+//! and their canaries.
 
 use std::task::Waker;
 
@@ -76,6 +82,9 @@ pub mod mutation {
     /// A waiter that ends drops its piece.
     #[cfg(all(test, procession_loom))]
     pub const END_WITHOUT_RETURN: u8 = 3;
+    /// A newcomer does not `Look`.
+    #[cfg(all(test, procession_loom))]
+    pub const TAKE_WITHOUT_LOOK: u8 = 4;
 }
 
 /// Waiters that each want something (`W`), and are handed a piece (`P`) in their order.
@@ -98,6 +107,14 @@ impl<W, P, const MUTATION: u8> SupplyQueue<W, P, MUTATION> {
     /// Creates an empty queue.
     pub fn new() -> Self {
         Self { waiters: Mutex::new(WaitList::new()), is_awaited: AtomicBool::new(false) }
+    }
+
+    /// Takes a piece for a newcomer with `take`, unless somebody waits. If this returns `None`, the
+    /// newcomer must [wait](Self::wait).
+    #[inline]
+    pub fn take<R>(&self, take: impl FnOnce() -> Option<R>) -> Option<R> {
+        let looks = !(cfg!(procession_loom) && MUTATION == 4);
+        if looks && self.is_awaited() { None } else { take() }
     }
 
     /// Waits. Returns the piece, if there was one, or else the place in the queue.
@@ -221,6 +238,10 @@ mod models {
             *self.place.lock() = Some(());
         }
 
+        fn take(&self) -> Option<()> {
+            self.queue.take(|| self.search())
+        }
+
         fn wait(&self) -> Result<(), Place> {
             let (fetched, served) = self.queue.wait((), Waker::noop().clone(), |()| self.search());
             drop(served);
@@ -255,7 +276,7 @@ mod models {
         explore(|| {
             let supply = Supply::<MUTATION>::new();
             let found =
-                while_it_comes_back(&supply, || supply.search().map_or_else(|| supply.wait(), Ok));
+                while_it_comes_back(&supply, || supply.take().map_or_else(|| supply.wait(), Ok));
             if let Err(place) = found {
                 assert!(supply.queue.fetch(place).is_ok(), "it waits although a piece is free");
             }
@@ -278,6 +299,27 @@ mod models {
     #[should_panic(expected = "it waits although a piece is free")]
     fn canary_look_before_return() {
         return_and_wait::<{ mutation::LOOK_BEFORE_RETURN }>();
+    }
+
+    /// A newcomer comes while another one waits.
+    fn return_and_newcomer<const MUTATION: u8>() {
+        explore(|| {
+            let supply = Supply::<MUTATION>::new();
+            let first = supply.wait().expect_err("there is no piece");
+            let taken = while_it_comes_back(&supply, || supply.take());
+            assert!(taken.is_none() && supply.queue.fetch(first).is_ok(), "a newcomer overtakes");
+        });
+    }
+
+    #[test]
+    fn return_against_newcomer() {
+        return_and_newcomer::<{ mutation::SOUND }>();
+    }
+
+    #[test]
+    #[should_panic(expected = "a newcomer overtakes")]
+    fn canary_take_without_look() {
+        return_and_newcomer::<{ mutation::TAKE_WITHOUT_LOOK }>();
     }
 
     /// The first of two waiters ends.

@@ -207,21 +207,11 @@ where
         }
         let handed = match self.take_place() {
             Some(place) => shared.coroutines.waiters.fetch(place),
-            None => {
-                self.count(slot, local);
-                let cache = &shared.workforce.seat(local.seat).stacks;
-                match cache.take(&shared.coroutines, shared.workforce.width(), self.bytes) {
-                    Ok(stack) => return Ok(stack),
-                    Err(error) => {
-                        self.uncount(slot);
-                        if is_shortage(&error) {
-                            shared.wait_for_stack(self.bytes, waker::another(task.waker()))
-                        } else {
-                            Ok(Err(error))
-                        }
-                    }
-                }
-            }
+            None => match self.take_free_stack(slot, local) {
+                Some(Ok(stack)) => return Ok(stack),
+                Some(Err(error)) => Ok(Err(error)),
+                None => shared.wait_for_stack(self.bytes, waker::another(task.waker())),
+            },
         };
         match handed {
             Ok(Ok(stack)) => {
@@ -237,6 +227,27 @@ where
                 Err(Attempt::Waits)
             }
         }
+    }
+
+    /// Takes a stack that is free, and counts the coroutine. Returns `None` if it must wait.
+    fn take_free_stack(
+        &mut self,
+        slot: &Slot,
+        local: &LocalWorker,
+    ) -> Option<Result<Stack, StackError>> {
+        let shared = &*local.shared;
+        let taken = shared.coroutines.waiters.take(|| {
+            self.count(slot, local);
+            let cache = &shared.workforce.seat(local.seat).stacks;
+            match cache.take(&shared.coroutines, shared.workforce.width(), self.bytes) {
+                Err(error) if is_shortage(&error) => None,
+                taken => Some(taken),
+            }
+        });
+        if !matches!(taken, Some(Ok(_))) {
+            self.uncount(slot);
+        }
+        taken
     }
 
     fn take_place(&mut self) -> Option<Place> {

@@ -7,16 +7,19 @@
 //! A coroutine takes a stack from the cache of its seat, or else from the slab. If there is none,
 //! it waits in the queue of the scheduler (the protocol is in `sync/supply_queue.rs`). The thread
 //! that returns a stack looks at this queue, and hands the stack to the first coroutine in it. If
-//! the stack has another size, the slab retires it and makes one of the right size. So no coroutine
-//! waits while a stack is free that it can use.
+//! the stack has another size, the slab retires it and makes one of the right size. So the first
+//! coroutine does not wait while a stack is free, unless that stack cannot give way: the program
+//! has as many slabs as it may have, or the system does not remove a guard. All other coroutines
+//! wait behind the first one, so that none overtakes it.
 //!
 //! A coroutine does not wait if no other coroutine has a stack, because nobody would return one.
 //! This is the case if all stacks were leaked, or if the stacks of other schedulers have used up
 //! the guards of the program. To decide that, each coroutine is *counted* before it takes a stack,
-//! and until it has returned the stack and looked at the queue. If a search finds no stack, then
-//! some coroutine with a stack is counted, and it stays counted until the search is over, because
-//! it finds the queue awaited and needs its lock. After it is no longer counted, it looks once
-//! more, because it may have leaked the stack, and then the first coroutine in the queue fails.
+//! or under the lock of the queue if it is handed one, and until it has returned the stack and
+//! looked at the queue. If a search finds no stack, then some coroutine with a stack is counted,
+//! and it stays counted until the search is over, because it finds the queue awaited and needs its
+//! lock. After it is no longer counted, it looks once more, because it may have leaked the stack,
+//! and then the first coroutine in the queue fails.
 
 use std::task::Waker;
 
@@ -91,3 +94,6 @@ impl Shared {
         Some(taken)
     }
 }
+
+#[cfg(test)]
+mod tests;
