@@ -32,7 +32,8 @@
 //!   place to another does the same, unless it moves the piece in a `Serve`.
 //! - `Serve`, under the lock of the queue: while there is a first waiter, search all places for a
 //!   piece for it, and hand it over. Wake the waiters outside the lock.
-//! - Waiter that ends: leave. If a piece was handed to it, `Return` and `Look`.
+//! - Waiter that ends: leave. If a piece was handed to it, `Return` the piece. Then `Look`, and
+//!   `Serve` if the flag is set, because the next waiter may want something else.
 //!
 //! ## Why it works
 //! The lock of the place orders `Return` and the search in the `Serve` of a waiter. If `Return` is
@@ -48,8 +49,8 @@
 //!   the `Serve`. The first waiter then waits for the next piece, still as the first.
 //! - The waiters behind the first one wait, even if a piece is free that they can use and the first
 //!   one cannot.
-//! - The flag may be set although nobody waits, after a waiter has left. The next `Serve` clears
-//!   it. A newcomer that sees the flag serves itself.
+//! - While a waiter leaves, the flag may be set although nobody waits. A newcomer that sees the
+//!   flag serves itself.
 //!
 //! ## Rejected
 //! - Waking the first waiter without a piece, so that it searches itself: newcomers overtake it,
@@ -161,7 +162,7 @@ impl<W, P, const MUTATION: u8> SupplyQueue<W, P, MUTATION> {
         self.is_awaited().then(|| self.serve(search))
     }
 
-    /// Removes a waiter that ends, and gives back the piece that was handed to it.
+    /// Removes a waiter that ends, and gives back the piece that was handed to it, if one was.
     pub fn end(
         &self,
         place: Place,
@@ -173,7 +174,7 @@ impl<W, P, const MUTATION: u8> SupplyQueue<W, P, MUTATION> {
         match claim {
             Claim::Has(_) if cfg!(procession_loom) && MUTATION == 3 => None,
             Claim::Has(piece) => self.give_back(|| give(piece), search),
-            Claim::Wants(_) => None,
+            Claim::Wants(_) => self.give_back(|| (), search),
         }
     }
 
@@ -342,5 +343,24 @@ mod models {
     #[should_panic(expected = "the next one waits")]
     fn canary_end_without_return() {
         return_and_end::<{ mutation::END_WITHOUT_RETURN }>();
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::task::Waker;
+
+    use super::SupplyQueue;
+
+    #[test]
+    fn a_waiter_that_ends_lets_the_next_one_have_what_it_wants() {
+        let queue = SupplyQueue::<u32, u32>::new();
+        let search = |&wants: &u32| (wants == 2).then_some(2);
+        let wait = |wants| queue.wait(wants, Waker::noop().clone(), search).0;
+        let [first, second] = [1, 2].map(|wants| wait(wants).expect_err("the first one waits"));
+        let served = queue.end(first, |_| unreachable!("it has no piece"), search);
+        assert_eq!(served.map(|served| served.len()), Some(1));
+        assert_eq!(queue.fetch(second).ok(), Some(2));
+        assert!(!queue.is_awaited());
     }
 }
