@@ -152,9 +152,7 @@ where
     fn begin(&mut self, slot: &Slot, task: &TaskContext<'_>) -> Attempt {
         current::with_local(|local| {
             let local = local.expect("[seat] processes run on workers");
-            // A coroutine that was handed a stack begins where it was woken.
-            let is_new = self.pinned && matches!(self.stage, CoroutineStage::Fresh(_, None));
-            if is_new && self.residence.choose(slot, local) == Begin::Later {
+            if self.pinned && self.residence.choose(slot, local) == Begin::Later {
                 return Attempt::Later;
             }
             let stack = match self.take_stack(slot, local, task) {
@@ -206,7 +204,10 @@ where
             return Err(Attempt::Refused(Exit::failed(error.to_string())));
         }
         let handed = match self.take_place() {
-            Some(place) => shared.coroutines.waiters.fetch(place),
+            Some(place) => shared.coroutines.waiters.fetch(place).inspect_err(|_| {
+                // Something else has woken it, and it may be counted for the seat of its choice.
+                shared.return_stacks(|| self.uncount(slot));
+            }),
             None => match self.take_free_stack(slot, local) {
                 Some(Ok(stack)) => return Ok(stack),
                 Some(Err(error)) => Ok(Err(error)),

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::coroutine::wait;
+use procession::scheduler::Builder;
 use procession::sync::channel;
-use procession::{Scheduler, SpawnOptions, spawn};
+use procession::{JoinHandle, Scheduler, SpawnOptions, spawn};
 
+use super::stacks::steps;
 use super::{coroutine, enabled, this_thread, threaded};
 use crate::scene::{SpreadBegins, assert_conserved, soon};
 
@@ -68,17 +70,22 @@ fn coroutines_are_spread_before_they_begin() {
     assert_eq!(spawns.join(), Ok(()));
 }
 
-#[test]
-fn a_new_coroutine_is_left_to_others_for_a_while_only() {
-    // One worker is busy, and no other thread takes its place.
-    let scheduler = enabled(Scheduler::builder().worker_threads(2).max_threads(2));
+/// Keeps one of two workers busy until the sender is dropped. No other thread takes its place.
+fn half_busy(builder: Builder) -> (Scheduler, mpsc::Sender<()>, JoinHandle<bool>) {
+    let scheduler = enabled(builder.worker_threads(2).max_threads(2));
     let (go_on, goes_on) = mpsc::channel::<()>();
     let (ready, is_ready) = mpsc::channel();
     let blocks = scheduler.spawn(async move {
         ready.send(()).expect("the test waits");
-        goes_on.recv()
+        goes_on.recv().is_err()
     });
     soon(&is_ready);
+    (scheduler, go_on, blocks)
+}
+
+#[test]
+fn a_new_coroutine_is_left_to_others_for_a_while_only() {
+    let (scheduler, go_on, blocks) = half_busy(Scheduler::builder());
     let turns = coroutine(&scheduler, |_| {
         let (begun, begins) = mpsc::channel();
         let other = SpawnOptions::new().try_start_coroutine(move |_: coroutine::Context<()>| {
@@ -99,7 +106,46 @@ fn a_new_coroutine_is_left_to_others_for_a_while_only() {
     let turns = turns.join().expect("it does not panic");
     assert!((10..=100).contains(&turns), "it was put off for {turns} turns");
     drop(go_on);
-    assert!(blocks.join().expect("it does not panic").is_err());
+    assert_eq!(blocks.join(), Ok(true));
+}
+
+/// Goal: a coroutine chooses its worker when it begins, even if it has waited for its stack.
+/// Method: two others have all stacks. One lets the other end, and is ready from then on.
+#[test]
+fn a_coroutine_that_is_handed_a_stack_is_left_to_others_for_a_while() {
+    let (scheduler, go_on, blocks) = half_busy(Scheduler::builder().max_stacks(2));
+    let (gate, open) = channel::bounded::<()>(0);
+    let (go, goes) = channel::bounded::<()>(0);
+    let (ready, is_ready) = mpsc::channel();
+    let (begun, begins) = mpsc::channel();
+    let notes = ready.clone();
+    let ends = coroutine(&scheduler, move |_| {
+        notes.send(()).expect("the test waits");
+        wait(open.recv())
+    });
+    soon(&is_ready);
+    let turns = coroutine(&scheduler, move |_| {
+        ready.send(()).expect("the test waits");
+        wait(goes.recv());
+        drop(gate);
+        let mut turns = 0;
+        while begins.try_recv().is_err() {
+            turns += 1;
+            coroutine::yield_now();
+        }
+        turns
+    });
+    soon(&is_ready);
+    let waits = coroutine(&scheduler, move |_| begun.send(()).is_ok());
+    while steps(&scheduler, waits.pid()) == 0 {
+        crate::home::thread::yield_now();
+    }
+    drop(go);
+    let turns = turns.join().expect("it does not panic");
+    assert!((10..=100).contains(&turns), "it was put off for {turns} turns");
+    assert_eq!((ends.join(), waits.join()), (Ok(None), Ok(true)));
+    drop(go_on);
+    assert_eq!(blocks.join(), Ok(true));
 }
 
 #[test]

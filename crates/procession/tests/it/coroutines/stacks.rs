@@ -37,7 +37,7 @@ fn crowd(scheduler: &Scheduler, count: usize, worker: u32, bytes: usize) {
     all.into_iter().for_each(|child| assert_eq!(child.join(), Ok(None)));
 }
 
-fn steps(scheduler: &Scheduler, pid: Pid) -> u32 {
+pub(super) fn steps(scheduler: &Scheduler, pid: Pid) -> u32 {
     let snapshot = scheduler.snapshot();
     snapshot.processes.iter().find(|process| process.pid == pid).map_or(0, |found| found.steps)
 }
