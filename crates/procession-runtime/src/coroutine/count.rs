@@ -10,7 +10,8 @@ use crate::scheduler::workforce::Workforce;
 
 impl Supply {
     /// Returns `true` if any coroutine of the scheduler may have a stack. A coroutine is counted
-    /// before it takes a stack, and until after it has returned it.
+    /// before it takes a stack, or under the lock of the queue if it is handed one, and until after
+    /// it has returned the stack.
     pub(crate) fn has_begun_any(&self, workforce: &Workforce) -> bool {
         // Ordering: Acquire pairs with the decrement in `uncount_migrating`, before which a
         // coroutine that was handed a stack is counted for its seat.
