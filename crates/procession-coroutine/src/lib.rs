@@ -141,4 +141,4 @@ mod thread_exit;
 struct Readme;
 
 pub use coroutine::{Coroutine, Resumed, Suspender, Tell, UNWINDINGS, UnwindError, Unwinding};
-pub use stacks::{Builder, Guards, Stack, StackCache, StackError, StackStats, Stacks};
+pub use stacks::{Builder, Expiry, Guards, Stack, StackCache, StackError, StackStats, Stacks};

@@ -7,7 +7,7 @@
 //! A stack that is returned is pushed on top of a list. The next stack is taken from the top,
 //! because the stack used last is still in the caches. Stacks that stay at the bottom of the list
 //! for a whole period were not needed in that period, so [`Stacks::expire`] returns their memory to
-//! the system.
+//! the system. Then they are in another list, from which stacks are taken last.
 //!
 //! A limit holds for the stacks of all sizes together, and so does the budget of guards. If one is
 //! reached, a free stack of any size is *retired*: it gives back its memory and its place in the
@@ -30,6 +30,7 @@
 //!   was used deeply: a frame may skip any word, and the check itself creates the page table for
 //!   it. A deep stack that is used again and again is among the few stacks on top of the list.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -68,10 +69,6 @@ const COLOUR: usize = 64;
 
 /// The size in bytes of everything above the part of a stack that coroutines use.
 const TOP: usize = header::SIZE + (COLOURS as usize - 1) * COLOUR;
-
-/// The number of stacks of each size that one call of [`Stacks::expire`] releases at most. That
-/// takes a millisecond or two of system calls.
-const EXPIRED_AT_ONCE: usize = 1024;
 
 /// The memory below each stack that catches overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -367,15 +364,18 @@ impl Stacks {
         self.0.sizes.iter().filter_map(OnceLock::get).any(|size| size.retire())
     }
 
-    /// Releases to the system the memory of free stacks that were not needed since the last call of
-    /// this method, for at most 1024 stacks of each size.
+    /// Returns the memory of expired stacks to the system, for at most `most` stacks of each size.
+    /// Each stack takes about two microseconds.
     ///
-    /// Call this once in a period of some seconds, which should be long compared to the program's
-    /// bursts. Returns `true` if a later call may find more memory to give back.
-    pub fn expire(&self) -> bool {
-        let left =
-            self.0.sizes.iter().filter_map(OnceLock::get).filter(|size| size.expire()).count();
-        left > 0
+    /// If no expired stack was left by the last call, this call first ends a *period*: the free
+    /// stacks that were not needed since the end of the last period expire. So the result says
+    /// when to call again. Periods should be long compared to the program's bursts.
+    pub fn expire(&self, most: usize) -> Expiry {
+        let sizes = || self.0.sizes.iter().filter_map(OnceLock::get);
+        if !sizes().any(|size| size.slots(|slots| slots.expired > 0)) {
+            sizes().for_each(|size| size.slots(Slots::end_period));
+        }
+        sizes().map(|size| size.expire(most)).max().unwrap_or(Expiry::Done)
     }
 
     /// Returns the current numbers of stacks.
@@ -403,6 +403,17 @@ impl fmt::Debug for Stacks {
     }
 }
 
+/// When [`Stacks::expire`] is to be called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Expiry {
+    /// When further stacks are in use: no free stack has memory.
+    Done,
+    /// After a period: free stacks have memory, but some were needed.
+    Later,
+    /// Soon: more stacks have expired.
+    More,
+}
+
 /// All stacks of one size.
 struct SizeClass {
     span: usize,
@@ -413,14 +424,18 @@ struct SizeClass {
 
 #[derive(Default)]
 struct Slots {
-    /// The slot that was returned last is at the end.
-    free: Vec<Slot>,
+    /// These have memory. The slot that was returned last is at the end.
+    free: VecDeque<Slot>,
+    /// Free, too, but without memory.
+    clean: Vec<Slot>,
     /// Handed out once, and not made: the budget of guards was used up, or the stack was retired.
     unprepared: Vec<Slot>,
     slabs: Vec<Slab>,
     /// The number of slots of the last slab that have been handed out.
     handed_out: usize,
-    /// The smallest length of `free` since the last `expire`.
+    /// So many slots at the front of `free` were not needed in the last period.
+    expired: usize,
+    /// So many slots at the front of `free` were not needed in this period.
     free_min: usize,
     /// The number of stacks with guards made by `mprotect`.
     protected: usize,
@@ -437,8 +452,6 @@ struct Slot {
     colour: u32,
     /// If `true`, its guard was made by `mprotect`, and counts for the budget.
     protected: bool,
-    /// If `true`, none of its memory is resident.
-    clean: bool,
 }
 
 // SAFETY: [slot] only the owner of the slot has the memory.
@@ -504,19 +517,23 @@ impl SizeClass {
 
     /// Returns `false` if no stack of this size is free, or the system refuses to remove its guard.
     fn retire(&self) -> bool {
-        let Some(slot) = self.slots(Slots::pop) else { return false };
+        let popped = self.slots(|slots| {
+            let clean = slots.clean.pop().map(|slot| (slot, false));
+            clean.or_else(|| slots.pop().map(|slot| (slot, true)))
+        });
+        let Some((slot, has_memory)) = popped else { return false };
         // SAFETY: [slot] only this call has it.
         let is_bare = !slot.protected || unsafe { guard::remove(slot.bottom, self.guard) };
         if !is_bare {
-            self.slots(|slots| slots.free.push(slot));
+            self.slots(|slots| slots.free.push_back(slot));
             return false;
         }
-        if !slot.clean {
+        if has_memory {
             self.release(&slot);
         }
         self.slots(|slots| {
             slots.protected -= usize::from(slot.protected);
-            slots.unprepared.push(Slot { protected: false, clean: true, ..slot });
+            slots.unprepared.push(Slot { protected: false, ..slot });
         });
         self.config.counters.made.fetch_sub(1, Relaxed);
         true
@@ -531,22 +548,17 @@ impl SizeClass {
         self.config.counters.released.fetch_add(1, Relaxed);
     }
 
-    fn expire(&self) -> bool {
-        let (expired, more) = self.slots(|slots| {
-            let idle = slots.free_min.min(slots.free.len());
-            // Clean slots are already at the bottom, and stay there.
-            let clean = slots.free[..idle].iter().take_while(|slot| slot.clean).count();
-            let expired: Vec<Slot> =
-                slots.free.drain(clean..idle.min(clean + EXPIRED_AT_ONCE)).collect();
-            (expired, slots.free.iter().any(|slot| !slot.clean))
-        });
+    fn expire(&self, most: usize) -> Expiry {
+        let expired: Vec<Slot> = self.slots(|slots| slots.pop_expired(most));
         expired.iter().for_each(|slot| self.release(slot));
         self.slots(|slots| {
-            let released = expired.into_iter().map(|slot| Slot { clean: true, ..slot });
-            drop(slots.free.splice(0..0, released));
-            slots.free_min = slots.free.len();
-        });
-        more
+            slots.clean.extend(expired);
+            match (slots.expired, slots.free.len()) {
+                (_, 0) => Expiry::Done,
+                (0, _) => Expiry::Later,
+                _ => Expiry::More,
+            }
+        })
     }
 }
 
@@ -567,9 +579,23 @@ impl Drop for SizeClass {
 impl Slots {
     /// Takes the free slot that was returned last.
     fn pop(&mut self) -> Option<Slot> {
-        let slot = self.free.pop();
+        let slot = self.free.pop_back();
         self.free_min = self.free_min.min(self.free.len());
-        slot
+        self.expired = self.expired.min(self.free_min);
+        slot.or_else(|| self.clean.pop())
+    }
+
+    fn end_period(&mut self) {
+        self.expired = self.free_min;
+        self.free_min = self.free.len();
+    }
+
+    /// Takes expired slots, at most `most`.
+    fn pop_expired(&mut self, most: usize) -> Vec<Slot> {
+        let count = self.expired.min(most);
+        self.expired -= count;
+        self.free_min -= count;
+        self.free.drain(..count).collect()
     }
 
     /// Returns a slot that was never used.
@@ -596,7 +622,7 @@ impl Slots {
         self.handed_out += 1;
         // SAFETY: [slab] there are more slots than have been handed out.
         let bottom = unsafe { slab.start.add(number * size.span) };
-        Ok(Slot { bottom, colour: number as u32 % COLOURS, protected: false, clean: true })
+        Ok(Slot { bottom, colour: number as u32 % COLOURS, protected: false })
     }
 }
 
@@ -657,8 +683,8 @@ impl Drop for Stack {
         self.header().clear_tell();
         self.size.config.counters.out.fetch_sub(1, Relaxed);
         let Self { bottom, colour, protected, .. } = *self;
-        let slot = Slot { bottom, colour, protected, clean: false };
-        self.size.slots(|slots| slots.free.push(slot));
+        let slot = Slot { bottom, colour, protected };
+        self.size.slots(|slots| slots.free.push_back(slot));
     }
 }
 
@@ -708,14 +734,21 @@ impl StackCache {
     }
 
     /// Keeps a stack for the next coroutine. If the cache is full, the older half of its stacks
-    /// goes back to the slab.
-    pub fn put(&mut self, stack: Stack) {
-        if self.kept.len() >= self.most {
+    /// goes back to the slab. Returns `true` if stacks went there.
+    pub fn put(&mut self, stack: Stack) -> bool {
+        let is_full = self.kept.len() >= self.most;
+        if is_full {
             self.kept.drain(..self.most.div_ceil(2));
         }
         if self.most > 0 {
             self.kept.push(stack);
         }
+        is_full
+    }
+
+    /// Returns `true` if the cache has no stack.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
     }
 
     /// Returns all stacks to the slab.

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use procession_coroutine::{
-    Coroutine, Guards, Resumed, Stack, StackCache, Stacks, Suspender, UNWINDINGS, UnwindError,
-    Unwinding,
+    Coroutine, Expiry, Guards, Resumed, Stack, StackCache, Stacks, Suspender, UNWINDINGS,
+    UnwindError, Unwinding,
 };
 
 fn stacks() -> Stacks {
@@ -319,16 +319,16 @@ fn a_cache_gives_stacks_without_the_slab() {
             |_: &Suspender<'_, (), ()>, ()| (),
         );
         assert_eq!(coroutine.resume(()), Resumed::Returned(()));
-        cache.put(coroutine.into_stack().expect("it has ended"));
+        assert!(!cache.put(coroutine.into_stack().expect("it has ended")), "it has room");
     }
     assert_eq!((stacks.stats().made, stacks.stats().reused), (1, 999));
     let larger = cache.take(1 << 20).expect("a stack is available");
     assert!(larger.capacity() >= 1 << 20, "sizes are kept apart");
-    cache.put(larger);
+    assert!(!cache.put(larger), "it has room");
     assert!(cache.take(1 << 16).expect("a stack is available").capacity() < 1 << 20);
     let many: Vec<_> =
         (0..100).map(|_| cache.take(1 << 16).expect("a stack is available")).collect();
-    many.into_iter().for_each(|stack| cache.put(stack));
+    assert_eq!(many.into_iter().filter_map(|stack| cache.put(stack).then_some(())).count(), 2);
     assert!(stacks.stats().free >= 30, "a cache is bounded");
     cache.clear();
     assert_eq!(stacks.stats().out, 0);
@@ -341,7 +341,9 @@ fn a_cache_keeps_no_more_stacks_than_it_may() {
         let mut cache = StackCache::new(&stacks, most);
         let many: Vec<_> =
             (0..20).map(|_| cache.take(1 << 16).expect("a stack is available")).collect();
-        many.into_iter().for_each(|stack| cache.put(stack));
+        for stack in many {
+            cache.put(stack);
+        }
         let out = stacks.stats().out;
         assert!(out <= most && (out > 0) == (most > 0), "{out} of {most}");
     }
@@ -374,11 +376,11 @@ fn a_stack_that_gives_way_was_needed() {
     let stacks = Stacks::builder().limit(2).build().expect("it is in range");
     let used = stacks.take(1 << 14).expect("none is taken");
     drop(stacks.take(1 << 14).expect("one is taken"));
-    assert!(stacks.expire(), "the first call begins a period");
+    assert_eq!(stacks.expire(1), Expiry::Later, "the first call begins a period");
     drop(stacks.take(1 << 20).expect("the free one gives way"));
     assert_eq!(stacks.stats().released, 1);
     drop(used);
-    assert!(stacks.expire(), "each was in use in this period");
+    assert_eq!(stacks.expire(1), Expiry::Later, "each was in use in this period");
     assert_eq!(stacks.stats().released, 1);
 }
 
@@ -386,8 +388,8 @@ fn a_stack_that_gives_way_was_needed() {
 fn a_stack_without_memory_gives_way_without_a_system_call() {
     let stacks = Stacks::builder().limit(1).build().expect("it is in range");
     drop(stacks.take(1 << 14).expect("none is taken"));
-    assert!(stacks.expire(), "the first call begins a period");
-    assert!(!stacks.expire(), "its memory goes back");
+    assert_eq!(stacks.expire(1), Expiry::Later, "the first call begins a period");
+    assert_eq!(stacks.expire(1), Expiry::Done, "its memory goes back");
     assert!(stacks.take(1 << 20).is_ok(), "it gives way");
     assert_eq!(stacks.stats().released, 1);
 }
@@ -440,13 +442,13 @@ fn expired_stacks_give_their_memory_back() {
             .collect();
         drop(deep);
         let before = resident_bytes();
-        assert!(stacks.expire(), "the first call begins a period");
-        assert_eq!(stacks.stats().released, 0, "all of them were in use in the previous period");
+        // All of them were in use in the period that the first call ends.
+        assert_eq!((stacks.expire(64), stacks.stats().released), (Expiry::Later, 0));
         drop(stacks.take(2 << 20).expect("a stack is available"));
-        assert!(stacks.expire(), "one was needed");
-        assert_eq!(stacks.stats().released, 63);
-        assert!(!stacks.expire(), "that was the last one");
-        assert_eq!(stacks.stats().released, 64);
+        assert_eq!((stacks.expire(60), stacks.stats().released), (Expiry::More, 60));
+        // One was needed.
+        assert_eq!((stacks.expire(64), stacks.stats().released), (Expiry::Later, 63));
+        assert_eq!((stacks.expire(64), stacks.stats().released), (Expiry::Done, 64));
         if !lazily {
             assert!(before.saturating_sub(resident_bytes()) > 32 << 20, "most of 64 MiB went back");
         }
