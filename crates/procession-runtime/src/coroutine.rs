@@ -143,6 +143,7 @@ pub(crate) mod blocking;
 pub(crate) mod body;
 pub(crate) mod context;
 mod count;
+mod expiry;
 #[expect(unsafe_code, reason = "the signal mask has no safe interface")]
 mod foreign;
 pub(crate) mod local;

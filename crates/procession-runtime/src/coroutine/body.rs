@@ -284,12 +284,21 @@ where
         }
         match std::mem::replace(&mut self.stage, CoroutineStage::Ended(result)) {
             CoroutineStage::Runs(coroutine) => match coroutine.into_stack() {
-                Ok(stack) => shared.return_stacks(|| {
-                    current::with_local(|local| match local {
-                        Some(local) => local.shared.workforce.seat(local.seat).stacks.put(stack),
-                        None => drop(stack),
+                Ok(stack) => {
+                    let mut is_in_slab = true;
+                    shared.return_stacks(|| {
+                        current::with_local(|local| match local {
+                            Some(local) => {
+                                let seat = local.shared.workforce.seat(local.seat);
+                                is_in_slab = seat.stacks.put(stack);
+                            }
+                            None => drop(stack),
+                        });
                     });
-                }),
+                    if is_in_slab {
+                        shared.let_stacks_expire();
+                    }
+                }
                 Err(stuck) => {
                     shared.coroutines.note_stuck(StuckCoroutine {
                         pid: slot.seen_pid(),

@@ -77,7 +77,9 @@ impl Shared {
 
     /// Looks for a stack everywhere. Returns `None` if one may come back.
     fn search_stack(&self, bytes: usize) -> Option<Result<Stack, StackError>> {
-        self.workforce.all_seats().for_each(|seat| seat.stacks.empty());
+        self.workforce.all_seats().for_each(|seat| {
+            seat.stacks.empty();
+        });
         let taken = self.coroutines.slab().take(bytes);
         match &taken {
             Ok(_) => self.coroutines.count_migrating(),

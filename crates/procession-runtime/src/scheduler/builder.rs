@@ -183,6 +183,9 @@ impl Builder {
 
     /// Sets how long an idle thread is kept while there are more threads than the width. The thread
     /// that parked last is used first, so the unneeded threads stay idle. Default: 10 seconds.
+    ///
+    /// The free stacks of coroutines give their memory back to the system when they were not used
+    /// for between one and two of these times. Each worker keeps the memory of up to 64.
     pub fn keep_alive(mut self, timeout: Duration) -> Self {
         self.keep_alive = timeout;
         self

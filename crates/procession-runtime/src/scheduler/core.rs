@@ -151,16 +151,22 @@ impl FreeStacks {
         self.0.lock().get_or_insert_with(|| StackCache::new(stacks, most)).take(bytes)
     }
 
-    /// Takes back the stack of a coroutine that has ended.
-    pub(crate) fn put(&self, stack: Stack) {
-        if let Some(cache) = &mut *self.0.lock() {
-            cache.put(stack);
+    /// Takes back the stack of a coroutine that has ended. Returns `true` if stacks went to the
+    /// slab.
+    pub(crate) fn put(&self, stack: Stack) -> bool {
+        match &mut *self.0.lock() {
+            Some(cache) => cache.put(stack),
+            None => {
+                drop(stack);
+                true
+            }
         }
     }
 
-    /// Returns all stacks to the slab, where all workers find them.
-    pub(crate) fn empty(&self) {
-        drop(self.0.lock().take());
+    /// Returns all stacks to the slab, where all workers find them. Returns `true` if there were
+    /// any.
+    pub(crate) fn empty(&self) -> bool {
+        self.0.lock().take().is_some_and(|cache| !cache.is_empty())
     }
 }
 

@@ -5,7 +5,7 @@ use std::panic::Location;
 use procession_coroutine::{Stack, StackError, Stacks};
 use procession_protocols::sync::supply_queue::SupplyQueue;
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicU32;
+use procession_sync::atomic::{AtomicBool, AtomicU32};
 
 use crate::Pid;
 
@@ -21,6 +21,8 @@ pub(crate) struct Supply {
     /// The number of coroutines that have a stack and are not counted for a seat: they have begun
     /// and stay nowhere, or were handed a stack and have not begun.
     pub(crate) migrating: AtomicU32,
+    /// Set if a timer lets free stacks expire.
+    pub(crate) expires: AtomicBool,
     /// Coroutines that could not be unwound.
     stuck: Mutex<Vec<StuckCoroutine>>,
 }
@@ -33,6 +35,7 @@ impl Supply {
             stack_bytes,
             waiters: SupplyQueue::new(),
             migrating: AtomicU32::new(0),
+            expires: AtomicBool::new(false),
             stuck: Mutex::default(),
         }
     }

@@ -350,7 +350,13 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     };
     local.leave_levels();
     local.stores.return_slots(local.shared.table());
-    local.shared.return_stacks(|| local.shared.workforce.seat(seat).stacks.empty());
+    let mut are_in_slab = false;
+    local.shared.return_stacks(|| {
+        are_in_slab = local.shared.workforce.seat(seat).stacks.empty();
+    });
+    if are_in_slab {
+        local.shared.let_stacks_expire();
+    }
     local.queues.empty();
     local.shared.vacate(seat, Core { rings: local.queues.rings, stores: local.stores });
     if let Err(panic) = worked {

@@ -1,0 +1,68 @@
+use std::time::Duration;
+
+use crate::sync::channel;
+use crate::time::sleep;
+use crate::{Scheduler, SpawnOptions, coroutine};
+
+/// The number of coroutines, more than the caches of two workers keep.
+const COUNT: usize = 300;
+
+fn scheduler(stacks: usize) -> Scheduler {
+    let builder = Scheduler::builder().worker_threads(2).test_clock().max_stacks(stacks);
+    // SAFETY: the coroutines hold nothing while they wait.
+    #[expect(unsafe_code, reason = "the promise that coroutines need")]
+    let builder = unsafe { builder.enable_coroutines() };
+    builder.build().expect("it starts no thread")
+}
+
+/// Has many coroutines use their stacks at the same time, and end.
+fn burst(scheduler: &Scheduler) {
+    let (gate, open) = channel::bounded::<()>(0);
+    let all: Vec<_> = (0..COUNT)
+        .map(|_| {
+            let open = open.clone();
+            let wait = move |_: coroutine::Context<()>| coroutine::wait(open.recv());
+            let child = SpawnOptions::new().on(scheduler).try_start_coroutine(wait);
+            child.expect("they are enabled")
+        })
+        .collect();
+    scheduler.run_until_idle();
+    drop(gate);
+    all.into_iter().for_each(|child| assert_eq!(child.join(), Ok(None)));
+}
+
+#[test]
+fn stacks_that_are_not_needed_give_their_memory_back() {
+    let scheduler = scheduler(1 << 20);
+    let pass = |seconds| scheduler.block_on(sleep(Duration::from_secs(seconds)));
+    let stats = || scheduler.shared().coroutines.slab().stats();
+    burst(&scheduler);
+    pass(9);
+    assert_eq!((stats().made, stats().released), (COUNT, 0), "they may be needed again");
+    burst(&scheduler);
+    assert_eq!((stats().made, stats().released), (COUNT, 0), "they were needed again");
+    pass(21);
+    let cached = stats().out;
+    assert_eq!(stats().released, COUNT - cached);
+    assert!(cached <= 128 && stats().out_max == COUNT, "{cached} are in caches");
+    // No timer is left.
+    assert_eq!(scheduler.snapshot().timers.pending, 0);
+    burst(&scheduler);
+    assert_eq!(stats().made, COUNT);
+}
+
+/// Goal: a coroutine gets a stack that expired while it began to wait. Method: the test has the
+/// only stack, and is between `Return` and `Look` when the stack expires.
+#[test]
+fn a_stack_that_expires_is_handed_to_a_coroutine_that_waits() {
+    let scheduler = scheduler(1);
+    let shared = scheduler.shared();
+    shared.coroutines.count_migrating();
+    let stack = shared.coroutines.slab().take(shared.coroutines.stack_bytes);
+    let waits =
+        SpawnOptions::new().on(&scheduler).try_start_coroutine(|_: coroutine::Context<()>| 7);
+    scheduler.run_until_idle();
+    drop(stack.expect("none is taken"));
+    shared.expire_stacks();
+    assert_eq!(waits.expect("they are enabled").join(), Ok(7));
+}
