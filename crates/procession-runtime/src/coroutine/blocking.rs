@@ -154,13 +154,13 @@ where
 }
 
 /// Waits on drop until the function was run or refused. If the coroutine is terminated before that,
-/// this blocks its thread.
+/// this blocks its thread, and never panics, because a frame of C must not be unwound.
 struct Until<'a, F: FnOnce() -> R + Send, R: Send>(&'a Lent<F, R>, &'a Shared);
 
 impl<F: FnOnce() -> R + Send, R: Send> Drop for Until<'_, F, R> {
     fn drop(&mut self) {
         if self.0.change(|loan| loan.end.is_none()) {
-            block_on::block_thread_on(
+            block_on::block_on_helper(
                 &self.1.arc(),
                 std::future::poll_fn(|task: &mut TaskContext<'_>| self.0.poll(task)),
             );

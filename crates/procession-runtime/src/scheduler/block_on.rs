@@ -94,17 +94,34 @@ fn try_block_thread_on<F: Future>(
     let Some(_wait) = section.wait_for(&root.0) else {
         return Err(BlockOnError(Exclusive::new(future)));
     };
+    Ok(poll_in_section(shared, &root.0, future))
+}
+
+/// Polls `future` on this thread until it is complete. No thread of a scheduler is needed for that,
+/// so the wait is never refused. Nor is it registered, because a scheduler whose thread waits here
+/// is not stuck.
+pub(crate) fn block_on_helper<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    let _section = Section::enter();
+    let root = BlockOnHold(Arc::new(BlockOnFuture::new(shared)));
+    poll_in_section(shared, &root.0, future)
+}
+
+fn poll_in_section<F: Future>(
+    shared: &Arc<Shared>,
+    root: &Arc<BlockOnFuture>,
+    future: F,
+) -> F::Output {
     let _lent = LentThread;
     let mut future = pin!(future);
     let mut output = None;
-    block_in_section(shared, &root.0, &mut |task| match future.as_mut().poll(task) {
+    block_in_section(shared, root, &mut |task| match future.as_mut().poll(task) {
         Poll::Ready(value) => {
             output = Some(value);
             true
         }
         Poll::Pending => false,
     });
-    Ok(output.expect("the future is complete"))
+    output.expect("the future is complete")
 }
 
 /// Does the same as `try_block_on`, but panics instead of returning an error.

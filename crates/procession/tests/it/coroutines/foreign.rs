@@ -233,6 +233,32 @@ fn a_terminated_coroutine_may_block_as_often_as_it_likes() {
     assert!(scheduler.snapshot().stuck_coroutines.is_empty());
 }
 
+/// Goal: a terminated coroutine waits for its function on a helper thread even if its own thread is
+/// the only one of its scheduler. To refuse the wait would unwind the frame of C.
+#[test]
+fn a_terminated_coroutine_blocks_the_last_thread() {
+    let builder = procession::Scheduler::builder().worker_threads(1).max_threads(1);
+    let scheduler = super::enabled(builder);
+    let ((begun, begins), (release, released)) = (mpsc::channel(), mpsc::channel());
+    let (told, tells) = mpsc::channel();
+    let blocks = coroutine(&scheduler, move |_| {
+        let lent = move || {
+            begun.send(()).expect("the test listens");
+            released.recv().is_ok()
+        };
+        let result = through_c(|| procession::coroutine::blocking_foreign(lent));
+        told.send(result.ok()).expect("the test listens");
+    });
+    soon(&begins);
+    procession::process::kill(blocks.pid());
+    while scheduler.snapshot().blocking_sections == 0 {
+        crate::home::thread::yield_now();
+    }
+    release.send(()).expect("the helper waits");
+    assert_eq!(soon(&tells), Some(true));
+    assert_eq!(blocks.join(), Err(Exit::Killed));
+}
+
 /// Gives the number of `closed` to `other`.
 fn replace(closed: OwnedFd, other: &impl AsFd) -> RawFd {
     let number = closed.as_raw_fd();
