@@ -71,7 +71,7 @@
 //!   it has ended,
 //! - in coroutines that [migrate](procession::SpawnOptions::try_start_migratable), and where a
 //!   coroutine [cannot be suspended](procession::coroutine#where-a-coroutine-cannot-be-suspended),
-//! - in a child process, until it executes another program,
+//! - in a child process that a coroutine forks, until it executes another program,
 //! - in signal handlers, and where the thread blocks other signals than when its first coroutine
 //!   began. Clients that block `SIGPIPE` around a call do so.
 //!

@@ -79,7 +79,6 @@ macro_rules! real {
         /// Looks all functions up, so that no hook has to.
         extern "C" fn look_all_up() {
             $($name::REAL.look_up();)*
-            crate::wait::note_process();
         }
     };
 }

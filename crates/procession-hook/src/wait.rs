@@ -7,8 +7,6 @@ use std::time::Duration;
 use libc::timeval;
 use procession::coroutine::{self, FdWait, HeldFd, Interest};
 use procession::time::Instant;
-use procession_sync::atomic::AtomicU32;
-use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::{errno, real};
 
@@ -32,29 +30,7 @@ pub(crate) fn is_possible() -> bool {
 
 /// Returns `true` if the coroutine may be suspended here. Asked only if a call would block.
 pub(crate) fn may_wait() -> bool {
-    coroutine::may_suspend_foreign() && !is_forked()
-}
-
-/// Returns `true` in a child of the process that began. It has the memory of a runtime, but neither
-/// its threads nor its registrations. Also true in the child of `vfork`, which runs in the memory
-/// of its parent.
-fn is_forked() -> bool {
-    static OWN: AtomicU32 = AtomicU32::new(0);
-    // SAFETY: it has no preconditions.
-    let now = unsafe { libc::getpid() }.cast_unsigned();
-    // Relaxed: a number, which publishes nothing.
-    match OWN.load(Relaxed) {
-        0 => {
-            OWN.store(now, Relaxed);
-            false
-        }
-        own => own != now,
-    }
-}
-
-/// Notes the process, because only its coroutines may wait. Called before it can fork.
-pub(crate) fn note_process() {
-    is_forked();
+    coroutine::may_suspend_foreign()
 }
 
 /// Runs a plain call that may block, while other processes run on another thread. Keeps the error

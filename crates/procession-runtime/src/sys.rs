@@ -32,6 +32,11 @@ pub(crate) mod linux;
     expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
 )]
 pub(crate) mod os;
+#[expect(
+    unsafe_code,
+    reason = "the C library calls a function in each forked child"
+)]
+pub(crate) mod own_process;
 #[cfg(feature = "io")]
 pub(crate) mod poll;
 #[cfg(not(all(target_os = "linux", not(procession_portable))))]

@@ -122,6 +122,43 @@ fn a_forked_child_makes_the_plain_call() {
     assert_eq!(ends.join(), Ok((true, true, i32::from(b'*'))));
 }
 
+/// The PID that everything in this program sees, or 0.
+static SEEN_PID: AtomicU32 = AtomicU32::new(0);
+
+/// Stands in for the function of the C library.
+#[unsafe(no_mangle)]
+extern "C" fn getpid() -> libc::pid_t {
+    match SEEN_PID.load(SeqCst) {
+        // SAFETY: it has no preconditions.
+        0 => (unsafe { libc::syscall(libc::SYS_getpid) }) as libc::pid_t,
+        seen => seen.cast_signed(),
+    }
+}
+
+/// Goal: a child process is known by more than its PID. Each of two processes may be the first of
+/// its PID namespace. Method: the child sees the PID of its parent.
+#[test]
+fn a_child_with_the_pid_of_its_parent_is_told_from_it() {
+    let scheduler = several_threads();
+    let forks = coroutine(&scheduler, || {
+        let may_suspend = co::may_suspend_foreign();
+        // SAFETY: it has no preconditions.
+        SEEN_PID.store(unsafe { libc::getpid() }.cast_unsigned(), SeqCst);
+        // SAFETY: the child only makes system calls.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: it ends the child.
+            unsafe { libc::_exit(i32::from(co::may_suspend_foreign())) };
+        }
+        SEEN_PID.store(0, SeqCst);
+        let mut status = 0;
+        // SAFETY: there is room for the status.
+        let ended = procession::blocking(|| unsafe { libc::waitpid(child, &raw mut status, 0) });
+        (may_suspend, ended == child, libc::WIFEXITED(status), libc::WEXITSTATUS(status))
+    });
+    assert_eq!(forks.join(), Ok((true, true, true, 0)));
+}
+
 #[test]
 fn with_other_signals_blocked_the_thread_blocks_and_is_replaced() {
     let scheduler = several_threads();

@@ -167,7 +167,7 @@ where
             let pin = NonNull::from(slot);
             let pinned = self.pinned;
             if pinned {
-                foreign::note_signal_mask();
+                foreign::note_surroundings();
             }
             let entry = move |suspender: &Suspender<'_, Resume, Out>, _: Resume| {
                 let frame = Frame::new(suspender, pin, pinned);

@@ -12,10 +12,25 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 
 use crate::scheduler::frame::suspendable;
+use crate::sys::own_process::SystemProcess;
+
+/// What foreign code may not change if it suspends a coroutine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Surroundings {
+    process: SystemProcess,
+    /// The signals that the thread blocks.
+    blocked: u64,
+}
+
+impl Surroundings {
+    fn now() -> Self {
+        Self { process: SystemProcess::this(), blocked: signal_mask() }
+    }
+}
 
 thread_local! {
-    /// The signals that were blocked when the first coroutine began on this thread.
-    static FIRST_MASK: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The surroundings in which the first coroutine began on this thread.
+    static FIRST: Cell<Option<Surroundings>> = const { Cell::new(None) };
 }
 
 /// Returns the signals that the calling thread blocks. The standard and the real-time signals fit.
@@ -28,17 +43,18 @@ fn signal_mask() -> u64 {
     unsafe { set.as_ptr().cast::<u64>().read_unaligned() }
 }
 
-/// Notes which signals the thread blocks, unless it has done so before.
-pub(crate) fn note_signal_mask() {
+/// Notes the process, and which signals the thread blocks, unless it has done so before.
+pub(crate) fn note_surroundings() {
     // Ignored, in the destructors of thread-locals: a thread that ends begins no coroutine.
-    let _ = FIRST_MASK.try_with(|first| first.set(first.get().or_else(|| Some(signal_mask()))));
+    let _ = FIRST.try_with(|first| first.set(first.get().or_else(|| Some(Surroundings::now()))));
 }
 
 /// Returns `true` if code that the runtime does not know may suspend the coroutine here: it stays
-/// on its thread, and the thread blocks the signals that it blocked at first. Private: used by
+/// on its thread, the thread blocks the signals that it blocked at first, and this is no forked
+/// child, which has the memory of the runtime without its threads. Private: used by
 /// `procession-hook`.
 #[doc(hidden)]
 pub fn may_suspend_foreign() -> bool {
     suspendable().is_some_and(|frame| frame.pinned)
-        && FIRST_MASK.try_with(Cell::get).is_ok_and(|first| first == Some(signal_mask()))
+        && FIRST.try_with(Cell::get).is_ok_and(|first| first == Some(Surroundings::now()))
 }

@@ -3,17 +3,18 @@
 //! ## Invariants
 //! - `[plain]` The function has no environment, and is there as long as the code of the program is.
 
-use std::process;
 use std::sync::OnceLock;
 
 use procession_sync::Mutex;
+
+use super::own_process::SystemProcess;
 
 /// The functions that have not run yet.
 static CALLS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
 /// The program that registered functions. A child of `fork` runs none, because it has no threads to
 /// wait for, and the files of its parent are in use.
-static PROGRAM: OnceLock<u32> = OnceLock::new();
+static PROGRAM: OnceLock<SystemProcess> = OnceLock::new();
 
 /// Lets `call` run on the thread that ends the program in order: after `main` has returned, or in
 /// [`exit`](std::process::exit). The locals of that thread may be gone by then. The latest function
@@ -24,12 +25,12 @@ pub(super) fn at_exit(call: fn()) {
         // Ignored: without memory for one more entry, the program ends without the calls.
         // SAFETY: [plain] `run` is a function.
         let _ = unsafe { libc::atexit(run) };
-        process::id()
+        SystemProcess::this()
     });
 }
 
 extern "C" fn run() {
-    if PROGRAM.get() != Some(&process::id()) {
+    if PROGRAM.get() != Some(&SystemProcess::this()) {
         return;
     }
     loop {

@@ -319,6 +319,7 @@ const ISLANDS: &[&str] = &[
     "sys::linux::poll",
     "sys::linux::tcp",
     "sys::linux::thread_clock",
+    "sys::own_process",
     "sys::portable::peer",
     "sys::portable::poll",
     "sys::portable::program",
