@@ -32,10 +32,7 @@ pub(crate) mod linux;
     expect(dead_code, unreachable_pub, reason = "only a simulated system uses all of it")
 )]
 pub(crate) mod os;
-#[expect(
-    unsafe_code,
-    reason = "the C library calls a function in each forked child"
-)]
+#[expect(unsafe_code, reason = "the C library tells of forks, and of the process group")]
 pub(crate) mod own_process;
 #[cfg(feature = "io")]
 pub(crate) mod poll;

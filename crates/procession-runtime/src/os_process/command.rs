@@ -12,6 +12,7 @@ use super::child::{Child, ChildOptions};
 use crate::scheduler::placed::placed;
 use crate::scheduler::section::Section;
 use crate::sys::os;
+use crate::sys::own_process::own_group;
 
 /// Describes a process of the system, and starts it; like [`std::process::Command`].
 ///
@@ -36,6 +37,8 @@ use crate::sys::os;
 pub struct Command {
     std: StdCommand,
     options: ChildOptions,
+    /// The process group that the caller has set.
+    group: Option<i32>,
     /// The streams that the caller has set.
     set: SetStreams,
 }
@@ -144,6 +147,7 @@ impl Command {
     /// Sets the process group. 0 makes a new group, with the PID of the process. Signals of the
     /// terminal, such as Ctrl-C, go to one group. Default: the group of this program.
     pub fn process_group(&mut self, group: i32) -> &mut Self {
+        self.group = Some(group);
         self.std.process_group(group);
         self
     }
@@ -211,7 +215,8 @@ impl Command {
     }
 
     /// Returns the description as one of std, to change it. For [`output`](Self::output), a stream
-    /// that is set there counts as not set.
+    /// that is set there counts as not set. [`kill_group`](Self::kill_group) replaces a process
+    /// group that is set there.
     pub fn as_std_mut(&mut self) -> &mut StdCommand {
         &mut self.std
     }
@@ -236,9 +241,15 @@ impl Command {
         }
         let spawned = {
             let _section = Section::enter();
-            self.std.spawn()?
+            self.std.spawn()
         };
-        Child::new(spawned, self.options)
+        if self.options.kill_group {
+            // `std` keeps the new group for a later call without `kill_group`, and cannot forget
+            // that there is one. The group of this program is what a child has otherwise.
+            let group = self.group.unwrap_or_else(own_group);
+            self.std.process_group(group);
+        }
+        Child::new(spawned?, self.options)
     }
 
     /// Starts the process, and waits for its end.
@@ -296,6 +307,6 @@ impl Command {
 /// Takes all settings. For [`Command::output`], streams count as not set.
 impl From<StdCommand> for Command {
     fn from(std: StdCommand) -> Self {
-        Self { std, options: ChildOptions::default(), set: SetStreams::default() }
+        Self { std, options: ChildOptions::default(), group: None, set: SetStreams::default() }
     }
 }

@@ -39,6 +39,13 @@ impl SystemProcess {
     }
 }
 
+/// Returns the process group of this process.
+#[cfg(feature = "io")]
+pub(crate) fn own_group() -> i32 {
+    // SAFETY: it has no preconditions, and cannot fail.
+    unsafe { libc::getpgrp() }
+}
+
 extern "C" fn count_fork() {
     FORKS.fetch_add(1, Relaxed);
 }

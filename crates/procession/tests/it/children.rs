@@ -217,6 +217,33 @@ fn a_group_ends_with_a_child_that_ends() {
     });
 }
 
+/// Goal: a description that is used again without `kill_group` starts a process in the group that
+/// it would have without the first use. Method: the process prints its group.
+#[test]
+fn a_group_to_kill_is_forgotten_with_the_setting() {
+    async fn printed(command: &mut Command) -> (String, String) {
+        let child = command.stdout(Stdio::piped()).spawn().expect("it runs");
+        let pid = child.id().expect("it runs").to_string();
+        let output = child.wait_with_output().await.expect("it is our child");
+        (pid, String::from_utf8(output.stdout).expect("it is a number").trim().to_owned())
+    }
+    procession::run(async {
+        let script = "cut -d' ' -f5 /proc/$$/stat";
+        let (_, ours) = printed(&mut shell(script)).await;
+        let mut again = shell(script);
+        let (pid, group) = printed(again.kill_group(true)).await;
+        assert_eq!(group, pid);
+        let (_, group) = printed(again.kill_group(false)).await;
+        assert_eq!(group, ours);
+        let (pid, group) = printed(again.process_group(0)).await;
+        assert_eq!(group, pid);
+        let (pid, group) = printed(again.kill_group(true)).await;
+        assert_eq!(group, pid);
+        let (pid, group) = printed(again.kill_group(false)).await;
+        assert_eq!(group, pid, "the group of its own was asked for");
+    });
+}
+
 #[test]
 fn a_pipe_that_others_hold_is_not_waited_for_beyond_the_delay() {
     procession::run(async {
