@@ -7,7 +7,7 @@ use procession_protocols::util::sorted_map::SortedMap;
 use super::json::Json;
 use super::request::HttpRequest;
 use super::response::{HttpStatus, Response};
-use super::views::{LOCATION_MAX, location};
+use super::views::{LOCATION_MAX, each, location};
 use crate::observe::pool_figures::{PoolRegistry, THREAD_POOLS};
 use crate::observe::snapshot;
 use crate::recorder::lanes::{self, COLUMNS};
@@ -95,27 +95,27 @@ pub(super) fn pools(json: &mut Json, shared: &Shared) {
     let mut pools = SortedMap::new();
     THREAD_POOLS.add_to(&mut pools);
     PoolRegistry::of(shared).add_to(&mut pools);
+    let mut truncated = false;
     json.name("pools").array(|json| {
-        for (name, pool) in &pools {
-            json.object(|json| {
-                json.name("name").text(name);
-                for (name, value) in [
-                    ("capacity", pool.capacity as u64),
-                    ("busy", pool.busy as u64),
-                    ("idle", pool.idle as u64),
-                    ("queued", pool.queued as u64),
-                    ("waiting", pool.waiting as u64),
-                    ("completed", pool.completed),
-                    ("panicked", pool.panicked),
-                    ("cancelled", pool.cancelled),
-                    ("refused", pool.refused),
-                    ("workers_started", pool.workers_started),
-                ] {
-                    json.name(name).literal(value);
-                }
-            });
-        }
+        truncated = each(json, &pools, |json, (name, pool)| {
+            json.name("name").text(name);
+            for (name, value) in [
+                ("capacity", pool.capacity as u64),
+                ("busy", pool.busy as u64),
+                ("idle", pool.idle as u64),
+                ("queued", pool.queued as u64),
+                ("waiting", pool.waiting as u64),
+                ("completed", pool.completed),
+                ("panicked", pool.panicked),
+                ("cancelled", pool.cancelled),
+                ("refused", pool.refused),
+                ("workers_started", pool.workers_started),
+            ] {
+                json.name(name).literal(value);
+            }
+        });
     });
+    json.name("truncated").literal(truncated);
 }
 
 /// Returns the length of the timeline that a request asks for.

@@ -6,12 +6,12 @@ use procession_protocols::util::sorted_map::SortedMap;
 
 use super::json::Json;
 use super::response::RESPONSE_BYTES_MAX;
-use super::views::{LOCATION_MAX, location, milliseconds, row};
+use super::views::{LOCATION_MAX, each, location, milliseconds, row};
 use crate::observe::census;
 use crate::observe::leaks::{Leak, Leaks, Suspicion, search};
 use crate::observe::look::detail;
 use crate::observe::process_info::{self, ProcessInfo, current_label};
-use crate::observe::wait_cycle::CyclicWait;
+use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
 use crate::process::slot::Slot;
 use crate::relations::entries::PidList;
 use crate::relations::links;
@@ -170,16 +170,18 @@ impl Crashes {
 
 /// Writes the cycles of waits, the latest first.
 pub(super) fn cycles(json: &mut Json, shared: &Shared) {
+    write_cycles(json, &WaitCycles::of(shared).kept());
+}
+
+fn write_cycles(json: &mut Json, cycles: &[Arc<WaitCycle>]) {
+    let (mut lacks_cycles, mut lacks_waits) = (false, false);
     json.name("cycles").array(|json| {
-        for cycle in WaitCycles::of(shared).kept().iter().rev() {
-            json.object(|json| {
-                json.name("at_least_ms").literal(milliseconds(cycle.at_least()));
-                json.name("waits").array(|json| {
-                    cycle.waits.iter().for_each(|wait| json.object(|json| cyclic_wait(json, wait)));
-                });
-            });
-        }
+        lacks_cycles = each(json, cycles.iter().rev(), |json, cycle| {
+            json.name("at_least_ms").literal(milliseconds(cycle.at_least()));
+            json.name("waits").array(|json| lacks_waits |= each(json, &cycle.waits, cyclic_wait));
+        });
     });
+    json.name("truncated").literal(lacks_cycles || lacks_waits);
 }
 
 fn cyclic_wait(json: &mut Json, wait: &CyclicWait) {
@@ -200,18 +202,10 @@ fn cyclic_wait(json: &mut Json, wait: &CyclicWait) {
 pub(super) fn leaks(json: &mut Json, shared: &Shared) {
     let Leaks { leaked, leaked_total, suspected } = search::leaks(shared);
     json.name("leaked_total").literal(leaked_total);
-    json.name("leaked").array(|json| {
-        for leak in leaked.iter() {
-            // `leaked_total` shows that rows are missing.
-            if json.is_over(RESPONSE_BYTES_MAX) {
-                break;
-            }
-            json.object(|json| write_leak(json, leak));
-        }
-    });
-    json.name("suspected").array(|json| {
-        suspected.iter().for_each(|group| json.object(|json| suspicion(json, group)));
-    });
+    let mut truncated = false;
+    json.name("leaked").array(|json| truncated |= each(json, &leaked, write_leak));
+    json.name("suspected").array(|json| truncated |= each(json, &suspected, suspicion));
+    json.name("truncated").literal(truncated);
 }
 
 fn write_leak(json: &mut Json, leak: &Leak) {
@@ -268,4 +262,40 @@ pub(super) fn crash(json: &mut Json, report: &CrashReport, now: u64) {
         }
         SupervisorAnswer::GaveUp => String::from("gave up"),
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::write_cycles;
+    use crate::Pid;
+    use crate::door::json::Json;
+    use crate::door::response::RESPONSE_BYTES_MAX;
+    use crate::observe::wait_cycle::{CyclicWait, WaitCycle};
+    use crate::process::shown_waits::WaitReason;
+
+    #[test]
+    fn a_cycle_of_any_length_fits_into_an_answer() {
+        let wait = CyclicWait {
+            pid: Pid::local(1, 2, 3),
+            label: None,
+            spawned_at: Location::caller(),
+            reason: WaitReason::Lock,
+            location: None,
+            target: Pid::local(1, 2, 3),
+            at_least: Duration::ZERO,
+        };
+        for (count, is_cut) in [(10, false), (50_000, true)] {
+            let cycle = Arc::new(WaitCycle { waits: vec![wait.clone(); count] });
+            let mut json = Json::default();
+            json.object(|json| write_cycles(json, &[Arc::clone(&cycle), cycle]));
+            let text = json.into_text();
+            assert!(text.len() <= RESPONSE_BYTES_MAX, "{count}");
+            assert!(text.ends_with(&format!("\"truncated\":{is_cut}}}")), "{count}");
+            assert_eq!(text.matches("\"pid\"").count() == 2 * count, !is_cut);
+        }
+    }
 }

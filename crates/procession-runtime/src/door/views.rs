@@ -142,7 +142,11 @@ pub(super) fn write_view(json: &mut Json, shared: &Shared, query: &Query) -> Vie
 }
 
 /// Writes items until the answer is full. Returns `true` if some are left out.
-fn each<T>(json: &mut Json, items: &[T], write: fn(&mut Json, &T)) -> bool {
+pub(super) fn each<T>(
+    json: &mut Json,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut Json, T),
+) -> bool {
     for item in items {
         if json.is_over(RESPONSE_BYTES_MAX) {
             return true;
