@@ -2,6 +2,7 @@
 
 mod connect;
 mod names;
+mod options;
 mod poll;
 mod read;
 mod select;

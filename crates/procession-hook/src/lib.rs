@@ -43,6 +43,7 @@
 //! | connections | `connect`, `accept`, `accept4` |
 //! | reads | `read`, `readv`, `recv`, `recvfrom`, `recvmsg`, `recvmmsg` |
 //! | writes | `write`, `writev`, `send`, `sendto`, `sendmsg`, `sendmmsg` |
+//! | options | `setsockopt`, only to learn that the program uses `SO_RCVLOWAT` |
 //! | several descriptors | `poll`, `ppoll`, `select`, `pselect`, `epoll_wait`, `epoll_pwait` |
 //! | sleeps | `nanosleep`, `clock_nanosleep`, `usleep`, `sleep` |
 //! | names, on helper threads | `getaddrinfo` |
@@ -99,6 +100,10 @@
 //!   tries again. Like any wait, it may last longer than its time limit.
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
+//! - A stream may be reset in the moment in which a call is about to transfer a further part. The
+//!   error of the reset is then lost, and the next call finds the end of the stream.
+//! - `SO_RCVLOWAT` counts only if this program has set it, on any socket.
+//! - `write` and `writev` on a socket of the type `SOCK_SEQPACKET` do not add `MSG_EOR`.
 //! - A call that waits holds a duplicate of the descriptor. If another thread closes the descriptor
 //!   and the number is used again, the call continues with its own file. `poll` and `select` of
 //!   several descriptors are not protected, because they register and ask again by the numbers.

@@ -69,10 +69,12 @@ pub(crate) struct Forms<S, N, P> {
     pub(crate) plain: P,
 }
 
-/// A read, or another call that is over once it has any result.
+/// A read, or another call that is over once it has any result. A socket for which `has_enough`
+/// returns `false` would block.
 pub(crate) fn once(
     fd: c_int,
     side: Side,
+    has_enough: impl Fn(c_int) -> bool,
     mut forms: Forms<
         impl FnMut(c_int) -> ssize_t,
         impl FnMut(c_int) -> ssize_t,
@@ -81,9 +83,10 @@ pub(crate) fn once(
 ) -> ssize_t {
     let entry = errno::get();
     let mut waits = Waits::new(fd, side);
-    let mut way = Way::Socket;
+    let (mut way, mut is_last) = (Way::Socket, false);
     loop {
         let count = match way {
+            Way::Socket if !is_last && !has_enough(waits.fd()) => errno::fail(libc::EAGAIN),
             Way::Socket => (forms.socket)(waits.fd()),
             Way::NoWait => (forms.no_wait)(waits.fd()),
             Way::WhenReady => match when_ready(&mut waits) {
@@ -101,6 +104,10 @@ pub(crate) fn once(
         match errno::get() {
             libc::EAGAIN => match waits.again() {
                 Waited::Again => {}
+                // In non-blocking mode, and after the time limit, what is there is enough.
+                Waited::Fails(libc::EAGAIN) if !is_last && !has_enough(waits.fd()) => {
+                    is_last = true;
+                }
                 waited => return end_of_wait(waited, entry, || (forms.plain)(waits.fd())),
             },
             number => match next_way(way, number, fd, side) {
@@ -177,6 +184,8 @@ pub(crate) fn whole(
     };
     loop {
         let count = match way {
+            // The error of a connection that has ended belongs to the next call, as in the kernel.
+            Way::Socket if done > 0 && has_ended(waits.fd(), side) => return failed(done),
             Way::Socket => (forms.socket)(waits.fd(), done),
             Way::NoWait => (forms.no_wait)(waits.fd(), done),
             Way::WhenReady => match when_ready(&mut waits) {
@@ -217,11 +226,29 @@ pub(crate) fn whole(
     }
 }
 
+/// Returns `true` if a connection has ended and there is nothing left to transfer: a further
+/// attempt would only take its error.
+fn has_ended(fd: c_int, side: Side) -> bool {
+    let is_over = wait::reports(fd, 0) & libc::POLLHUP != 0;
+    is_over && (side.is_write() || unread(fd) == Some(0))
+}
+
+/// Returns the number of bytes that can be read from a socket, if it counts them.
+pub(crate) fn unread(fd: c_int) -> Option<size_t> {
+    let mut count: c_int = 0;
+    // SAFETY: there is room for the answer.
+    let asked = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut count) };
+    (asked == 0).then_some(count as size_t)
+}
+
 /// Returns the number of bytes that vectors have room for.
 ///
 /// # Safety
-/// `vectors` are `count` vectors.
+/// `vectors` are `count` vectors, or `count` is 0.
 pub(crate) unsafe fn total_of(vectors: *const iovec, count: size_t) -> size_t {
+    if count == 0 {
+        return 0;
+    }
     // SAFETY: by the caller.
     let vectors = unsafe { std::slice::from_raw_parts(vectors, count) };
     vectors.iter().fold(0, |total, vector| total.saturating_add(vector.iov_len))

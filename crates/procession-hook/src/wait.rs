@@ -1,6 +1,6 @@
 //! The decision to wait, and the wait.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -140,23 +140,35 @@ impl Waits {
     /// Asks the system whether the descriptor is ready, without waiting.
     pub(crate) fn is_ready_now(&self) -> bool {
         let events = match self.side.interest {
-            Interest::Read => libc::POLLIN,
+            // What `ready` waits for.
+            Interest::Read => libc::POLLIN | libc::POLLRDHUP,
             Interest::Write => libc::POLLOUT,
         };
-        let mut entry = libc::pollfd { fd: self.fd(), events, revents: 0 };
-        loop {
-            // SAFETY: there is one entry.
-            let answer = unsafe { real::poll(&raw mut entry, 1, 0) };
-            // Even a question that does not wait can be interrupted by a signal.
-            if answer >= 0 || errno::get() != libc::EINTR {
-                return answer != 0;
-            }
-        }
+        reports(self.fd(), events) != 0
     }
 
     /// Notes that the call had an effect.
     pub(crate) fn progress(&mut self) {
         self.idle = 0;
+    }
+}
+
+/// Asks the system what it reports about a descriptor, without waiting.
+pub(crate) fn reports(fd: c_int, events: c_short) -> c_short {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: there is one entry.
+    let answer = uninterrupted(|| unsafe { real::poll(&raw mut entry, 1, 0) });
+    if answer < 0 { libc::POLLNVAL } else { entry.revents }
+}
+
+/// Asks a question that does not wait. A signal can interrupt it all the same, and the question is
+/// asked again.
+pub(crate) fn uninterrupted(mut ask: impl FnMut() -> c_int) -> c_int {
+    loop {
+        let answer = ask();
+        if answer >= 0 || errno::get() != libc::EINTR {
+            return answer;
+        }
     }
 }
 

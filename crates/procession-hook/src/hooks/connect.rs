@@ -1,10 +1,10 @@
 //! Connections: `connect`, `accept`.
 
 use std::ffi::c_int;
-use std::ptr;
 
 use libc::{sockaddr, socklen_t};
 
+use super::options::option_of;
 use crate::wait::{self, Side, Waited, Waits, block, is_possible, may_wait};
 use crate::{errno, real};
 
@@ -125,19 +125,7 @@ unsafe extern "C" fn accept4(
 
 /// Returns `true` if a call to accept can wait.
 fn is_listener(fd: c_int) -> bool {
-    let mut listens: c_int = 0;
-    let mut length = size_of::<c_int>() as socklen_t;
-    // SAFETY: the room is as large as is said.
-    let result = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_ACCEPTCONN,
-            ptr::from_mut(&mut listens).cast(),
-            &raw mut length,
-        )
-    };
-    result == 0 && listens != 0
+    option_of(fd, libc::SO_ACCEPTCONN).is_some_and(|listens| listens != 0)
 }
 
 /// # Safety

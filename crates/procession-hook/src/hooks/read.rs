@@ -9,9 +9,10 @@ use libc::{
 };
 use procession::time::Instant;
 
+use super::options::{has_enough, is_stream};
 use super::{deadline_of, to_timespec};
 use crate::transfer::{Forms, once, total_of, whole};
-use crate::wait::{Side, block, is_possible};
+use crate::wait::{Side, block, is_possible, reports};
 use crate::{errno, real};
 
 /// The flags of calls that never block, or that cannot be made in parts.
@@ -20,23 +21,6 @@ const AS_IT_IS: c_int = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB;
 /// Returns `true` for a receive that waits until all is there.
 fn waits_for_all(flags: c_int) -> bool {
     flags & MSG_WAITALL != 0
-}
-
-/// Returns `true` for a socket without boundaries between messages.
-fn is_stream(fd: c_int) -> bool {
-    let mut kind: c_int = 0;
-    let mut length = size_of::<c_int>() as socklen_t;
-    // SAFETY: the room is as large as is said.
-    let result = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_TYPE,
-            (&raw mut kind).cast(),
-            &raw mut length,
-        )
-    };
-    result == 0 && kind == libc::SOCK_STREAM
 }
 
 /// # Safety
@@ -51,6 +35,7 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssiz
     once(
         fd,
         Side::READ,
+        |fd| has_enough(fd, || count),
         Forms {
             // SAFETY: by the caller.
             socket: |fd| unsafe { real::recv(fd, buffer, count, MSG_DONTWAIT) },
@@ -68,7 +53,8 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssiz
 unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     let is_plain = !(1..=libc::UIO_MAXIOV).contains(&count) || !is_possible();
     // SAFETY: by the caller.
-    if is_plain || unsafe { total_of(vectors, count as size_t) } == 0 {
+    let total = if is_plain { 0 } else { unsafe { total_of(vectors, count as size_t) } };
+    if total == 0 {
         // SAFETY: by the caller.
         return unsafe { real::readv(fd, vectors, count) };
     }
@@ -76,6 +62,7 @@ unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ss
     once(
         fd,
         Side::READ,
+        |fd| has_enough(fd, || total),
         Forms {
             // SAFETY: by the caller.
             socket: |fd| unsafe { real::recvmsg(fd, &raw mut message, MSG_DONTWAIT) },
@@ -148,6 +135,7 @@ unsafe extern "C" fn recvfrom(
     once(
         fd,
         Side::READ,
+        |fd| has_enough(fd, || count),
         Forms {
             // SAFETY: by the caller.
             socket: |fd| unsafe { real::recvfrom(fd, buffer, count, at_once, address, length) },
@@ -162,8 +150,27 @@ unsafe extern "C" fn recvfrom(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: by the caller.
-    let plain = |fd| unsafe { real::recvmsg(fd, message, flags) };
-    if flags & AS_IT_IS != 0 || !is_possible() {
+    unsafe { receive(fd, message, flags, true) }
+}
+
+/// Receives a message. Unless it is the first one of a call, this fails if the socket has an error,
+/// and leaves the error to the next call.
+///
+/// # Safety
+/// The contract of `recvmsg(2)`.
+unsafe fn receive(fd: c_int, message: *mut msghdr, flags: c_int, is_first: bool) -> ssize_t {
+    let call = |fd, flags| {
+        if !is_first && reports(fd, 0) & libc::POLLERR != 0 {
+            return errno::fail(libc::ECANCELED);
+        }
+        // SAFETY: by the caller.
+        unsafe { real::recvmsg(fd, message, flags) }
+    };
+    let plain = |fd| call(fd, flags);
+    // SAFETY: by the caller.
+    let Some(header) = (unsafe { message.as_ref() }) else { return plain(fd) };
+    let (vectors, count) = (header.msg_iov, header.msg_iovlen);
+    if flags & AS_IT_IS != 0 || count > libc::UIO_MAXIOV as size_t || !is_possible() {
         return plain(fd);
     }
     if waits_for_all(flags) {
@@ -171,15 +178,13 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
         // vectors, and after the control data.
         return block(|| plain(fd));
     }
+    // SAFETY: by the caller.
+    let total = || unsafe { total_of(vectors, count) };
     once(
         fd,
         Side::READ,
-        Forms {
-            // SAFETY: by the caller.
-            socket: |fd| unsafe { real::recvmsg(fd, message, flags | MSG_DONTWAIT) },
-            no_wait: plain,
-            plain,
-        },
+        |fd| has_enough(fd, total),
+        Forms { socket: |fd| call(fd, flags | MSG_DONTWAIT), no_wait: plain, plain },
     )
 }
 
@@ -203,6 +208,7 @@ unsafe extern "C" fn recvmmsg(
         Some(deadline @ Some(_)) => deadline,
         None => None,
     };
+    let entry = errno::get();
     let mut received = 0;
     // The time that was left after the last message, as in the kernel.
     let mut left = None;
@@ -215,7 +221,7 @@ unsafe extern "C" fn recvmmsg(
         let at_once = if received > 0 && flags & MSG_WAITFORONE != 0 { MSG_DONTWAIT } else { 0 };
         let flags = flags & !MSG_WAITFORONE | at_once;
         // SAFETY: by the caller.
-        let length = unsafe { recvmsg(fd, &raw mut message.msg_hdr, flags) };
+        let length = unsafe { receive(fd, &raw mut message.msg_hdr, flags, received == 0) };
         if length < 0 {
             break;
         }
@@ -230,6 +236,7 @@ unsafe extern "C" fn recvmmsg(
     if received == 0 {
         return -1;
     }
+    errno::set(entry);
     // SAFETY: by the caller.
     if let (Some(timeout), Some(left)) = (unsafe { timeout.as_mut() }, left) {
         *timeout = to_timespec(left);

@@ -2,17 +2,25 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use libc::{MSG_DONTWAIT, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    MSG_DONTWAIT, MSG_NOSIGNAL, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t,
+};
 
 use super::read::message_of;
-use crate::real;
 use crate::transfer::{Forms, rest_of, total_of, whole};
 use crate::wait::{Side, block, is_possible};
+use crate::{errno, real};
 
 /// Returns `true` for the standard output and error. Rust's library holds a lock of the thread
 /// while it writes there, so another coroutine of the thread must not run during the write.
 fn is_standard(fd: c_int) -> bool {
     matches!(fd, libc::STDOUT_FILENO | libc::STDERR_FILENO)
+}
+
+/// The flag of all sends but the first: in the kernel, a call that returns a count raises no
+/// `SIGPIPE`.
+fn quiet(done: size_t) -> c_int {
+    if done > 0 { MSG_NOSIGNAL } else { 0 }
 }
 
 /// # Safety
@@ -36,7 +44,7 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> s
             socket: |fd, done| {
                 let (buffer, count) = rest(done);
                 // SAFETY: by the caller.
-                unsafe { real::send(fd, buffer, count, MSG_DONTWAIT) }
+                unsafe { real::send(fd, buffer, count, MSG_DONTWAIT | quiet(done)) }
             },
             no_wait: |fd, done| {
                 let (buffer, count) = rest(done);
@@ -82,8 +90,9 @@ unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> s
                     return unsafe { real::sendmsg(fd, &raw const message, MSG_DONTWAIT) };
                 }
                 let rest = rest(done);
+                let flags = MSG_DONTWAIT | MSG_NOSIGNAL;
                 // SAFETY: by the caller.
-                unsafe { real::send(fd, rest.iov_base, rest.iov_len, MSG_DONTWAIT) }
+                unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags) }
             },
             no_wait: |fd, done| {
                 if done == 0 {
@@ -155,9 +164,11 @@ unsafe extern "C" fn sendto(
     address: *const sockaddr,
     length: socklen_t,
 ) -> ssize_t {
-    // SAFETY: by the caller.
-    let call = |fd, done: size_t, flags: c_int| unsafe {
-        real::sendto(fd, buffer.wrapping_byte_add(done), count - done, flags, address, length)
+    let call = |fd, done: size_t, flags: c_int| {
+        let (rest, count, flags) =
+            (buffer.wrapping_byte_add(done), count - done, flags | quiet(done));
+        // SAFETY: by the caller.
+        unsafe { real::sendto(fd, rest, count, flags, address, length) }
     };
     if flags & MSG_DONTWAIT != 0 || !is_possible() {
         return call(fd, 0, flags);
@@ -195,7 +206,7 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
         return block(|| plain(fd));
     }
     // SAFETY: by the caller.
-    let total = if count == 0 { 0 } else { unsafe { total_of(header.msg_iov, count) } };
+    let total = unsafe { total_of(header.msg_iov, count) };
     // SAFETY: by the caller; less than all is done.
     let rest = |done| unsafe { rest_of(header.msg_iov, count, done) };
     whole(
@@ -209,8 +220,9 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
                     return unsafe { real::sendmsg(fd, message, flags | MSG_DONTWAIT) };
                 }
                 let rest = rest(done);
+                let flags = flags | MSG_DONTWAIT | MSG_NOSIGNAL;
                 // SAFETY: by the caller. The control data was sent with the first byte.
-                unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags | MSG_DONTWAIT) }
+                unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags) }
             },
             no_wait: |fd, _| plain(fd),
             plain: |fd, done| {
@@ -219,7 +231,7 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
                 }
                 plain_rest(total, done, &rest, |rest| {
                     // SAFETY: by the caller.
-                    unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags) }
+                    unsafe { real::send(fd, rest.iov_base, rest.iov_len, flags | MSG_NOSIGNAL) }
                 })
             },
         },
@@ -239,7 +251,9 @@ unsafe extern "C" fn sendmmsg(
         // SAFETY: by the caller.
         return unsafe { real::sendmmsg(fd, messages, count, flags) };
     }
-    for sent in 0..count.min(libc::UIO_MAXIOV as c_uint) {
+    let entry = errno::get();
+    let mut sent = 0;
+    while sent < count.min(libc::UIO_MAXIOV as c_uint) {
         // SAFETY: by the caller; the number is less than `count`.
         let message = unsafe { messages.add(sent as usize) };
         // SAFETY: by the caller.
@@ -247,11 +261,22 @@ unsafe extern "C" fn sendmmsg(
         // SAFETY: by the caller.
         let length = unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) };
         if length < 0 {
-            return if sent > 0 { sent as c_int } else { -1 };
+            if sent == 0 {
+                return -1;
+            }
+            break;
         }
         message.msg_len = length as c_uint;
+        sent += 1;
+        let header = &message.msg_hdr;
+        // SAFETY: by the caller. The system has just read the vectors.
+        if (length as size_t) < unsafe { total_of(header.msg_iov, header.msg_iovlen) } {
+            // The next message would follow a part of this one.
+            break;
+        }
     }
-    count.min(libc::UIO_MAXIOV as c_uint) as c_int
+    errno::set(entry);
+    sent as c_int
 }
 
 /// # Safety

@@ -3,6 +3,7 @@
 mod ends;
 mod equal;
 mod lineage;
+mod parts;
 mod passes;
 mod waits;
 
@@ -170,10 +171,13 @@ fn tcp() -> Ends {
 fn limit_waits(fd: &OwnedFd, option: c_int, limit: Duration) {
     let limit =
         libc::timeval { tv_sec: limit.as_secs() as i64, tv_usec: i64::from(limit.subsec_micros()) };
-    let length = size_of::<libc::timeval>() as u32;
-    let (fd, limit) = (fd.as_raw_fd(), &raw const limit);
+    set_option(fd, option, &limit);
+}
+
+fn set_option<T>(fd: &OwnedFd, option: c_int, value: &T) {
+    let (fd, value, length) = (fd.as_raw_fd(), ptr::from_ref(value), size_of::<T>() as u32);
     // SAFETY: the value is as large as is said.
-    let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, limit.cast(), length) };
+    let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, value.cast(), length) };
     assert_eq!(set, 0);
 }
 

@@ -19,7 +19,7 @@ use super::{
 
 /// Runs `waits` in a coroutine, and `wakes` in another process of the same thread, which begins
 /// once the first one has been suspended.
-fn while_waiting<R: Send + 'static>(
+pub(super) fn while_waiting<R: Send + 'static>(
     scheduler: &Scheduler,
     waits: impl FnOnce() -> R + Send + 'static,
     wakes: impl FnOnce() + Send + 'static,
