@@ -100,6 +100,10 @@
 //!   tries again. Like any wait, it may last longer than its time limit.
 //! - A signal does not interrupt a call that has suspended its coroutine: there is no `EINTR`, so
 //!   `alarm` ends no wait.
+//! - A signal handler that was installed with `SA_NODEFER` and an empty mask is not recognised. Its
+//!   calls suspend the coroutine inside of the handler.
+//! - A clock that is set forward, and a suspended system, end an absolute sleep up to a second
+//!   late.
 //! - A stream may be reset in the moment in which a call is about to transfer a further part. The
 //!   error of the reset is then lost, and the next call finds the end of the stream.
 //! - `SO_RCVLOWAT` counts only if this program has set it, on any socket.

@@ -15,11 +15,12 @@ use procession::coroutine::{self, HeldFd, Interest};
 use procession::time::Instant;
 
 use super::{deadline_in, duration_of};
-use crate::wait::{self, Refused, block, is_possible, may_wait};
+use crate::wait::{self, Refused, block, is_possible, may_wait, uninterrupted};
 use crate::{errno, real};
 
-/// Calls `ask`, which does not wait, until it has an answer, and waits for `fd` between the calls.
-/// `ask` gets a descriptor of the same file. At the deadline, returns the answer of the last call.
+/// Calls `ask` until it has an answer, and waits for `fd` between the calls. `ask` neither waits
+/// nor is interrupted, and gets a descriptor of the same file. At the deadline, returns the answer
+/// of the last call.
 ///
 /// Before the first wait, other processes that are ready run.
 fn ask_when_ready(
@@ -53,7 +54,7 @@ fn ask_after_waits(
         match waited {
             None => match ask(fd) {
                 0 => {
-                    // Ready for something that was not asked about, such as an error or a hang-up.
+                    // Perhaps another thread was faster.
                     idle += 1;
                     if idle > 2
                         && let Some(libc::ECANCELED) = wait::pause(deadline)
@@ -72,7 +73,7 @@ fn ask_after_waits(
 /// Returns the direction in which a descriptor is ready if any of these events happens, unless
 /// there are two.
 fn direction_of(events: i16) -> Option<Interest> {
-    const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLPRI | libc::POLLRDHUP;
+    const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;
     // These are reported even if nothing asks for them.
     let events = events & !(libc::POLLERR | libc::POLLHUP | libc::POLLNVAL);
     if events == libc::POLLOUT {
@@ -104,7 +105,8 @@ impl Together {
 
     /// Adds a descriptor. Returns `None` if it cannot be waited for.
     pub(super) fn add(&self, fd: c_int, events: u32) -> Option<()> {
-        let mut event = epoll_event { events, u64: 0 };
+        // Each report comes once: `epoll` always reports a hang-up, for which nothing may ask.
+        let mut event = epoll_event { events: events | libc::EPOLLET as u32, u64: 0 };
         // SAFETY: the event is there for the call.
         let result = unsafe { libc::epoll_ctl(self.0, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
         (result == 0).then_some(())
@@ -112,7 +114,18 @@ impl Together {
 
     /// Calls `ask` until it has an answer, like [`ask_after_waits`].
     pub(super) fn ask(&self, deadline: Option<Instant>, mut ask: impl FnMut() -> c_int) -> c_int {
-        ask_after_waits(HeldFd::default(), self.0, Interest::Read, deadline, |_| ask())
+        ask_after_waits(HeldFd::default(), self.0, Interest::Read, deadline, |_| {
+            self.settle();
+            ask()
+        })
+    }
+
+    /// Takes the reports up to now, before the descriptors are asked about.
+    fn settle(&self) {
+        const BATCH_MAX: c_int = 16;
+        let mut events = [epoll_event { events: 0, u64: 0 }; BATCH_MAX as usize];
+        // SAFETY: there is room for the events.
+        while unsafe { real::epoll_wait(self.0, events.as_mut_ptr(), BATCH_MAX, 0) } == BATCH_MAX {}
     }
 }
 
@@ -141,7 +154,7 @@ fn deadline_in_ms(timeout: c_int) -> Option<Instant> {
 /// Asks about all entries without waiting.
 fn ask_all(entries: &mut [pollfd]) -> c_int {
     // SAFETY: these are the entries.
-    unsafe { real::poll(entries.as_mut_ptr(), entries.len() as nfds_t, 0) }
+    uninterrupted(|| unsafe { real::poll(entries.as_mut_ptr(), entries.len() as nfds_t, 0) })
 }
 
 /// Waits for entries, none of which has a report now. `None`: the plain call has to do it.
@@ -153,10 +166,9 @@ fn wait_for(entries: &mut [pollfd], deadline: Option<Instant>) -> Option<c_int> 
         && let Some(interest) = direction_of(events)
     {
         return Some(ask_when_ready(fd, interest, deadline, |fd| {
-            let mut entry = pollfd { fd, events, revents: 0 };
-            // SAFETY: there is one entry.
-            let answer = unsafe { real::poll(&raw mut entry, 1, 0) };
-            entries[0].revents = entry.revents;
+            let mut entry = [pollfd { fd, events, revents: 0 }];
+            let answer = ask_all(&mut entry);
+            entries[0].revents = entry[0].revents;
             answer
         }));
     }
@@ -189,7 +201,7 @@ unsafe fn poll_until(
 ) -> c_int {
     let entry = errno::get();
     // SAFETY: by the caller.
-    let answer = unsafe { real::poll(entries, count, 0) };
+    let answer = uninterrupted(|| unsafe { real::poll(entries, count, 0) });
     if answer != 0 {
         return answer;
     }
@@ -269,14 +281,15 @@ unsafe extern "C" fn epoll_wait(
         return ask(fd, timeout);
     }
     let entry = errno::get();
-    let answer = ask(fd, 0);
+    let ask_at_once = |fd| uninterrupted(|| ask(fd, 0));
+    let answer = ask_at_once(fd);
     if answer != 0 {
         return answer;
     }
     if !may_wait() {
         return block(|| ask(fd, timeout));
     }
-    let answer = ask_when_ready(fd, Interest::Read, deadline_in_ms(timeout), |fd| ask(fd, 0));
+    let answer = ask_when_ready(fd, Interest::Read, deadline_in_ms(timeout), ask_at_once);
     if answer >= 0 {
         errno::set(entry);
     }

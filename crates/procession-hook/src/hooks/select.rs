@@ -8,7 +8,7 @@ use procession::time::Instant;
 
 use super::poll::{Together, ask_after_pass, sleep_until};
 use super::{deadline_in, duration_of};
-use crate::wait::{block, is_possible, may_wait};
+use crate::wait::{block, is_possible, may_wait, uninterrupted};
 use crate::{errno, real};
 
 /// The three sets of a call. A set may be missing.
@@ -67,11 +67,14 @@ impl Asked {
     /// # Safety
     /// `sets` are the sets that `self` was copied from.
     unsafe fn ask(&self, sets: Sets) -> c_int {
-        // SAFETY: by the caller.
-        unsafe { self.restore(sets) };
-        let mut at_once = timeval { tv_sec: 0, tv_usec: 0 };
-        // SAFETY: by the caller.
-        unsafe { real::select(self.count, sets.read, sets.write, sets.except, &raw mut at_once) }
+        uninterrupted(|| {
+            // SAFETY: by the caller.
+            unsafe { self.restore(sets) };
+            let Sets { read, write, except } = sets;
+            let mut at_once = timeval { tv_sec: 0, tv_usec: 0 };
+            // SAFETY: by the caller.
+            unsafe { real::select(self.count, read, write, except, &raw mut at_once) }
+        })
     }
 
     /// Returns the events of `epoll` that a descriptor is asked for.

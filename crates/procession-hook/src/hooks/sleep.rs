@@ -10,6 +10,9 @@ use super::{deadline_in, duration_of, to_timespec};
 use crate::wait::{self, Refused, block, is_possible, may_wait};
 use crate::{errno, real};
 
+/// After so long at the latest, a sleep sees that its clock was set.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Sleeps until `deadline`. If the coroutine is cancelled or terminated, returns the time that is
 /// left.
 fn until(deadline: Option<Instant>) -> Result<(), Duration> {
@@ -84,15 +87,17 @@ unsafe extern "C" fn clock_nanosleep(
         // SAFETY: by the caller.
         return unsafe { relative(time, rest) };
     }
-    // Computed again after each sleep, because the clock may have been set during the sleep.
+    // Computed again after each sleep, because the clock may have been set during the sleep, or the
+    // system may have been suspended.
     while let Some(left) = time_until(clock, time) {
+        let part = if clock == CLOCK_MONOTONIC { left } else { left.min(LOOK_AGAIN) };
         let begun = time_of(CLOCK_MONOTONIC);
-        if until(deadline_in(left)).is_err() {
+        if until(deadline_in(part)).is_err() {
             return libc::ECANCELED;
         }
         // A test clock does not wait for the system's clocks, so these have no say.
-        if time_of(CLOCK_MONOTONIC).saturating_sub(begun) < left {
-            break;
+        if time_of(CLOCK_MONOTONIC).saturating_sub(begun) < part {
+            return until(deadline_in(left - part)).map_or(libc::ECANCELED, |()| 0);
         }
     }
     0

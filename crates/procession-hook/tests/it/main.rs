@@ -5,6 +5,7 @@ mod equal;
 mod lineage;
 mod parts;
 mod passes;
+mod quiet;
 mod waits;
 
 use std::ffi::c_int;

@@ -3,7 +3,8 @@
 //! A signal handler runs on top of whatever the thread does, with its signal blocked. If it
 //! suspended the coroutine, others would run with the signal blocked, and perhaps in the middle of
 //! an allocation. The same holds for a coroutine that has blocked a signal by itself, as clients do
-//! with SIGPIPE around a call. So the signal mask decides.
+//! with SIGPIPE around a call. So the signal mask decides. It does not show a handler that was
+//! installed with `SA_NODEFER` and an empty mask.
 //!
 //! ## Invariants
 //! - `[mask]` A signal set is plain memory that the call fills.

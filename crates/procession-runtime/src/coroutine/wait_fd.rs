@@ -46,7 +46,7 @@ const DUPLICATE_MIN: i32 = 1024;
 /// The number of the standard streams.
 const STANDARD: i32 = 3;
 
-/// The direction in which [`wait_fd`] waits for a descriptor.
+/// The direction in which [`wait_fd`] waits for a descriptor. Urgent data of TCP is in neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
     /// There is something to read, or the end of the stream.
@@ -267,6 +267,7 @@ fn register(
         Err(errno) => return Err((unwatched(Some(errno)), None)),
     };
     let watched = match interest {
+        // Not urgent data: the call that follows would not read it, and would wait again.
         Interest::Read => EventMask::READ,
         Interest::Write => EventMask::WRITE,
     };
@@ -346,7 +347,7 @@ fn block_in_poll(fd: BorrowedFd<'_>, interest: Interest, deadline: Option<Instan
 fn is_ready(fd: BorrowedFd<'_>, interest: Interest, timeout: Option<Duration>) -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
     let flags = match interest {
-        Interest::Read => PollFlags::IN | PollFlags::PRI,
+        Interest::Read => PollFlags::IN,
         Interest::Write => PollFlags::OUT,
     };
     // A timeout that the system cannot represent is longer than any program runs.

@@ -103,8 +103,14 @@ pub fn poll(descriptors: &mut [PollFd], timeout: Option<Duration>) -> io::Result
     }
 }
 
+/// Asks without waiting. A signal can interrupt even that, and the coroutine asks again.
 fn ask_at_once(descriptors: &mut [PollFd]) -> io::Result<usize> {
-    ask(descriptors, Some(Duration::ZERO))
+    loop {
+        match ask(descriptors, Some(Duration::ZERO)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            answered => return answered,
+        }
+    }
 }
 
 /// Returns a set that becomes readable once one of `descriptors` may have a report.

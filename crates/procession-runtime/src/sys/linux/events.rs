@@ -46,10 +46,12 @@ pub(crate) const REPORTS_URGENT_DATA: bool = true;
 pub(crate) struct EventMask(epoll::EventFlags);
 
 impl EventMask {
-    pub(crate) const READ: Self =
-        Self(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::PRI));
+    /// Something to read, or the end of the stream, and no urgent data.
+    pub(crate) const READ: Self = Self(epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP));
     pub(crate) const WRITE: Self = Self(epoll::EventFlags::OUT);
-    pub(crate) const BOTH: Self = Self(Self::READ.0.union(Self::WRITE.0));
+    /// Also urgent data.
+    pub(crate) const BOTH: Self =
+        Self(Self::READ.0.union(Self::WRITE.0).union(epoll::EventFlags::PRI));
 }
 
 /// An epoll instance with its bell.

@@ -38,8 +38,10 @@ pub(crate) const REPORTS_URGENT_DATA: bool = cfg!(any(target_os = "android", tar
 pub(crate) struct EventMask(Interest);
 
 impl EventMask {
-    pub(crate) const READ: Self = Self(READS);
+    /// Something to read, or the end of the stream, and no urgent data.
+    pub(crate) const READ: Self = Self(Interest::READABLE);
     pub(crate) const WRITE: Self = Self(Interest::WRITABLE);
+    /// Also urgent data.
     pub(crate) const BOTH: Self = Self(READS.add(Interest::WRITABLE));
 }
 

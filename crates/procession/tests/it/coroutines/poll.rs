@@ -5,12 +5,15 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::net::{PollFd, PollFlags, poll};
 use procession::sync::channel;
 use procession::time::Instant;
 use procession::{Exit, SpawnOptions, spawn};
+use procession_sync::atomic::AtomicBool;
+use procession_sync::atomic::Ordering::Relaxed;
 
 use super::{coroutine, driven, threaded};
 use crate::scene::soon;
@@ -63,6 +66,36 @@ fn answers_and_counts_are_those_of_a_plain_thread() {
         });
         assert_eq!(seen.join(), Ok(expected.clone()), "{timeout:?}");
     }
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+/// Goal: a signal interrupts no coroutine. Method: signals come all the time.
+#[test]
+fn a_signal_does_not_end_a_poll() {
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let scheduler = threaded(1);
+    let (begun, begins) = mpsc::channel();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_over);
+    let polls = coroutine(&scheduler, move |_| {
+        // SAFETY: it has no preconditions.
+        begun.send(unsafe { libc::pthread_self() }).expect("the test listens");
+        let (_quiet, silent) = pair();
+        let waits = || answers(vec![asks(&silent, PollFlags::IN)], Some(Duration::from_millis(1)));
+        let is_quiet = (0..200).all(|_| waits().0 == Ok(0));
+        ends.store(true, Relaxed);
+        is_quiet
+    });
+    let thread = soon(&begins);
+    while !is_over.load(Relaxed) {
+        // SAFETY: the thread is there until the scheduler is dropped.
+        unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+        crate::home::thread::yield_now();
+    }
+    assert_eq!(polls.join(), Ok(true));
 }
 
 #[test]
