@@ -271,17 +271,14 @@ fn run_once(
     let scheduler = procession_trial::build_with_door(builder, DoorOptions::default())
         .map_err(RunError::Scheduler)?;
     scheduler.block_on(async {
-        let node = match &args.node {
-            Some(node) => Some(node.start(err).await?),
+        let own = match &args.node {
+            Some(node) => Some(program.clone().node(node.start(err).await?)),
             None => None,
         };
-        let own = node.clone().map(|node| program.clone().node(node));
         let program = own.as_ref().unwrap_or(program);
         let result = run_program(args, program, &scheduler, end, host, watch).await;
-        if let Some(node) = node {
-            node.stop();
-        }
-        // One deadline covers the shutdown and the output together.
+        // The shutdown drains the node, so that the calls of other nodes are answered. One deadline
+        // covers the shutdown and the output together.
         let ends = Instant::now() + args.deadline;
         let left = || ends.saturating_duration_since(Instant::now());
         let unfinished = scheduler.shutdown(args.deadline).await;

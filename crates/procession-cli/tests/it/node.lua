@@ -8,6 +8,16 @@ function echo()
   end
 end
 
+-- Answers a request some time after it is cancelled.
+function slow()
+  process.register("slow")
+  local request, call = process.receive()
+  print("asked")
+  time.sleep(3600000)
+  time.sleep(100)
+  process.reply(call, request)
+end
+
 -- Sends small messages to a node until its queue is full, and prints how it went.
 local function flood(at)
   local message, count = string.rep("x", 1000), 0
@@ -25,6 +35,7 @@ end
 function main(task)
   node.subscribe()
   process.spawn("echo")
+  if task == "slow" then process.spawn("slow") end
   while true do
     local event = process.receive()
     if event == nil then return end
@@ -33,6 +44,8 @@ function main(task)
       if task == "call" then
         local reply, cause = node.call("echo", event.node_up, { 1, "two" })
         print("reply " .. tostring(reply and reply[2] or cause))
+      elseif task == "waits" then
+        print("reply " .. tostring(node.call("slow", event.node_up, "late")))
       elseif task == "calls" then
         while io.read() do
           print("reply " .. tostring(node.call("echo", event.node_up, 7)))

@@ -180,6 +180,19 @@ fn nodes_call_each_other_and_tell_their_status() {
     assert!(down.starts_with("down shop@127.0.0.1: "), "{down}");
 }
 
+#[test]
+fn a_call_that_was_accepted_is_answered_after_a_signal() {
+    let mut shop = Node::start("shop@127.0.0.1", &[], "slow");
+    let mut till = shop.start_peer("till@127.0.0.1", "waits");
+    till.expect("up shop@127.0.0.1");
+    let mut lines = [shop.line(), shop.line()];
+    lines.sort();
+    assert_eq!(lines, ["asked", "up till@127.0.0.1"]);
+    shop.signal(Signal::TERM);
+    till.expect("reply late");
+    assert_eq!(shop.child.wait().expect("it is a child").code(), Some(0));
+}
+
 /// Goal: groups, names and singletons are seen from outside. Method: a node in this program.
 #[test]
 fn the_status_lists_groups_and_names() {
