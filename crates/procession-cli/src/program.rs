@@ -16,7 +16,7 @@ use procession::scheduler::BuildError;
 use procession::signal::{EndRequest, end_request};
 use procession::sync::Select;
 use procession::time::Instant;
-use procession::{Exit, JoinHandle, Pid, Scheduler, SpawnOptions};
+use procession::{Exit, Pid, Scheduler, SpawnOptions};
 use procession_lua::{
     Deployment, Output, PermissionError, Permissions, Program, Replaced, Tls, Value,
 };
@@ -346,26 +346,30 @@ async fn run_program(
         Err(error) => return Err(error.into()),
     };
     let mut program = program;
+    let mut upgrading = None;
     let mut statistics = args.stats.then(|| Statistics::new(io::stderr().is_terminal()));
     loop {
+        // A change during an upgrade waits for its end.
+        let watch = watch.filter(|_| upgrading.is_none());
         let ends = Select::new()
             .wait_for(ended(&mut main), |result| ControlFlow::Break(Stop::Ended(result)))
             .wait_for(end.asked(), |_| ControlFlow::Break(Stop::Signal))
             .wait_for(out.failed(), |()| ControlFlow::Break(Stop::OutputLost))
             .wait_for(err.failed(), |()| ControlFlow::Break(Stop::OutputLost))
+            .wait_for(ended(&mut upgrading), |result| ControlFlow::Continue(Some(result)))
             .wait_for(changed(args, &program, watch, host), |new| {
                 ControlFlow::Break(Stop::Changed(new))
             });
         let stopped = match &mut statistics {
             None => ends.await,
             Some(statistics) => {
-                let ended = ends.timeout(TABLE_EVERY, || ControlFlow::Continue(())).await;
+                let ended = ends.timeout(TABLE_EVERY, || ControlFlow::Continue(None)).await;
                 statistics.print(&scheduler.snapshot(), err);
                 ended
             }
         };
         match stopped {
-            ControlFlow::Break(Stop::Ended(result)) if watch.is_some() => {
+            ControlFlow::Break(Stop::Ended(result)) if deployment.is_some() => {
                 if let Err(exit) = result {
                     report(err, &RunError::Ended(args.name(), exit));
                 }
@@ -376,14 +380,17 @@ async fn run_program(
                     && main.is_some()
                     && program.has_function("upgrade")? =>
             {
-                match upgrade(deployment, new).await {
+                upgrading = Some(Box::pin(upgrade(deployment, new)));
+            }
+            ControlFlow::Break(stop) => return Ok(stop),
+            ControlFlow::Continue(None) => {}
+            ControlFlow::Continue(Some(upgraded)) => {
+                match upgraded {
                     Ok(replaced) => report(err, &Upgraded(replaced)),
                     Err(error) => report(err, &error),
                 }
-                program = deployment.program();
+                program = deployment.as_ref().map_or(program, Deployment::program);
             }
-            ControlFlow::Break(stop) => return Ok(stop),
-            ControlFlow::Continue(()) => {}
         }
     }
 }
@@ -419,11 +426,11 @@ impl fmt::Display for Upgraded {
     }
 }
 
-/// Waits for the end of the first process. Waits forever once that was returned.
-async fn ended(main: &mut Option<JoinHandle<Value>>) -> Result<Value, Exit> {
-    let Some(handle) = main else { return std::future::pending().await };
-    let result = handle.await;
-    *main = None;
+/// Waits for the end of work. Waits forever if there is none, and once the result was returned.
+async fn ended<F: Future + Unpin>(work: &mut Option<F>) -> F::Output {
+    let Some(under_way) = work else { return std::future::pending().await };
+    let result = under_way.await;
+    *work = None;
     result
 }
 

@@ -267,6 +267,24 @@ fn watch_upgrades_a_program_that_can_be_upgraded() {
     watched.says("version 3\tp1.0.1\ttable\n");
 }
 
+/// Without the signal, the upgrade would end after five seconds, and report that.
+#[test]
+fn watch_ends_by_a_signal_amid_an_upgrade() {
+    let source = "function main() print('begins') process.receive() end
+                  function upgrade() end ";
+    let folder = Folder::new("watch_signal", &[("main.lua", source)]);
+    let mut watched = Watched::start(&folder, "run --watch main.lua");
+    watched.says("begins\n");
+    let waits = "function selftest() print('tests') while true do process.receive() end end";
+    folder.write("main.lua", &format!("{source}{waits}"));
+    watched.says("tests\n");
+    kill_process(Pid::from_child(&watched.0), Signal::TERM).expect("it runs");
+    let mut reports = String::new();
+    watched.2.read_to_string(&mut reports).expect("it is text");
+    assert_eq!(reports, "");
+    assert_eq!(watched.0.wait().expect("it is a child").code(), Some(0));
+}
+
 #[test]
 fn test_simulates_many_seeds_and_prints_a_line_that_replays() {
     let folder = Folder::new(
