@@ -102,6 +102,9 @@ pub struct Replaced {
     pub pending: usize,
     /// The number of processes that were not asked, because the limit of failures was reached.
     pub not_asked: usize,
+    /// The number of processes that were not upgraded to this version, because another replacement
+    /// or a rollback came before.
+    pub superseded: usize,
 }
 
 impl Deployment {
@@ -142,7 +145,11 @@ impl Deployment {
     }
 
     /// Replaces the program by `new`, and waits until the processes of the other versions have
-    /// answered. Limits, commands and outputs of `new` apply.
+    /// answered. Limits, commands and outputs of `new` apply to the processes that are upgraded.
+    ///
+    /// If another replacement or a rollback makes another version current in the meantime, this one
+    /// asks no more processes. A process that has been asked continues with the version that is
+    /// current when it receives.
     ///
     /// If `new` has a function `selftest`, it is called as a process first, and must return within
     /// five seconds.
@@ -238,6 +245,7 @@ impl Round {
         loop {
             while asked.len() < self.pace.at_once.max(1)
                 && self.replaced.failed.len() < self.pace.max_failures.max(1)
+                && !self.is_superseded()
                 && let Some(pid) = left.next()
             {
                 let upgrade = Upgrade::new(pid, self.program.clone(), Some(sender.clone()));
@@ -250,8 +258,16 @@ impl Round {
             }
             self.note(&outcomes, &mut asked).await;
         }
-        self.replaced.not_asked = left.count();
+        match self.is_superseded() {
+            true => self.replaced.superseded += left.count(),
+            false => self.replaced.not_asked = left.count(),
+        }
         self.replaced
+    }
+
+    /// Returns `true` if another version has become current.
+    fn is_superseded(&self) -> bool {
+        self.program.current().version() != self.program.version()
     }
 
     /// Waits for an outcome. If there is none for a while, the processes are not waited for any
@@ -271,6 +287,7 @@ impl Round {
             Outcome::Kept => self.replaced.kept += 1,
             Outcome::Failed(cause) => self.replaced.failed.push((pid, cause)),
             Outcome::Ended => self.replaced.ended += 1,
+            Outcome::Superseded => self.replaced.superseded += 1,
         }
     }
 }

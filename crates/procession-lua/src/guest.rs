@@ -266,12 +266,13 @@ impl Guest {
             let running = self.running.as_mut().ok_or("a guest cannot step before its init")?;
             match running.run(&self.program, yields) {
                 Ok(Ran::MayUpgrade) => {}
-                Ok(Ran::Until(status)) => {
-                    match status {
-                        Status::Done(_) => self.commit(yields),
-                        _ => self.commit_if_it_waited(yields),
-                    }
+                Ok(Ran::Until(status @ Status::Done(_))) => {
+                    self.commit(yields);
                     return Ok(status);
+                }
+                Ok(Ran::Until(status)) => {
+                    let is_asked = self.commit_if_it_waited(yields);
+                    return Ok(if is_asked { Status::Continue } else { status });
                 }
                 Err(failure) if self.is_final(&failure, yields) => return Err(failure),
                 Err(_) => {}

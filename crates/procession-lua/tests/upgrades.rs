@@ -437,6 +437,111 @@ fn a_process_that_does_not_receive_is_upgraded_later() {
 }
 
 #[test]
+fn a_version_that_is_withdrawn_is_not_taken_up_later() {
+    run(async || {
+        let source = "
+          function busy() time.sleep(3600 * 1000) return process.receive() end
+          function upgrade() return 'state' end
+          function resume_busy(state) return state end";
+        let deployment = Deployment::new(load(source));
+        let child = deployment.program().spawn("busy", [])?;
+        settle(&deployment, 1).await;
+        let mut pace = Rolling::default();
+        pace.patience = Duration::from_millis(1);
+        let replaced = deployment.replace_with(load(&format!("{source} -- new")), pace).await?;
+        assert_eq!(replaced.pending, 1);
+        assert_eq!(deployment.rollback().await?, Replaced::default());
+        // It ends the sleep and the receive.
+        child.cancel();
+        assert_eq!(child.await?, Value::Nil);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_that_enters_a_withdrawn_version_leaves_it() {
+    run_on(Scheduler::builder().worker_threads(1).test_clock(), async || {
+        let deployment = Deployment::new(keeper(1));
+        let pid = spawn(&deployment, "keeper")?;
+        settle(&deployment, 1).await;
+        let slow = "
+          function resume_keeper(kept)
+            process.register('enters')
+            while not process.whereis('withdrawn') do end
+            return keeper(kept)
+          end";
+        let new = load(&format!("{KEEPER} {slow}").replace("VERSION", "2"));
+        let replacing = deployment.clone();
+        let replaced = procession::spawn(async move { replace_patiently(&replacing, new).await });
+        while procession::process::whereis("enters").is_none() {
+            procession::yield_now().await;
+        }
+        assert_eq!(deployment.rollback().await?, Replaced::default());
+        let mark = load("function mark() process.register('withdrawn') process.receive() end");
+        mark.spawn("mark", [])?.detach();
+        assert_eq!(replaced.await.expect("no panic")?.upgraded, 1);
+        assert_eq!(ask(&deployment, pid).await?.0, 1);
+        Ok(())
+    });
+}
+
+/// Goal: the newest version wins, although a slower replacement asks processes after it. Method:
+/// the first process that the slower one asks is held in a call.
+#[test]
+fn a_replacement_asks_nobody_once_another_one_has_followed() {
+    // One worker: a replacement asks the first process in the step that makes its version current.
+    run_on(Scheduler::builder().worker_threads(1), async || {
+        let held = KEEPER.replace("error('told to')", "process.call('gate', 1)");
+        let version = |number: u32| load(&held.replace("VERSION", &number.to_string()));
+        let deployment = Deployment::new(version(1));
+        let mut pids: Vec<Pid> =
+            (0..3).map(|_| spawn(&deployment, "keeper")).collect::<Result<_, _>>()?;
+        pids.sort();
+        settle(&deployment, 3).await;
+        let gate = load(
+            "function gate()
+               process.register('gate')
+               local _, call = process.receive()
+               process.spawn('held')
+               process.receive()
+               process.reply(call, 1)
+             end
+             function held() process.register('held') process.receive() end",
+        );
+        let gate = gate.spawn("gate", [])?.detach().pid();
+        while procession::process::whereis("gate").is_none() {
+            procession::yield_now().await;
+        }
+        send(pids[0], "fail");
+        while procession::process::whereis("held").is_none() {
+            procession::yield_now().await;
+        }
+        let replace = |number, at_once| {
+            let (deployment, new) = (deployment.clone(), version(number));
+            let mut pace = Rolling::default();
+            (pace.at_once, pace.patience) = (at_once, TIMEOUT);
+            procession::spawn(async move { deployment.replace_with(new, pace).await })
+        };
+        let slow = replace(2, 1);
+        while deployment.program().version() != version(2).version() {
+            procession::yield_now().await;
+        }
+        let fast = replace(3, 100);
+        let newest = version(3).version();
+        while deployment.versions().get(&newest) != Some(&2) {
+            procession::yield_now().await;
+        }
+        send(gate, 1);
+        let counts = |replaced: &Replaced| (replaced.upgraded, replaced.superseded);
+        let slow = slow.await.expect("no panic")?;
+        assert_eq!((counts(&slow), slow.ended), ((0, 3), 0));
+        assert_eq!(counts(&fast.await.expect("no panic")?), (3, 0));
+        assert_eq!(deployment.versions(), [(newest, 3)].into());
+        Ok(())
+    });
+}
+
+#[test]
 fn replacements_may_overlap_and_be_rolled_back() {
     run(async || {
         let deployment = Deployment::new(keeper(1));

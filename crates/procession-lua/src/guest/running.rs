@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::inbox::Received;
 use crate::message::{Charged, Content, Message};
-use crate::program::Program;
+use crate::program::{Outcome, Program};
 use crate::protect;
 use crate::value::{self, Value};
 
@@ -57,8 +57,11 @@ impl Running {
             Event::Message(Message::Exit { from, exit }) => {
                 self.content(Content::Exit { from, exit }, None, yields)?;
             }
-            // An older request that has not been followed is dropped.
-            Event::Message(Message::Upgrade(upgrade)) => self.asked = Some(upgrade),
+            Event::Message(Message::Upgrade(upgrade)) => {
+                if let Some(before) = self.asked.replace(upgrade) {
+                    before.report(Outcome::Superseded);
+                }
+            }
             Event::Message(Message::Done { tag, result }) => self.done(tag, result, yields)?,
             Event::Completion { tag, result } => {
                 if self.timer.is_some_and(|(timer, _)| timer == tag) {

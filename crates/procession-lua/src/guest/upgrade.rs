@@ -7,17 +7,23 @@
 //!
 //! ## Steps
 //! 1. `Ask`: an [`Upgrade`] arrives like a message. Nothing happens until the process is in
-//!    `process.receive`.
+//!    `process.receive`. It then continues with the version that is current, whichever it was asked
+//!    for.
 //! 2. `Save`: the function `upgrade` of the old program runs in the old state, while the process is
 //!    suspended, and returns the state as a [`Value`]. It may not wait.
 //! 3. `Resume`: the new program is opened in a new state, and `resume_NAME` is called. It has the
 //!    messages that nobody has received. The old state is kept.
 //! 4. `Commit`: once the new function waits for the first time, the old state is dropped. If it
 //!    fails before, the process continues in the old state, still in the same `process.receive`.
+//!    If another version has become current since `Ask`, the process asks itself.
 //!
 //! ## Why it works
 //! Until `Commit` the new function has received nothing, because a receive is a wait. The inbox is
 //! therefore complete when it moves back, and each message is received by exactly one state.
+//!
+//! A replacement asks only the processes of other versions. A process that is between `Ask` and
+//! `Commit` can have the version that becomes current, and is not asked. So it looks at the current
+//! version in both steps.
 //!
 //! ## Allowed
 //! What the new function sends before its first wait stays sent, even if it fails then.
@@ -72,7 +78,7 @@ impl Guest {
         if !matches!(running.waits, Awaited::Receive(_)) {
             return Ok(false);
         }
-        let Some(upgrade) = running.asked.take() else { return Ok(false) };
+        let Some(upgrade) = running.asked.take().map(Upgrade::newest) else { return Ok(false) };
         if upgrade.program().version() == self.program.version() {
             upgrade.report(Outcome::Upgraded);
             return Ok(false);
@@ -182,21 +188,21 @@ impl Guest {
         Ok((Box::new(old), before))
     }
 
-    /// Drops the old state if the new function has waited.
-    pub(super) fn commit_if_it_waited(&mut self, yields: &mut Yields<'_>) {
-        if self.running.as_ref().is_some_and(|running| running.has_waited) {
-            self.commit(yields);
-        }
+    /// Drops the old state if the new function has waited. Returns `true` if the process is asked
+    /// for another upgrade.
+    pub(super) fn commit_if_it_waited(&mut self, yields: &mut Yields<'_>) -> bool {
+        self.running.as_ref().is_some_and(|running| running.has_waited) && self.commit(yields)
     }
 
-    pub(super) fn commit(&mut self, yields: &mut Yields<'_>) {
-        if let Some(Attempt::Tries { upgrade, .. }) = self.attempt.take() {
-            if let Some(member) = &self.member {
-                member.set_version(self.program.version());
-            }
-            self.show_version(yields);
-            upgrade.report(Outcome::Upgraded);
-        }
+    /// Drops the old state, like [`commit_if_it_waited`](Self::commit_if_it_waited).
+    pub(super) fn commit(&mut self, yields: &mut Yields<'_>) -> bool {
+        let Some(Attempt::Tries { upgrade, .. }) = self.attempt.take() else { return false };
+        let newer = self.member.as_ref().and_then(|member| member.enter(self.program.version()));
+        self.show_version(yields);
+        upgrade.report(Outcome::Upgraded);
+        let Some(running) = &mut self.running else { return false };
+        running.asked = running.asked.take().or(newer);
+        running.asked.is_some()
     }
 
     /// Puts the version into the label of the process, after the name of its function.

@@ -28,6 +28,8 @@ pub(crate) enum Outcome {
     Kept,
     Failed(String),
     Ended,
+    /// Another version has become current.
+    Superseded,
 }
 
 /// The request to a process to continue with another version of its program.
@@ -52,6 +54,17 @@ impl Upgrade {
 
     pub(crate) fn program(&self) -> &Program {
         &self.0.program
+    }
+
+    /// Returns the request for the version that is current now. If this is a request for another
+    /// version, it is superseded.
+    pub(crate) fn newest(self) -> Self {
+        let current = self.program().current();
+        if current.version() == self.program().version() {
+            return self;
+        }
+        self.report(Outcome::Superseded);
+        Self::new(self.0.pid, current, None)
     }
 
     pub(crate) fn report(&self, outcome: Outcome) {
@@ -104,16 +117,12 @@ impl Link {
         Some(self.0.upgrade()?.0.lock().current.clone())
     }
 
-    /// Adds a process that has begun. If its program has been replaced since then, also returns the
-    /// request to upgrade.
+    /// Adds a process that has begun. If another version is current, also returns the request for
+    /// that.
     pub(crate) fn join(&self, pid: Pid, version: Version) -> (Member, Option<Upgrade>) {
-        let behind = self.0.upgrade().and_then(|shared| {
-            let mut state = shared.0.lock();
-            state.members.insert(pid, version);
-            (state.current.version() != version).then(|| state.current.clone())
-        });
-        let upgrade = behind.map(|program| Upgrade::new(pid, program, None));
-        (Member { pid, link: self.clone() }, upgrade)
+        let member = Member { pid, link: self.clone() };
+        let upgrade = member.enter(version);
+        (member, upgrade)
     }
 }
 
@@ -125,10 +134,14 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn set_version(&self, version: Version) {
-        if let Some(shared) = self.link.0.upgrade() {
-            shared.0.lock().members.insert(self.pid, version);
-        }
+    /// Records the version that the process runs. If another version is current, returns the
+    /// request for that.
+    pub(crate) fn enter(&self, version: Version) -> Option<Upgrade> {
+        let shared = self.link.0.upgrade()?;
+        let mut state = shared.0.lock();
+        state.members.insert(self.pid, version);
+        let is_behind = state.current.version() != version;
+        is_behind.then(|| Upgrade::new(self.pid, state.current.clone(), None))
     }
 }
 
