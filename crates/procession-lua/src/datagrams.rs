@@ -8,7 +8,7 @@ use std::time::Duration;
 use procession::net::UdpSocket;
 
 use crate::limits::Hold;
-use crate::net::{socket_charge, with_timeout};
+use crate::net::{socket_charge, unless_cancelled, with_timeout};
 use crate::permissions::{self, Bounds, Permissions};
 
 /// The bytes of the largest datagram.
@@ -45,13 +45,15 @@ impl Datagrams {
         with_timeout(timeout, sending).await.map(drop)
     }
 
-    /// Waits for a datagram, and returns its bytes and its sender.
+    /// Waits for a datagram, or until the running process is cancelled. Returns the bytes and the
+    /// sender.
     pub(crate) async fn receive(
         self: Arc<Self>,
         timeout: Option<Duration>,
     ) -> io::Result<(Vec<u8>, SocketAddr)> {
         let mut bytes = vec![0; BYTES_MAX];
-        let (count, sender) = with_timeout(timeout, self.0.recv_from(&mut bytes)).await?;
+        let received = with_timeout(timeout, self.0.recv_from(&mut bytes));
+        let (count, sender) = unless_cancelled(received).await??;
         bytes.truncate(count);
         Ok((bytes, sender))
     }

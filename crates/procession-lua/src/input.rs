@@ -1,10 +1,12 @@
 //! Standard input of guests.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::LazyLock;
 
 use procession::sync::Mutex;
 
+use crate::net::unless_cancelled;
 use crate::value::Value;
 
 /// The number of bytes of one read.
@@ -28,11 +30,12 @@ pub(crate) enum Wanted {
     Count(usize),
 }
 
-/// Reads from standard input, at most `most` bytes. Returns nil at the end.
+/// Reads from standard input, at most `most` bytes, or until the running process is cancelled.
+/// Returns nil at the end.
 ///
-/// If the future is dropped, the next reader finds what was read.
+/// If it fails or is cancelled, the next reader finds what was read.
 pub(crate) async fn read(wanted: Wanted, most: usize) -> io::Result<Value> {
-    let mut ahead = ahead().lock().await;
+    let mut ahead = unless_cancelled(ahead().lock()).await?;
     let mut input = procession::io::stdin();
     let (mut part, mut searched) = (vec![0; PART], 0);
     let (count, has_ended) = loop {
@@ -49,10 +52,10 @@ pub(crate) async fn read(wanted: Wanted, most: usize) -> io::Result<Value> {
         }
         if ahead.len() > most {
             let text = format!("more than {most} bytes, which the memory of the process leaves");
-            return Err(io::Error::other(text));
+            return Err(unreadable(text));
         }
         searched = ahead.len();
-        match input.read(&mut part).await? {
+        match unless_cancelled(input.read(&mut part)).await?.map_err(unreadable)? {
             0 => break (ahead.len(), true),
             count => ahead.extend_from_slice(&part[..count]),
         }
@@ -66,4 +69,8 @@ pub(crate) async fn read(wanted: Wanted, most: usize) -> io::Result<Value> {
         taken.pop();
     }
     Ok(Value::string(taken))
+}
+
+fn unreadable(cause: impl Display) -> io::Error {
+    io::Error::other(format!("cannot read standard input: {cause}"))
 }

@@ -216,6 +216,11 @@ pub(crate) async fn with_timeout<T>(
     }
 }
 
+/// Waits for an operation, or until the running process is cancelled.
+pub(crate) async fn unless_cancelled<T>(act: impl Future<Output = T>) -> io::Result<T> {
+    until_cancelled(act).await.ok_or_else(|| io::Error::other("cancelled"))
+}
+
 /// Connects to an address. The limit of time includes the handshake of TLS.
 pub(crate) async fn connect(
     bounds: Bounds,

@@ -168,9 +168,13 @@ fn a_cancel_ends_a_wait_and_allows_limited_waits_for_cleaning_up() {
       -- A wait with a limit may follow. A wait without one ends immediately.
       assert(time.sleep(2) and select(2, process.receive(2)) == 'timeout')
       local m, why = process.receive()
+      local udp = assert(net.udp('127.0.0.1:0'))
+      assert(select(2, udp:receive_from(2)) == 'timeout')
+      assert(select(2, udp:receive_from()) == 'cancelled')
       return { why, process.call(helper, false) }
     end";
     let program = Program::load("test", source).expect("the source is valid Lua");
+    let program = program.permissions(Permissions::all());
     let scheduler = scheduler();
     let child = program
         .spawn_with(SpawnOptions::new().on(&scheduler), "main", [])

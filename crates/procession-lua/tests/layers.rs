@@ -83,7 +83,7 @@ const FLOORS: &[(&str, &[(&str, &str)])] = &[
             ("http", "account net value"),
             ("inbox", "account value"),
             ("information", "account value"),
-            ("input", "value"),
+            ("input", "net value"),
             ("interrupt", ""),
             ("modules", "check failure permissions source version"),
             ("output", "value"),

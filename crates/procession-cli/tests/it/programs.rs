@@ -465,6 +465,43 @@ fn standard_input_is_read_by_lines_counts_and_as_a_whole() {
     assert_eq!(output.stdout, b"one1|two\nth|ree|four\n\xff\0|nil");
 }
 
+/// Goal: a cancel loses no line, whenever it arrives. Method: readers that are cancelled amid many
+/// lines.
+#[test]
+fn readers_that_are_cancelled_lose_no_line() {
+    const LINES: usize = 10_000;
+    let source = "
+        function reads(main)
+          local count, line, cause = -1
+          repeat
+            line, cause = io.read()
+            count = count + 1
+          until not line
+          process.send(main, { count, cause })
+        end
+        function main()
+          local count, message = 0
+          repeat
+            local pid = process.spawn('reads', process.self())
+            for _ = 1, math.random(20) do process.yield() end
+            process.cancel(pid)
+            message = process.receive()
+            count = count + message[1]
+          until not message[2]
+          print(count)
+        end";
+    let mut child = program(&written("cancelled.lua", source))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all("line\n".repeat(LINES).as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it has started");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{LINES}\n"));
+}
+
 #[test]
 fn standard_error_in_the_same_file_keeps_its_place() {
     let source = "

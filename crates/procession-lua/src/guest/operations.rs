@@ -123,9 +123,8 @@ impl Running {
                     return Err("the host gives the program no standard input".to_owned());
                 }
                 let (wanted, most) = (wanted(arguments)?, arguments.1);
-                let ends = Cancel::Ends { limited: false };
-                let act = "cannot read standard input".to_owned();
-                self.in_helper(yields, ends, act, input::read(wanted, most))?
+                let passed = Cancel::Passed { limited: false };
+                self.in_helper(yields, passed, String::new(), input::read(wanted, most))?
             }
             _ => match operation.strip_prefix(b"supervisor.") {
                 Some(operation) => {

@@ -56,7 +56,7 @@ impl Running {
             b"accept" => {
                 let accept =
                     arguments.listener(0)?.accept(self.bounds.clone(), self.account.hold());
-                self.in_helper(yields, Cancel::Passed, String::new(), accept)?
+                self.in_helper(yields, Cancel::Passed { limited: false }, String::new(), accept)?
             }
             b"accept waiting" => {
                 let listener = arguments.listener(0)?;
@@ -91,12 +91,12 @@ impl Running {
             }
             b"receive from" => {
                 let (socket, timeout) = (arguments.datagrams(0)?, arguments.duration(1)?);
-                let ends = Cancel::Ends { limited: timeout.is_some() };
+                let passed = Cancel::Passed { limited: timeout.is_some() };
                 let work = async move {
                     let (bytes, sender) = socket.receive(timeout).await?;
                     Ok(Value::list([Value::string(bytes), Value::string(sender.to_string())]))
                 };
-                self.in_helper(yields, ends, String::new(), work)?
+                self.in_helper(yields, passed, String::new(), work)?
             }
             _ => match operation.strip_prefix(b"http.") {
                 Some(operation) => return self.serve_http(operation, arguments, yields),

@@ -150,9 +150,9 @@ pub(super) enum Cancel {
     /// The cancel ends every wait without a limit of time, and the first wait that is `limited`. A
     /// process may therefore still wait while it cleans up, but not forever.
     Ends { limited: bool },
-    /// The cancel is passed on to the process that waits on behalf of the guest, which then ends
-    /// the wait. So nothing is lost that this process has already taken for the guest.
-    Passed,
+    /// The same, but the cancel is passed on to the process that waits on behalf of the guest. That
+    /// ends the wait, so nothing is lost that this process has already taken for the guest.
+    Passed { limited: bool },
 }
 
 /// The result of serving an operation.
@@ -190,7 +190,7 @@ impl Helper {
     ) -> Result<Self, String> {
         let to = yields.pid();
         let on_cancel = match cancel {
-            Cancel::Passed => OnCancel::Ask,
+            Cancel::Passed { .. } => OnCancel::Ask,
             Cancel::Ignored | Cancel::Ends { .. } => OnCancel::Drop,
         };
         let options = SpawnOptions::new().on_cancel(on_cancel);

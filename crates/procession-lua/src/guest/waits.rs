@@ -51,16 +51,13 @@ impl Running {
                 }
                 false => self.wait_until(until, yields),
             },
-            Awaited::Done(_, Cancel::Passed, helper) => {
-                if self.cancelled {
-                    self.cancel_seen = true;
+            &mut Awaited::Done(_, cancel, _) => match (self.is_ended(cancel), &self.waits) {
+                (false, _) => None,
+                (true, Awaited::Done(_, Cancel::Passed { .. }, helper)) => {
                     helper.iter().for_each(Helper::cancel);
+                    None
                 }
-                None
-            }
-            &mut Awaited::Done(_, cancel, _) => match self.is_ended(cancel) {
-                true => Some(self.given(Err("cancelled".into()))?),
-                false => None,
+                (true, _) => Some(self.given(Err("cancelled".into()))?),
             },
             Awaited::Output(..) => None,
             &mut Awaited::Read { until, .. } => {
@@ -75,7 +72,7 @@ impl Running {
 
     /// Returns `true` if a cancel ends the wait.
     pub(super) fn is_ended(&mut self, cancel: Cancel) -> bool {
-        let Cancel::Ends { limited } = cancel else { return false };
+        let (Cancel::Ends { limited } | Cancel::Passed { limited }) = cancel else { return false };
         let ends = self.cancelled && !(limited && self.cancel_seen);
         self.cancel_seen |= ends;
         ends
@@ -136,6 +133,10 @@ impl Running {
         act: String,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<Served, String> {
+        // Before the work begins, because it may be done before it sees the cancel.
+        if self.is_ended(cancel) {
+            return Err("cancelled".to_owned());
+        }
         self.tag += 1;
         let helper = Helper::start(yields, self.tag, cancel, act, work)?;
         Ok(Served::Waits(Awaited::Done(self.tag, cancel, Some(helper))))
