@@ -626,6 +626,42 @@ fn a_cancelled_server_serves_the_connections_that_wait() {
     assert_eq!(run(source), Ok(Value::string("here! here! here! there there there")));
 }
 
+/// Goal: the connections that a limit keeps waiting are served after a cancel.
+#[test]
+fn a_cancelled_server_without_room_serves_the_connections_that_wait() {
+    let source = "
+        function answer(connection)
+          connection:write('hello ')
+          connection:write(connection:read() or 'bye')
+          connection:close()
+        end
+        function serve(listener) net.serve(listener, 'answer') end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          local pid = process.spawn({ 'serve', limits = { sockets = 2 } }, listener)
+          process.monitor(pid)
+          local clients = {}
+          for i = 1, 2 do
+            clients[i] = assert(net.connect(listener:address()))
+            assert(clients[i]:read() == 'hello ')
+          end
+          for i = 3, 4 do
+            clients[i] = assert(net.connect(listener:address()))
+            assert(clients[i]:write('here'))
+          end
+          listener:forget()
+          process.cancel(pid)
+          local found = {}
+          for i, client in ipairs(clients) do
+            found[i] = ''
+            for bytes in client.read, client do found[i] = found[i] .. bytes end
+          end
+          assert(process.receive().reason == 'the process ended normally')
+          return table.concat(found, ', ')
+        end";
+    assert_eq!(run(source), Ok(Value::string("bye, bye, hello here, hello here")));
+}
+
 /// The globals of the library are made when they are first used. A program does not see that.
 #[test]
 fn the_table_of_the_globals_is_like_any_other_table() {

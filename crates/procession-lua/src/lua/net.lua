@@ -59,14 +59,26 @@ function net.serve(listener, name, ...)
       if not note(0) then break end
     end
   end
+  local function cancel_all()
+    for pid in pairs(serving) do check(native("cancel", pid)) end
+  end
   -- The system would reset the connections that wait.
-  for _ = 1, BACKLOG do
+  local left = BACKLOG
+  while left > 0 do
     local ok, connection = yield("accept waiting", listener)
-    if not ok or not connection then break end
-    start(connection, ...)
+    if ok and connection then
+      start(connection, ...)
+      left = left - 1
+    elseif not ok and count > 0 then
+      -- There is no room for another one. The end of a process makes some.
+      cancel_all()
+      note(1000)
+    else
+      break
+    end
   end
   listener:close()
-  for pid in pairs(serving) do check(native("cancel", pid)) end
+  cancel_all()
   while count > 0 do note(1000) end
 end
 
