@@ -333,6 +333,20 @@ impl Held {
         self.account.owner.limits.release(Resource::Memory, before);
     }
 
+    /// Moves the charge to another account, if that has room.
+    #[cfg(feature = "tls")]
+    pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
+        let (bytes, mut other) = (self.bytes, account.hold());
+        // First, because limits of both accounts would count the bytes twice.
+        self.set(0);
+        other.set(bytes);
+        if other.fits() {
+            *self = other;
+        } else {
+            self.set(bytes);
+        }
+    }
+
     /// Returns `true` if no limit is exceeded. The host holds at most as many bytes as messages may
     /// have.
     pub(crate) fn fits(&self) -> bool {

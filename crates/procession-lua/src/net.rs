@@ -10,7 +10,7 @@ use procession::net::{TcpListener, TcpStream};
 use procession::process::until_cancelled;
 use procession_sync::Mutex;
 
-use crate::account::Held;
+use crate::account::{Account, Held};
 use crate::limits::{Hold, Resource};
 use crate::permissions::{self, Bounds};
 use crate::secured::Secured;
@@ -60,6 +60,11 @@ impl Connection {
 
     pub(crate) fn is_secure(&self) -> bool {
         self.stream.is_secure()
+    }
+
+    /// Charges the session of TLS, if there is one, to another account that has room for it.
+    pub(crate) fn charge_to(&self, account: &Arc<Account>) {
+        self.stream.charge_to(account);
     }
 
     /// Returns the address of the peer.
@@ -267,11 +272,10 @@ impl Listener {
     pub(crate) async fn accept(
         self: Arc<Self>,
         bounds: Bounds,
-        held: Held,
+        mut held: Held,
     ) -> io::Result<Connection> {
-        let charge = socket_charge(&bounds)?;
-        let accepted = until_cancelled(self.listener.accept()).await;
-        let (socket, _) = accepted.ok_or_else(|| io::Error::other("cancelled"))??;
+        let charge = self.charge(&bounds, &mut held)?;
+        let (socket, _) = unless_cancelled(self.listener.accept()).await??;
         self.connection(socket, charge, held)
     }
 
@@ -280,13 +284,21 @@ impl Listener {
     pub(crate) async fn accept_waiting(
         self: Arc<Self>,
         bounds: Bounds,
-        held: Held,
+        mut held: Held,
     ) -> io::Result<Option<Connection>> {
-        let charge = socket_charge(&bounds)?;
+        let charge = self.charge(&bounds, &mut held)?;
         match procession::timeout(Duration::ZERO, self.listener.accept()).await {
             Ok(accepted) => self.connection(accepted?.0, charge, held).map(Some),
             Err(_) => Ok(None),
         }
+    }
+
+    /// Charges for a connection before it is accepted. Without room, the client keeps waiting.
+    fn charge(&self, bounds: &Bounds, held: &mut Held) -> io::Result<Hold> {
+        if let Some(server) = &self.server {
+            server.reserve(held)?;
+        }
+        socket_charge(bounds)
     }
 
     fn connection(&self, socket: TcpStream, charge: Hold, held: Held) -> io::Result<Connection> {

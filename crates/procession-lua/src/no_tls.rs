@@ -1,10 +1,11 @@
 //! TLS in a build without the feature `tls`: there is none.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use procession::net::TcpStream;
 
-use crate::account::Held;
+use crate::account::{Account, Held};
 use crate::secured::Secured;
 
 /// The certificates that no program has.
@@ -34,12 +35,20 @@ impl Tls {
 }
 
 impl Server {
+    pub(crate) fn reserve(&self, _: &mut Held) -> io::Result<()> {
+        match *self {}
+    }
+
     pub(crate) fn session(&self, _: Held) -> io::Result<Session> {
         match *self {}
     }
 }
 
 impl Session {
+    pub(crate) fn charge_to(&self, _: &Arc<Account>) {
+        match *self {}
+    }
+
     pub(crate) async fn readable(&self, _: &TcpStream) -> io::Result<()> {
         match *self {}
     }

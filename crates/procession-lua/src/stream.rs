@@ -3,9 +3,11 @@
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use procession::net::TcpStream;
 
+use crate::account::Account;
 use crate::tls::Session;
 
 /// A connection as bytes that the program sees. All of its readers and writers may use it at a
@@ -44,6 +46,12 @@ impl Stream {
 
     pub(crate) fn is_secure(&self) -> bool {
         self.session.is_some()
+    }
+
+    pub(crate) fn charge_to(&self, account: &Arc<Account>) {
+        if let Some(session) = &self.session {
+            session.charge_to(account);
+        }
     }
 
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {

@@ -144,13 +144,14 @@ impl Tls {
         Ok(self)
     }
 
-    /// Begins a session with the server at an address, as `host:port`. `held` is its charge.
+    /// Begins a session with the server at an address, as `host:port`. `held` becomes its charge.
     pub(crate) async fn client(
         &self,
         address: &str,
         wanted: Secured,
-        held: Held,
+        mut held: Held,
     ) -> io::Result<Session> {
+        session::reserve(&mut held)?;
         let host = wanted.name.as_deref().unwrap_or_else(|| host_of(address));
         let wrong = |_| io::Error::other(format!("{host:?} is no name of a host"));
         let name = ServerName::try_from(host).map_err(wrong)?.to_owned();
@@ -165,7 +166,7 @@ impl Tls {
         };
         config.alpn_protocols = wanted.protocols;
         let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-        Session::new(session.into(), held)
+        Ok(Session::new(session.into(), held))
     }
 
     /// Returns the configuration of clients. It may read the authorities of the system.
@@ -207,9 +208,14 @@ impl Tls {
 pub(crate) struct Server(Arc<ServerConfig>);
 
 impl Server {
+    /// Charges for a session that [`session`](Self::session) will begin.
+    pub(crate) fn reserve(&self, held: &mut Held) -> io::Result<()> {
+        session::reserve(held)
+    }
+
     pub(crate) fn session(&self, held: Held) -> io::Result<Session> {
         let session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
-        Session::new(session.into(), held)
+        Ok(Session::new(session.into(), held))
     }
 }
 

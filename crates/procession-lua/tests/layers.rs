@@ -68,7 +68,7 @@ const FLOORS: &[(&str, &[(&str, &str)])] = &[
             ("net", "account limits permissions secured stream tls"),
             ("no_tls", "account secured"),
             ("permissions", "limits"),
-            ("stream", "tls"),
+            ("stream", "account tls"),
             ("tls", "account secured"),
         ],
     ),

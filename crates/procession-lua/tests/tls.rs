@@ -291,6 +291,58 @@ fn the_limit_of_time_includes_the_handshake() {
     assert_eq!(found, "the peer cut the connection of TLS off");
 }
 
+/// The account of a process has half of its memory: room for 16 sessions.
+const SMALL: usize = 2 << 20;
+
+/// The process that accepts has room for fewer sessions than there are connections.
+#[test]
+fn a_session_counts_for_the_process_of_its_connection() {
+    let folder = Folder::new("sessions");
+    folder.certificate("server", &["127.0.0.1"], 2100);
+    let scheduler = scheduler();
+    let server = program(SERVER, folder.tls("server")).memory_limit(SMALL);
+    let address = run_on(&scheduler, &server, &[]);
+    let client = "
+      function main(address)
+        local clients = {}
+        for i = 1, 40 do
+          local client = assert(net.connect(address, 10000, { tls = true }))
+          client:write('GET / HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n')
+          local got, cause = client:read()
+          assert(got and got:find('^HTTP/1.1 200'), cause)
+          clients[i] = client
+        end
+        return 'done'
+      end";
+    assert_eq!(run_on(&scheduler, &program(client, folder.trusting()), &[&address]), "done");
+}
+
+#[test]
+fn a_client_waits_while_there_is_no_room_for_its_session() {
+    let folder = Folder::new("waits");
+    folder.certificate("server", &["127.0.0.1"], 2100);
+    let source = "
+      function connects(address, main)
+        local clients = {}
+        for i = 1, 17 do clients[i] = assert(net.connect(address)) end
+        process.send(main, 'connected')
+        process.receive()
+      end
+      function main()
+        local listener = assert(net.listen('127.0.0.1:0', { tls = true }))
+        process.spawn('connects', listener:address(), process.self())
+        assert(process.receive() == 'connected')
+        local kept = {}
+        for i = 1, 16 do kept[i] = assert(listener:accept()) end
+        local none, cause = listener:accept()
+        kept[1]:close()
+        assert(listener:accept())
+        return cause
+      end";
+    let found = run(&program(source, folder.tls("server")).memory_limit(SMALL), &[]);
+    assert_eq!(found, "the process has no memory for a session of TLS");
+}
+
 #[test]
 fn a_slow_client_of_an_http_server_is_ended_by_its_limit() {
     let folder = Folder::new("slow");

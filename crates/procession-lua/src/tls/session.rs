@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use procession::net::TcpStream;
@@ -10,7 +11,7 @@ use procession::sync::Notify;
 use procession_sync::Mutex;
 use rustls::{AlertDescription, CertificateError, Connection, Error};
 
-use crate::account::Held;
+use crate::account::{Account, Held};
 
 /// The bytes that a session holds for a socket that takes no more.
 const UNSENT_MAX: usize = 32 * 1024;
@@ -30,8 +31,19 @@ struct Shared {
     /// Notified when bytes are taken from the socket. Their content may be for another reader than
     /// the reader that took them, and the socket does not notify that other reader.
     taken: Notify,
-    #[expect(dead_code, reason = "its drop ends a charge")]
-    held: Held,
+    held: Mutex<Held>,
+}
+
+/// Charges for a session.
+///
+/// # Errors
+/// If the account of `held` is full.
+pub(super) fn reserve(held: &mut Held) -> io::Result<()> {
+    held.set(SESSION_BYTES);
+    match held.fits() {
+        true => Ok(()),
+        false => Err(io::Error::other("the process has no memory for a session of TLS")),
+    }
 }
 
 /// A socket as a session writes to it.
@@ -66,18 +78,16 @@ enum Shaken {
 }
 
 impl Session {
-    /// Creates a session, which is charged to the account of `held`.
-    ///
-    /// # Errors
-    /// If the account is full.
-    pub(super) fn new(mut connection: Connection, mut held: Held) -> io::Result<Self> {
-        held.set(SESSION_BYTES);
-        if !held.fits() {
-            return Err(io::Error::other("the process has no memory for a session of TLS"));
-        }
+    /// Creates a session. `held` is its charge, which [`reserve`] has made.
+    pub(super) fn new(mut connection: Connection, held: Held) -> Self {
         connection.set_buffer_limit(Some(UNSENT_MAX));
         let (connection, taken) = (Mutex::new(connection), Notify::new());
-        Ok(Self(Box::new(Shared { connection, taken, held })))
+        Self(Box::new(Shared { connection, taken, held: Mutex::new(held) }))
+    }
+
+    /// Charges the session to another account, if that has room.
+    pub(crate) fn charge_to(&self, account: &Arc<Account>) {
+        self.0.held.lock().move_to(account);
     }
 
     /// Uses the connection. `act` sets the flag if it takes bytes from the socket. Then the waiting
@@ -297,7 +307,7 @@ fn text(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{self, Read};
     use std::pin::pin;
     use std::sync::Arc;
     use std::task::{Context, Poll, Wake, Waker};
@@ -343,7 +353,7 @@ mod tests {
     impl Side {
         fn new(socket: TcpStream, session: impl Into<rustls::Connection>) -> Self {
             let held = Account::new(1, 1 << 20, Owner::alone()).hold();
-            Self { socket, session: Session::new(session.into(), held).expect("it fits") }
+            Self { socket, session: Session::new(session.into(), held) }
         }
 
         async fn handshake(&self) {
@@ -472,7 +482,8 @@ mod tests {
 
     #[test]
     fn a_session_counts_as_memory_of_its_process() {
-        let account = Account::new(1, super::SESSION_BYTES, Owner::alone());
+        let [account, other, small] = [super::SESSION_BYTES, super::SESSION_BYTES, 1]
+            .map(|bytes| Account::new(1, bytes, Owner::alone()));
         let config = ClientConfig::builder_with_provider(crate::tls::provider())
             .with_safe_default_protocol_versions()
             .expect("there are some")
@@ -482,13 +493,18 @@ mod tests {
         let session = || {
             let name = ServerName::try_from("server").expect("it is a name");
             let session = ClientConnection::new(Arc::clone(&config), name);
-            Session::new(session.expect("it is complete").into(), account.hold())
+            let mut held = account.hold();
+            super::reserve(&mut held)?;
+            Ok::<_, io::Error>(Session::new(session.expect("it is complete").into(), held))
         };
         let first = session().expect("there is room");
-        assert_eq!(account.held_bytes(), super::SESSION_BYTES);
         session().expect_err("there is no room for two");
-        drop(first);
-        assert_eq!(account.held_bytes(), 0);
+        first.charge_to(&small);
+        assert_eq!((account.held_bytes(), small.held_bytes()), (super::SESSION_BYTES, 0));
+        first.charge_to(&other);
+        assert_eq!((account.held_bytes(), other.held_bytes()), (0, super::SESSION_BYTES));
         session().expect("there is room again");
+        drop(first);
+        assert_eq!((account.held_bytes(), other.held_bytes()), (0, 0));
     }
 }
