@@ -244,36 +244,36 @@ impl Permissions {
     }
 
     /// Returns the permissions of a child of a process with the bounds `parent`: the permissions of
-    /// the process, limited to `allowed` for each kind that `allowed` names. What they take is
-    /// charged to the limits of the process.
+    /// the process, limited to `allowed` for each kind that `allowed` names. `all` is for the other
+    /// kinds. What they take is charged to the limits of the process.
     pub(crate) fn narrowed<'a>(
         parent: &Bounds,
         allowed: impl Iterator<Item = Result<(&'a [u8], Allowed<'a>), String>>,
     ) -> Result<Self, String> {
         let own = &parent.permissions;
+        let nothing = Inner::default();
         let mut inner = Inner { held: None, ..(*own.0).clone() };
-        for entry in allowed {
-            let (key, allowed) = entry?;
-            match allowed {
-                Allowed::Everything => continue,
-                Allowed::Nothing => {}
+        let mut allowed = allowed.collect::<Result<Vec<_>, _>>()?;
+        // The entries of a table have no order.
+        allowed.sort_by_key(|(key, _)| *key != b"all");
+        for (key, allowed) in allowed {
+            let from = match &allowed {
+                Allowed::Everything => &*own.0,
+                Allowed::Nothing => &nothing,
                 Allowed::Only(objects) => {
-                    own.narrow(&mut inner, key, &objects, parent)?;
+                    own.narrow(&mut inner, key, objects, parent)?;
                     continue;
                 }
-            }
+            };
             match key {
-                b"net" => inner.connect = Grant::Nothing,
-                b"listen" => inner.listen = false,
-                b"read" => inner.read = Grant::Nothing,
-                b"write" => inner.write = Grant::Nothing,
-                b"env" => inner.env = Grant::Nothing,
-                b"exits" => inner.exits = false,
-                b"all" => inner = Inner::default(),
-                other => {
-                    let other = String::from_utf8_lossy(other);
-                    return Err(format!("there is no permission {other:?}"));
-                }
+                b"net" => inner.connect = from.connect.clone(),
+                b"listen" => inner.listen = from.listen,
+                b"read" => inner.read = from.read.clone(),
+                b"write" => inner.write = from.write.clone(),
+                b"env" => inner.env = from.env.clone(),
+                b"exits" => inner.exits = from.exits,
+                b"all" => inner = Inner { held: None, ..from.clone() },
+                _ => return Err(unknown(key)),
             }
         }
         match inner.size() {
@@ -324,7 +324,10 @@ impl Permissions {
                 let places = Grant::Only(places.collect::<Result<_, _>>()?);
                 *(if key == b"read" { &mut inner.read } else { &mut inner.write }) = places;
             }
-            _ => return Err(format!("the permission {:?} is true or false", text(key))),
+            b"listen" | b"exits" | b"all" => {
+                return Err(format!("the permission {:?} is true or false", text(key)));
+            }
+            _ => return Err(unknown(key)),
         }
         Ok(())
     }
@@ -370,6 +373,11 @@ impl Permissions {
             false => Err(refused(format!("--allow-env={}", String::from_utf8_lossy(name)))),
         }
     }
+}
+
+/// Returns the refusal of a key that names no permission.
+fn unknown(key: &[u8]) -> String {
+    format!("there is no permission {:?}", String::from_utf8_lossy(key))
 }
 
 fn place(permission: &'static str, path: &Path) -> Result<Place, PermissionError> {

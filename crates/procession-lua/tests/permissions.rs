@@ -230,6 +230,40 @@ fn a_child_has_the_permissions_of_its_parent_or_fewer() {
     assert_eq!(seen, [all, all, no_read, listen, "may not, may not, may not"].join("; "));
 }
 
+/// Each program has another order of the keys of a table.
+#[test]
+fn a_key_of_allow_is_an_exception_to_all_in_any_order() {
+    let source = "
+        local calls = { read = { fs.read, 'Cargo.toml' }, listen = { net.listen, '127.0.0.1:0' }, env = { os.getenv, 'PATH' } }
+        function tries(to)
+          local may = {}
+          for name, call in pairs(calls) do
+            local ok, done = pcall(table.unpack(call))
+            if ok and done then may[#may + 1] = name end
+          end
+          process.send(to, table.concat(may, ' '))
+        end
+        function main()
+          local function may(allow)
+            process.spawn({ 'tries', allow = allow }, process.self())
+            return process.receive()
+          end
+          for name in pairs(calls) do
+            assert(may { all = false, [name] = true } == name)
+            assert(not may { all = true, [name] = false }:find(name))
+          end
+          assert(may { all = false, env = 'PATH' } == 'env')
+          for _, value in ipairs { true, 'x' } do
+            local ok, cause = pcall(may, { run = value })
+            assert(not ok and cause:find('there is no permission \"run\"', 1, true), cause)
+          end
+          return 'done'
+        end";
+    for _ in 0..4 {
+        assert_eq!(run(source, Permissions::all()), "done");
+    }
+}
+
 /// A new version of the program may have more permissions, but not for processes that have fewer.
 #[test]
 fn an_upgraded_process_keeps_its_permissions() {
