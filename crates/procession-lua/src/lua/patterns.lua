@@ -92,8 +92,10 @@ local function replacer(replacement)
     return function(found, string) return replacement(captures(found, string)) end
   elseif kind == "table" then
     return function(found, string)
-      found[4] = nil
-      return replacement[(captures(found, string))]
+      local key = found[3]
+      if key == nil then key = sub(string, found[1], found[2]) end
+      if not key then error("unfinished capture", 3) end
+      return replacement[key]
     end
   elseif kind ~= "string" and kind ~= "number" then
     local got = replacement == nil and "no value" or kind

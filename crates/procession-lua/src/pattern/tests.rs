@@ -26,6 +26,7 @@ const CALL: &str = "
         return table.concat(all, ',')
       end) }
     else
+      if third == 'table' then third = { a = 'x', b = false, [2] = 'y', ['a1'] = 7 } end
       if third == 'function' then third = function(a, b) return b and a .. '=' .. tostring(b) or nil end end
       results = table.pack(pcall(string[name], text, pattern, third))
     end
@@ -54,7 +55,7 @@ impl Dice {
 fn pattern(dice: &mut Dice) -> String {
     let pieces = [
         "a", "b", ".", "%a", "%d", "%.", "[ab]", "[^a]", "[%a-]", "[a-b]", "(", ")", "()", "$",
-        "^", "%1", "%f[b]", "%bab", "%", "[", "%W", "[]]", "%s", "(a)", "(.)",
+        "^", "%1", "%f[b]", "%bab", "%", "[", "%W", "[]]", "%s", "(a)", "(.)", "(a)()(.)",
     ];
     let mut text = String::new();
     let mut repetitions = 0;
@@ -89,6 +90,7 @@ fn matches_are_those_of_lua() {
             ("gsub", "<%0>"),
             ("gsub", "%1"),
             ("gsub", "function"),
+            ("gsub", "table"),
         ] {
             budget.renew();
             let call = |lua: &Lua| {
