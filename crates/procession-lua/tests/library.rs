@@ -296,6 +296,9 @@ fn talk(parts: &[&str]) -> String {
         function answer(request)
           if request.path == '/none' then return { status = 204, body = 'no' } end
           if request.path == '/bye' then return { headers = { Connection = 'Close' }, body = 'bye' } end
+          if request.path == '/hidden' then
+            error(setmetatable({}, { __tostring = function() error('broken') end }))
+          end
           if request.path == '/wrong' then return { headers = { ['a b'] = 1 } } end
           return { headers = { ['content-length'] = 7 },
             body = table.concat({ request.method, request.path, request.headers.host or '-',
@@ -337,6 +340,8 @@ fn the_http_server_follows_the_protocol() {
     // The last request asks for the end of the connection.
     let end = "GET /e HTTP/1.1\r\nHost: h\r\nConnection: foo,  Close\r\n\r\n";
     let last = ok("GET /e h - ", close);
+    let failed =
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 22\r\n\r\nInternal Server Error\n";
     for (sent, expected) in [
         ("HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"),
         ("GET /none HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"),
@@ -354,10 +359,8 @@ fn the_http_server_follows_the_protocol() {
             "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: 1\r\n\r\n",
             &ok("POST /a h - abcde", ""),
         ),
-        (
-            "GET /wrong HTTP/1.1\r\nHost: h\r\n\r\n",
-            "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 22\r\n\r\nInternal Server Error\n",
-        ),
+        ("GET /wrong HTTP/1.1\r\nHost: h\r\n\r\n", failed),
+        ("GET /hidden HTTP/1.1\r\nHost: h\r\n\r\n", failed),
     ] {
         assert_eq!(talk(&[sent, end]), format!("{expected}{last}"), "{sent}");
     }

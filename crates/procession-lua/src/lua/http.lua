@@ -16,10 +16,12 @@ local function answer(connection, name, timeout, request, about)
   local ok, found = settle(pcall(function() return globals[name](request) end))
   if ok then ok, found = yield("http.answer", connection, found, about, timeout) end
   if ok then return found end
-  if not late.log then check(native("lazy", check(native("library", "log")))) end
-  late.log("error", "a request failed:", found)
   local failure = { status = 500, body = "Internal Server Error\n" }
   local _, open = yield("http.answer", connection, failure, about, timeout)
+  if not late.log then check(native("lazy", check(native("library", "log")))) end
+  -- The program can make the text of its error.
+  local shown, text = settle(pcall(tostring, found))
+  late.log("error", "a request failed:", shown and text or "its error has no text")
   return open
 end
 
