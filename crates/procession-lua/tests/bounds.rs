@@ -415,6 +415,34 @@ fn a_coroutine_ends_with_its_error_and_its_variables() {
     assert!(reason.contains("the call returned"), "{reason}");
 }
 
+/// The function of a process is no coroutine of the program.
+#[test]
+fn only_a_coroutine_can_yield() {
+    let call = "local function check(is_inside)
+          local co, is_main = coroutine.running()
+          assert(type(co) == 'thread' and is_main == not is_inside)
+          assert(coroutine.isyieldable() == is_inside and coroutine.isyieldable(co) == is_inside)
+        end
+        check(false)
+        local ok, cause = pcall(coroutine.yield, 1)
+        assert(not ok and cause == 'attempt to yield from outside a coroutine', cause)
+        assert(not pcall(coroutine.isyieldable, 1) and not pcall(coroutine.isyieldable, nil))
+        assert(not pcall(coroutine.resume, 1))
+        check(false)
+        coroutine.wrap(function()
+          check(true)
+          time.sleep(1)
+          coroutine.wrap(function() coroutine.yield() end)()
+          pcall(coroutine.wrap(error))
+          check(true)
+        end)()
+        check(false)
+        assert(select('#', coroutine.resume(coroutine.create(function() end))) == 1)
+        assert(select('#', coroutine.wrap(function() end)()) == 0)";
+    let reason = ended(call);
+    assert!(reason.contains("the call returned"), "{reason}");
+}
+
 /// Here the host calls code of the program, and its own handler of errors asks for their text.
 #[test]
 fn a_search_for_a_function_that_computes_for_too_long_ends() {

@@ -201,17 +201,9 @@ impl Running {
                 return Ok(Ran::Until(Status::Done(result)));
             }
             // The hook yields no value. Inside of a coroutine that becomes `nil`.
-            let operation = match yielded.pop_front() {
-                None | Some(mlua::Value::Nil) => {
-                    self.waits = Awaited::Ready(MultiValue::new());
-                    return Ok(Ran::Until(Status::Continue));
-                }
-                Some(mlua::Value::String(operation)) => operation,
-                Some(_) => {
-                    return Err(
-                        "coroutine.yield was called outside of a coroutine of the program".into()
-                    );
-                }
+            let Some(mlua::Value::String(operation)) = yielded.pop_front() else {
+                self.waits = Awaited::Ready(MultiValue::new());
+                return Ok(Ran::Until(Status::Continue));
             };
             let arguments = Arguments(yielded, self.budget.allowance(&self.lua));
             match self.serve(&operation.as_bytes(), &arguments, program, yields) {

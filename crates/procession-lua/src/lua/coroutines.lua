@@ -4,8 +4,12 @@ local coroutine = ...
 local lua = check(native("open", "coroutine"))
 local resume, close, create, status = lua.resume, lua.close, lua.create, lua.status
 local yield, can_yield, native, pause, settle, failed = yield, can_yield, native, pause, settle, failed
-local error, pcall, type = error, raw.pcall, type
-for _, name in ipairs { "isyieldable", "running", "status" } do coroutine[name] = lua[name] end
+local running, is_yieldable = lua.running, lua.isyieldable
+local error, pcall, select, type = error, raw.pcall, select, type
+coroutine.status = status
+-- The coroutines of the program. The function of the process runs in a thread of the runtime, which
+-- is the main one for the program.
+local own = setmetatable({}, { __mode = "k" })
 
 local function rethrow(ok, ...)
   if not ok then error((...), 0) end
@@ -19,7 +23,9 @@ local function new(f, name)
     local kind = f == nil and "no value" or type(f)
     error("bad argument #1 to '" .. name .. "' (function expected, got " .. kind .. ")", 3)
   end
-  return create(function(...) return rethrow(pcall(f, ...)) end)
+  local co = create(function(...) return rethrow(pcall(f, ...)) end)
+  own[co] = true
+  return co
 end
 function coroutine.create(f)
   local co = new(f, "create")
@@ -27,9 +33,9 @@ function coroutine.create(f)
 end
 
 local GIVEN = {}
-local function pass(co, ok, tag, ...)
-  if not ok then return failed(tag) end
-  if status(co) == "dead" then return true, tag, ... end
+local pass
+-- Continues after what the coroutine has yielded: a value for its resumer, or an operation.
+local function serve(co, tag, ...)
   if tag == GIVEN then return true, ... end
   if can_yield() then return pass(co, resume(co, yield(tag, ...))) end
   -- Where the process cannot be suspended, output goes to the native function, which does not wait.
@@ -38,6 +44,11 @@ local function pass(co, ok, tag, ...)
   -- The coroutine should pause, but the code around it cannot.
   pause(0)
   return pass(co, resume(co))
+end
+function pass(co, ok, ...)
+  if not ok then return failed((...)) end
+  if status(co) == "dead" then return true, ... end
+  return serve(co, ...)
 end
 -- Each coroutine has a count of its own of the instructions that it may take until the hook looks.
 local resumed = 0
@@ -56,7 +67,17 @@ function coroutine.close(co)
   count()
   return settle(close(co))
 end
+function coroutine.running()
+  local co = running()
+  return co, not own[co]
+end
+function coroutine.isyieldable(...)
+  local co = select("#", ...) == 0 and running() or (...)
+  if type(co) == "thread" and not own[co] then return false end
+  return is_yieldable(co)
+end
 function coroutine.yield(...)
+  if not own[running()] then error("attempt to yield from outside a coroutine", 0) end
   return yield(GIVEN, ...)
 end
 function coroutine.wrap(f)
