@@ -148,6 +148,23 @@ fn repl_evaluates_lines() {
 }
 
 #[test]
+fn repl_goes_on_after_what_it_cannot_print() {
+    let folder = Folder::new("repl_prints", &[]);
+    let input = "x = setmetatable({}, { __tostring = function() error('broken') end })\n\
+                 error(x)\n\
+                 { { { { x } } } }\n\
+                 ('x'):rep(20 << 20), 7\n\
+                 error(('x'):rep(20 << 20), 0)\n\
+                 1 + 1\n";
+    let (out, err, code) = folder.run("repl", input);
+    let long = "x".repeat(1 << 16);
+    let none = "error: it cannot be shown\n".repeat(2);
+    let expected = format!("{none}{long}...\t7\nerror: {long}...\n2\n");
+    assert!(out == expected, "{} bytes: {:.300}", out.len(), out);
+    assert_eq!((err.as_str(), code), ("", 0));
+}
+
+#[test]
 fn annotations_are_lua() {
     let folder = Folder::new("annotations", &[]);
     let (out, err, code) = folder.run("annotations", "");

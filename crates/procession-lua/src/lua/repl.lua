@@ -1,14 +1,19 @@
 -- The process of `Program::repl`. It evaluates lines, which the host reads.
 local read = command["repl read"]
 local DEPTH_MAX, ENTRIES_MAX = 4, 50
+-- The longest text that is printed, which is more than a screen shows.
+local TEXT_MAX = 1 << 16
 -- A line may replace the globals and the metatable of strings. The functions of the library are taken
 -- at the beginning of this process, since others of the program do not need them.
 local ipairs, load, next, pcall, print, tostring, type = ipairs, load, next, pcall, print, tostring, type
-local concat, find, format, pack, sort
+local concat, find, format, pack, sort, sub
 
+local function cut(text)
+  return #text > TEXT_MAX and sub(text, 1, TEXT_MAX) .. "..." or text
+end
 local function show(value, depth)
-  if type(value) == "string" then return depth == 0 and value or format("%q", value) end
-  if type(value) ~= "table" or depth == DEPTH_MAX then return tostring(value) end
+  if type(value) == "string" then return depth == 0 and cut(value) or format("%q", cut(value)) end
+  if type(value) ~= "table" or depth == DEPTH_MAX then return cut(tostring(value)) end
   local parts, keys = {}, {}
   for key in next, value do keys[#keys + 1] = key end
   sort(keys, function(a, b)
@@ -35,7 +40,7 @@ end
 local function report(ok, ...)
   local values = pack(...)
   if not ok then
-    print("error: " .. tostring(values[1]))
+    print("error: " .. cut(tostring(values[1])))
   elseif values.n > 0 then
     for i = 1, values.n do values[i] = show(values[i], 0) end
     print(concat(values, "\t"))
@@ -43,7 +48,8 @@ local function report(ok, ...)
 end
 
 _G["procession repl"] = function()
-  find, format, concat, pack, sort = string.find, string.format, table.concat, table.pack, table.sort
+  find, format, sub = string.find, string.format, string.sub
+  concat, pack, sort = table.concat, table.pack, table.sort
   local text
   while true do
     local more = read(text ~= nil)
@@ -53,7 +59,8 @@ _G["procession repl"] = function()
     if not chunk then chunk, cause = load(text, "=repl") end
     if chunk then
       text = nil
-      report(pcall(chunk))
+      -- The text of a value may be the work of the program, or take too much memory.
+      if not pcall(report, pcall(chunk)) then print("error: it cannot be shown") end
     elseif not find(cause, "<eof>", 1, true) then
       text = nil
       print("error: " .. cause)
