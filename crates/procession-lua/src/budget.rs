@@ -57,7 +57,7 @@ pub(crate) struct Budget {
     spent: AtomicU64,
     /// The instructions that were not charged as steps yet.
     unpaid: AtomicU64,
-    /// Where times begin.
+    /// The time when the process began, where times begin.
     origin: Instant,
     /// The times when this step began, and when the hook was last called.
     began: AtomicU64,
@@ -104,6 +104,14 @@ impl Budget {
         }
     }
 
+    /// Returns this budget for another state of the process that has `other`. The process began
+    /// before.
+    pub(crate) fn after(self, other: &Self) -> Self {
+        let budget = Self { origin: other.origin, ..self };
+        budget.renew();
+        budget
+    }
+
     /// Begins a step.
     pub(crate) fn renew(&self) {
         let now = self.now();
@@ -141,8 +149,13 @@ impl Budget {
         self.started.store(true, Relaxed);
     }
 
+    /// Returns the time since the process began.
+    pub(crate) fn age(&self) -> Duration {
+        Instant::now().saturating_duration_since(self.origin)
+    }
+
     fn now(&self) -> u64 {
-        nanos(Instant::now().saturating_duration_since(self.origin))
+        nanos(self.age())
     }
 
     pub(crate) fn has_started(&self) -> bool {

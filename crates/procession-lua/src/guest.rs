@@ -93,7 +93,12 @@ impl Guest {
 
     /// Opens a state of at most `most` bytes, in which the function with this name is about to run.
     fn start(&self, method: &str, arguments: &[Value], most: usize) -> Result<Running, InitError> {
-        let budget = Arc::new(Budget::new(self.program.inner().instructions));
+        let budget = Budget::new(self.program.inner().instructions);
+        let budget = match &self.running {
+            Some(old) => budget.after(&old.budget),
+            None => budget,
+        };
+        let budget = Arc::new(budget);
         let started = self.start_with(Arc::clone(&budget), method, arguments, most);
         // The program has computed in the step of another process, even if it has failed.
         self.bounds.limits.add_steps(budget.take_steps());

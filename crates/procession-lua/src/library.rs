@@ -8,7 +8,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table};
 use procession::process::RegisterError;
-use procession::time::Instant;
 use procession::{Exit, Pid, SpawnOptions};
 
 use crate::account::Account;
@@ -117,13 +116,8 @@ fn native(
     lazy: &Arc<Lazy>,
 ) -> mlua::Result<Function> {
     let lazy = Arc::clone(lazy);
-    let own = Own {
-        host,
-        program: program.clone(),
-        bounds: bounds.clone(),
-        budget: Arc::clone(budget),
-        start: Instant::now(),
-    };
+    let own =
+        Own { host, program: program.clone(), bounds: bounds.clone(), budget: Arc::clone(budget) };
     lua.create_function(move |lua, mut arguments: MultiValue| {
         let Some(mlua::Value::String(name)) = arguments.pop_front() else {
             return Err(mlua::Error::runtime("native: the first argument must be a name"));
@@ -193,8 +187,6 @@ struct Own {
     program: Program,
     bounds: Bounds,
     budget: Arc<Budget>,
-    /// The time when the state was opened.
-    start: Instant,
 }
 
 impl Own {
@@ -211,7 +203,7 @@ impl Own {
 }
 
 fn serve(lua: &Lua, name: &[u8], arguments: &Arguments, own: &Own) -> Result<mlua::Value, String> {
-    let Own { program, bounds, budget, start, .. } = own;
+    let Own { program, bounds, budget, .. } = own;
     let nothing = Ok(mlua::Value::Nil);
     // The program is loaded in its spawner's step: what names the current process would name the
     // spawner. A process spawned here would load the program, and spawn the next one.
@@ -275,9 +267,7 @@ fn serve(lua: &Lua, name: &[u8], arguments: &Arguments, own: &Own) -> Result<mlu
             ends::check(program, bounds, to, "cancel")?;
             give(lua, procession::process::cancel(to))
         }
-        b"now" => {
-            give(lua, Instant::now().saturating_duration_since(*start).as_secs_f64() * 1000.0)
-        }
+        b"now" => give(lua, budget.age().as_secs_f64() * 1000.0),
         b"getenv" => {
             let name = arguments.bytes(0)?;
             bounds

@@ -542,6 +542,23 @@ fn a_replacement_asks_nobody_once_another_one_has_followed() {
 }
 
 #[test]
+fn the_time_of_a_process_goes_on_in_an_upgrade() {
+    run_on(Scheduler::builder().worker_threads(1).test_clock(), async || {
+        let source = "
+          function waits() time.sleep(1000) process.receive() end
+          function upgrade() return time.now() end
+          function resume_waits(before) return time.now() - before end";
+        let deployment = Deployment::new(load(source));
+        let child = deployment.program().spawn("waits", [])?;
+        settle(&deployment, 1).await;
+        let replaced = replace_patiently(&deployment, load(&format!("{source} -- new"))).await?;
+        assert_eq!(replaced.upgraded, 1);
+        assert_eq!(child.await?, Value::Float(0.0));
+        Ok(())
+    });
+}
+
+#[test]
 fn replacements_may_overlap_and_be_rolled_back() {
     run(async || {
         let deployment = Deployment::new(keeper(1));
