@@ -56,8 +56,8 @@ pub(crate) fn count() -> usize {
 /// The messages that wait for a process.
 #[derive(Debug)]
 pub(crate) struct Account {
-    messages_max: usize,
-    bytes_max: usize,
+    messages_max: AtomicUsize,
+    bytes_max: AtomicUsize,
     /// Its limits also count the messages.
     owner: Owner,
     messages: AtomicUsize,
@@ -91,8 +91,8 @@ enum Entry {
 impl Account {
     pub(crate) fn new(messages_max: usize, bytes_max: usize, owner: Owner) -> Arc<Self> {
         Arc::new(Self {
-            messages_max,
-            bytes_max,
+            messages_max: AtomicUsize::new(messages_max),
+            bytes_max: AtomicUsize::new(bytes_max),
             owner,
             messages: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -105,6 +105,17 @@ impl Account {
             entry: Mutex::new(Entry::Missing),
             entered: AtomicBool::new(false),
         })
+    }
+
+    /// Sets the numbers of messages and of bytes that may wait.
+    pub(crate) fn set_most(&self, messages: usize, bytes: usize) {
+        // Relaxed: these are limits of counts.
+        self.messages_max.store(messages, Relaxed);
+        self.bytes_max.store(bytes, Relaxed);
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.bytes_max.load(Relaxed)
     }
 
     /// Enters the account of a process, unless that was done before or the process has ended.
@@ -146,8 +157,9 @@ impl Account {
         // If two senders charge at the same time, both may be refused for the last room.
         let charge = self.charge_over(bytes);
         // Relaxed, here and below: these are counts, which publish nothing.
-        let fits = self.messages.load(Relaxed) <= self.messages_max.saturating_mul(share)
-            && self.bytes.load(Relaxed) <= self.bytes_max.saturating_mul(share)
+        let messages_max = self.messages_max.load(Relaxed);
+        let fits = self.messages.load(Relaxed) <= messages_max.saturating_mul(share)
+            && self.bytes.load(Relaxed) <= self.bytes_max().saturating_mul(share)
             && self.owner.limits.fits(Resource::Mailbox, share);
         fits.then_some(charge)
     }
@@ -240,7 +252,7 @@ impl Account {
         drop(held);
         self.owner.limits.charge(Resource::Memory, bytes)?;
         self.owner.limits.release(Resource::Memory, bytes);
-        Err(format!("the host may hold {} bytes for the process", self.bytes_max))
+        Err(format!("the host may hold {} bytes for the process", self.bytes_max()))
     }
 
     /// Notes the messages that the process holds, and the bytes of its Lua state.
@@ -350,7 +362,7 @@ impl Held {
     /// Returns `true` if no limit is exceeded. The host holds at most as many bytes as messages may
     /// have.
     pub(crate) fn fits(&self) -> bool {
-        self.account.held.load(Relaxed) <= self.account.bytes_max
+        self.account.held.load(Relaxed) <= self.account.bytes_max()
             && self.account.owner.limits.fits(Resource::Memory, 1)
     }
 }

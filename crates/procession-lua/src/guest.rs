@@ -72,9 +72,8 @@ impl Guest {
     }
 
     pub(crate) fn bounded(program: Program, bounds: Bounds) -> Self {
-        let inner = program.inner();
-        let bytes = inner.memory_bytes.min(bounds.limits.most(Resource::Memory));
-        let account = Account::new(inner.mailbox_messages, bytes / 2, program.owner(&bounds));
+        let (messages, bytes) = program.mailbox(&bounds);
+        let account = Account::new(messages, bytes, program.owner(&bounds));
         Self {
             program,
             bounds,

@@ -12,7 +12,7 @@ pub use self::versions::Upgrade;
 pub(crate) use self::versions::{Link, Member, Outcome, Shared, State};
 use crate::account;
 use crate::failure::Error;
-use crate::limits::Limits;
+use crate::limits::{Limits, Resource};
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::owner::{Owner, ProgramId};
@@ -345,6 +345,13 @@ impl Program {
             true => Err(format!("the name `{}` belongs to the host", name.escape_debug())),
             false => Ok(()),
         }
+    }
+
+    /// Returns the number of messages, and their bytes, that may wait for a process with these
+    /// bounds.
+    pub(crate) fn mailbox(&self, bounds: &Bounds) -> (usize, usize) {
+        let bytes = self.0.memory_bytes.min(bounds.limits.most(Resource::Memory));
+        (self.0.mailbox_messages, bytes / 2)
     }
 
     /// Returns the owner of a process of this program with these bounds.

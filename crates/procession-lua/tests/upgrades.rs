@@ -559,6 +559,30 @@ fn the_time_of_a_process_goes_on_in_an_upgrade() {
 }
 
 #[test]
+fn the_mailbox_of_an_upgraded_process_has_the_new_limit() {
+    run(async || {
+        let source = "
+          function holder() process.receive() time.sleep(3600 * 1000) end
+          function upgrade() end
+          resume_holder = holder
+          function fill(holder)
+            local count = 0
+            while process.send(holder, count) do count = count + 1 end
+            return count
+          end";
+        let deployment = Deployment::new(load(source).mailbox_limit(10));
+        let holder = spawn(&deployment, "holder")?;
+        settle(&deployment, 1).await;
+        let new = load(&format!("{source} -- new")).mailbox_limit(50);
+        assert_eq!(replace_patiently(&deployment, new).await?.upgraded, 1);
+        // It may have received the first message when the last one is refused.
+        let count = deployment.program().spawn("fill", [holder.into()])?.await?;
+        assert!(count == Value::Integer(50) || count == Value::Integer(51), "{count:?}");
+        Ok(())
+    });
+}
+
+#[test]
 fn replacements_may_overlap_and_be_rolled_back() {
     run(async || {
         let deployment = Deployment::new(keeper(1));

@@ -198,6 +198,8 @@ impl Guest {
     pub(super) fn commit(&mut self, yields: &mut Yields<'_>) -> bool {
         let Some(Attempt::Tries { upgrade, .. }) = self.attempt.take() else { return false };
         let newer = self.member.as_ref().and_then(|member| member.enter(self.program.version()));
+        let (messages, bytes) = self.program.mailbox(&self.bounds);
+        self.account.set_most(messages, bytes);
         self.show_version(yields);
         upgrade.report(Outcome::Upgraded);
         let Some(running) = &mut self.running else { return false };
