@@ -242,9 +242,9 @@ struct Attempt {
 impl Attempt {
     /// Connects to the node. Returns a report of a failure that time does not mend.
     async fn run(mut self) -> Result<(), Report> {
-        let Self { node, one, .. } = &self;
+        let Self { node, one, wait, .. } = &self;
         let mut report = None;
-        let mut failed = |error| report = report_of(node, &one.name, &error);
+        let mut failed = |error| report = report_of(node, &one.name, &error, *wait);
         let is_connected = match &one.addresses[..] {
             [] => node.connect(&one.name).await.map_err(&mut failed).is_ok(),
             addresses => {
@@ -280,10 +280,13 @@ impl Drop for Attempt {
 }
 
 /// Counts a connection that this node could not make in the background. Returns the report, if it
-/// is time for one. A node that is not there yet, or that is slow, is no news.
-fn report_of(node: &Node, name: &str, error: &ConnectError) -> Option<Report> {
+/// is time for one. A node that is not there yet, or that is slow, is no news. `wait` is zero if no
+/// attempt has failed before. The first connection that ends is no news either, because two nodes
+/// that find each other may connect at the same time, and then one of these connections ends.
+fn report_of(node: &Node, name: &str, error: &ConnectError, wait: Duration) -> Option<Report> {
     let cause = match error {
         ConnectError::Find(_) | ConnectError::Reach(_) | ConnectError::TimedOut => None,
+        ConnectError::Lost(_) if wait.is_zero() => None,
         _ => cause_of(error),
     };
     node.0.dial_failures.report(cause?, || format!("cannot connect to {name}"), error)
@@ -300,8 +303,9 @@ mod tests {
     use procession::{Scheduler, SpawnOptions};
     use procession_sync::Mutex;
 
-    use super::{Found, Tries, WAIT_MAX, WAIT_MIN, attempts};
+    use super::{Found, Tries, WAIT_MAX, WAIT_MIN, attempts, report_of};
     use crate::cookie::Cookie;
+    use crate::joining::connect::ConnectError;
     use crate::node::Node;
 
     /// Goal: an attempt whose process the scheduler refuses is a failed attempt.
@@ -322,6 +326,22 @@ mod tests {
             assert_eq!(attempts(&node, std::slice::from_ref(&found), &tries), None);
             let Tries::From(next, _) = tries.lock()[&found.name] else { panic!("it never ends") };
             assert_eq!(attempts(&node, &[found], &tries), Some(next));
+        });
+    }
+
+    /// Goal: two nodes that find each other at the same time report nothing, and a node that never
+    /// lets this one in is reported.
+    #[test]
+    fn a_connection_that_ends_once_is_no_news() {
+        let scheduler = Scheduler::builder().worker_threads(1).build().expect("it can be built");
+        scheduler.block_on(async {
+            let cookie = Cookie::new("secret").expect("it has a text");
+            let node = Node::builder("near@127.0.0.1").cookie(cookie).start().await;
+            let node = node.expect("it starts");
+            let lost = ConnectError::Lost(std::io::ErrorKind::ConnectionReset.into());
+            let reported = [Duration::ZERO, WAIT_MIN]
+                .map(|wait| report_of(&node, "far@127.0.0.1", &lost, wait).is_some());
+            assert_eq!(reported, [false, true]);
         });
     }
 
