@@ -137,6 +137,7 @@ pub use crate::joining::ping::PingError;
 pub use crate::letter::{Letter, RemoteDown, TermReply};
 pub use crate::names::{ClaimError, SharedNames};
 pub use crate::node::Node;
+pub use crate::node::drain::NodeHold;
 pub use crate::node::ended::EndedConnection;
 pub use crate::node::functions::ApplyError;
 pub use crate::node::member::Member;

@@ -14,7 +14,7 @@
 //! - `Settle`: when all that was in its queue at `Refuse` has left the queue, that node sends the
 //!   statement `settled`.
 //! - `Finish`: all calls that have arrived are answered, or will not be. The router of shards holds
-//!   the count of a call until its keys have moved.
+//!   the count of a call until its keys have moved, and so does each [`NodeHold`] until its drop.
 //! - `Stop`: the connections end in order. See [`farewell`](crate::connection).
 //!
 //! ## Why it works
@@ -75,7 +75,41 @@ pub(crate) const SETTLED: &str = "settled";
 /// call would pay for that.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Holds the end of a node back, as long as it exists. [`Node::hold`] returns it.
+#[derive(Clone, Debug)]
+#[must_use = "the node is held as long as this exists"]
+pub struct NodeHold(#[expect(dead_code, reason = "held for its count")] Arc<()>);
+
 impl Node {
+    /// Holds the end of this node back, for work that calls other nodes until it has finished. A
+    /// [drain](Self::drain) and a shutdown of the scheduler leave the cluster immediately, but keep
+    /// the connections and the shards until the result is dropped, or until their deadline.
+    ///
+    /// For example, a server takes requests that need processes of other nodes. A shutdown asks the
+    /// server and the node to end at the same time, and the server has requests to answer then:
+    ///
+    /// ```
+    /// use procession::Context;
+    /// use procession::supervisor::ChildSpec;
+    /// use procession_cluster::Node;
+    ///
+    /// # async fn answer_all(_: &Node) {}
+    /// fn serves(node: Node) -> ChildSpec {
+    ///     let child = ChildSpec::new("server", move |cx: Context<()>| {
+    ///         let node = node.clone();
+    ///         async move {
+    ///             let _held = node.hold();
+    ///             cx.cancelled().await;
+    ///             answer_all(&node).await;
+    ///         }
+    ///     });
+    ///     child.untyped()
+    /// }
+    /// ```
+    pub fn hold(&self) -> NodeHold {
+        NodeHold(self.open_call())
+    }
+
     /// Leaves the cluster in order, and [stops](Self::stop) the node. Returns the number of
     /// messages that may be lost.
     ///
@@ -84,9 +118,9 @@ impl Node {
     /// 2. Starts by other nodes are refused, and so are new connections. Nodes of this crate hand
     ///    new calls back to their callers ([`SendTermCause::Leaving`](crate::SendTermCause)), so
     ///    that a caller can choose another node.
-    /// 3. The calls that were accepted before are answered, called functions return, and the keys
-    ///    of shards move to other nodes. The node waits for that until `deadline` has passed. All
-    ///    other messages still arrive.
+    /// 3. The calls that were accepted before are answered, called functions return, the keys of
+    ///    shards move to other nodes, and each [hold](Self::hold) is dropped. The node waits for
+    ///    that until `deadline` has passed. All other messages still arrive.
     /// 4. The node stops.
     ///
     /// Nodes of this crate report [`Exit::Left`](procession::Exit::Left) for the processes of this

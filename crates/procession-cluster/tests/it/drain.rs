@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use procession::process::Groups;
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{Child, Context, Exit, JoinHandle, Scheduler, spawn, start, timeout};
+use procession::sync::oneshot;
+use procession::{Child, Context, Exit, JoinHandle, Scheduler, sleep, spawn, start, timeout};
 use procession_cluster::{
     CallTermError, Letter, Node, Remote, SendTermCause, StartTermError, Term, TermReply,
 };
@@ -133,6 +134,38 @@ fn a_drain_ends_at_its_deadline() {
         assert!(matches!(watch.await, Ok((Exit::Left, _))));
         // Nothing waits without a connection.
         assert_eq!(a.drain(PATIENCE).await, 0);
+    });
+}
+
+/// Goal: work that calls other nodes goes on in a program that ends. The calls take longer than the
+/// node needs to end.
+#[test]
+fn a_program_that_ends_calls_other_nodes_as_long_as_it_holds_its_node() {
+    // Its scheduler is dropped on this thread.
+    let _ended = run(async {
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let server = holds(&b);
+        server.send(None).expect("it runs");
+        let (scheduler, at) = (Scheduler::builder().worker_threads(1).build(), address(&b));
+        let scheduler = scheduler.expect("it can be built");
+        let (begins, begun) = oneshot::channel();
+        let work = scheduler.start(move |cx: Context<()>| async move {
+            let a = listens("a@127.0.0.1").start().await.expect("it starts");
+            a.connect_at("b@127.0.0.1", at).await.expect("it accepts");
+            let _held = a.hold();
+            begins.send(()).expect("the test waits");
+            cx.cancelled().await;
+            for _ in 0..50 {
+                sleep(Duration::from_millis(1)).await;
+                let server = Remote::named("server", "b@127.0.0.1");
+                a.call(server, Term::atom("next"), PATIENCE).await.expect("it is answered");
+            }
+        });
+        begun.await.expect("it begins");
+        let unfinished = scheduler.shutdown(PATIENCE).await;
+        assert!(unfinished.is_empty(), "{unfinished}");
+        assert_eq!(work.await, Ok(()));
+        scheduler
     });
 }
 
