@@ -6,8 +6,9 @@
 //!
 //! A stack that is returned is pushed on top of a list. The next stack is taken from the top,
 //! because the stack used last is still in the caches. Stacks that stay at the bottom of the list
-//! for a whole period were not needed in that period, so [`Stacks::expire`] returns their memory to
-//! the system. Then they are in another list, from which stacks are taken last.
+//! for a whole period were not needed in that period, so they *expire*, and
+//! [`Stacks::release_expired`] returns their memory to the system. Then they are in another list,
+//! from which stacks are taken last.
 //!
 //! A limit holds for the stacks of all sizes together, and so does the budget of guards. If one is
 //! reached, a free stack of any size is *retired*: it gives back its memory and its place in the
@@ -361,21 +362,24 @@ impl Stacks {
     /// Retires a free stack. Returns `false` if no stack is free.
     #[cold]
     fn retire(&self) -> bool {
-        self.0.sizes.iter().filter_map(OnceLock::get).any(|size| size.retire())
+        self.made_sizes().any(|size| size.retire())
+    }
+
+    /// Ends a period: the free stacks that were not needed since the end of the last period expire.
+    /// Periods should be long compared to the program's bursts.
+    pub fn end_period(&self) {
+        self.made_sizes().for_each(|size| size.slots(Slots::end_period));
     }
 
     /// Returns the memory of expired stacks to the system, for at most `most` stacks of each size.
-    /// Each stack takes about two microseconds.
-    ///
-    /// If no expired stack was left by the last call, this call first ends a *period*: the free
-    /// stacks that were not needed since the end of the last period expire. So the result says
-    /// when to call again. Periods should be long compared to the program's bursts.
-    pub fn expire(&self, most: usize) -> Expiry {
-        let sizes = || self.0.sizes.iter().filter_map(OnceLock::get);
-        if !sizes().any(|size| size.slots(|slots| slots.expired > 0)) {
-            sizes().for_each(|size| size.slots(Slots::end_period));
-        }
-        sizes().map(|size| size.expire(most)).max().unwrap_or(Expiry::Done)
+    /// Each stack takes about two microseconds. The result says what to do next.
+    pub fn release_expired(&self, most: usize) -> Expiry {
+        let releases = self.made_sizes().map(|size| size.release_expired(most));
+        releases.max().unwrap_or(Expiry::Done)
+    }
+
+    fn made_sizes(&self) -> impl Iterator<Item = &Arc<SizeClass>> {
+        self.0.sizes.iter().filter_map(OnceLock::get)
     }
 
     /// Returns the current numbers of stacks.
@@ -403,14 +407,14 @@ impl fmt::Debug for Stacks {
     }
 }
 
-/// When [`Stacks::expire`] is to be called again.
+/// What is to be done after [`Stacks::release_expired`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Expiry {
-    /// When further stacks are in use: no free stack has memory.
+    /// Nothing: no free stack has memory.
     Done,
-    /// After a period: free stacks have memory, but some were needed.
+    /// [End](Stacks::end_period) the period when it is over: free stacks have memory.
     Later,
-    /// Soon: more stacks have expired.
+    /// Release more: more stacks have expired.
     More,
 }
 
@@ -548,7 +552,7 @@ impl SizeClass {
         self.config.counters.released.fetch_add(1, Relaxed);
     }
 
-    fn expire(&self, most: usize) -> Expiry {
+    fn release_expired(&self, most: usize) -> Expiry {
         let expired: Vec<Slot> = self.slots(|slots| slots.pop_expired(most));
         expired.iter().for_each(|slot| self.release(slot));
         self.slots(|slots| {
@@ -710,7 +714,7 @@ impl StackCache {
     /// Creates an empty cache for a slab. It keeps at most `most` stacks.
     ///
     /// These stacks count as in use: [`Stacks::take`] does not find them, they give way to no stack
-    /// of another size, and they do not [expire](Stacks::expire). If a stack is refused for a
+    /// of another size, and they do not [expire](Stacks::end_period). If a stack is refused for a
     /// limit, [clear](Self::clear) the caches and try again.
     pub fn new(stacks: &Stacks, most: usize) -> Self {
         Self { stacks: stacks.clone(), kept: Vec::new(), most }

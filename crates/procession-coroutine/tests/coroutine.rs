@@ -376,20 +376,26 @@ fn a_stack_that_gives_way_was_needed() {
     let stacks = Stacks::builder().limit(2).build().expect("it is in range");
     let used = stacks.take(1 << 14).expect("none is taken");
     drop(stacks.take(1 << 14).expect("one is taken"));
-    assert_eq!(stacks.expire(1), Expiry::Later, "the first call begins a period");
+    assert_eq!(expire(&stacks, 1), Expiry::Later, "the first call begins a period");
     drop(stacks.take(1 << 20).expect("the free one gives way"));
     assert_eq!(stacks.stats().released, 1);
     drop(used);
-    assert_eq!(stacks.expire(1), Expiry::Later, "each was in use in this period");
+    assert_eq!(expire(&stacks, 1), Expiry::Later, "each was in use in this period");
     assert_eq!(stacks.stats().released, 1);
+}
+
+/// Ends a period.
+fn expire(stacks: &Stacks, most: usize) -> Expiry {
+    stacks.end_period();
+    stacks.release_expired(most)
 }
 
 #[test]
 fn a_stack_without_memory_gives_way_without_a_system_call() {
     let stacks = Stacks::builder().limit(1).build().expect("it is in range");
     drop(stacks.take(1 << 14).expect("none is taken"));
-    assert_eq!(stacks.expire(1), Expiry::Later, "the first call begins a period");
-    assert_eq!(stacks.expire(1), Expiry::Done, "its memory goes back");
+    assert_eq!(expire(&stacks, 1), Expiry::Later, "the first call begins a period");
+    assert_eq!(expire(&stacks, 1), Expiry::Done, "its memory goes back");
     assert!(stacks.take(1 << 20).is_ok(), "it gives way");
     assert_eq!(stacks.stats().released, 1);
 }
@@ -443,12 +449,12 @@ fn expired_stacks_give_their_memory_back() {
         drop(deep);
         let before = resident_bytes();
         // All of them were in use in the period that the first call ends.
-        assert_eq!((stacks.expire(64), stacks.stats().released), (Expiry::Later, 0));
+        assert_eq!((expire(&stacks, 64), stacks.stats().released), (Expiry::Later, 0));
         drop(stacks.take(2 << 20).expect("a stack is available"));
-        assert_eq!((stacks.expire(60), stacks.stats().released), (Expiry::More, 60));
+        assert_eq!((expire(&stacks, 60), stacks.stats().released), (Expiry::More, 60));
         // One was needed.
-        assert_eq!((stacks.expire(64), stacks.stats().released), (Expiry::Later, 63));
-        assert_eq!((stacks.expire(64), stacks.stats().released), (Expiry::Done, 64));
+        assert_eq!((stacks.release_expired(64), stacks.stats().released), (Expiry::Later, 63));
+        assert_eq!((expire(&stacks, 64), stacks.stats().released), (Expiry::Done, 64));
         if !lazily {
             assert!(before.saturating_sub(resident_bytes()) > 32 << 20, "most of 64 MiB went back");
         }

@@ -1,17 +1,19 @@
 //! How the memory of stacks that nobody needs goes back to the system.
 //!
-//! After a burst of coroutines, their stacks are free and still have memory. While there are such
-//! stacks in the slab, the scheduler has a timer, and the time for which it keeps idle threads is
-//! also the period of the slab (`Stacks::expire`). So a stack gives its memory back after one to
-//! two of these times without use. When no free stack has memory, there is no timer, so a program
-//! that does nothing does not wake for this.
+//! After a burst of coroutines, their stacks are free and still have memory. When a worker passes
+//! stacks on to the slab, it sets a timer, unless there is one. The time for which the scheduler
+//! keeps idle threads is also the period of the slab (`Stacks::end_period`). So a stack expires
+//! after one to two of these times without use. When no free stack of the slab has memory, there is
+//! no timer, so a program that does nothing does not wake for this.
 //!
 //! The stacks in the caches of seats keep their memory: 64 for each worker at most.
 
 use std::sync::Arc;
 
 use procession_coroutine::Expiry;
-use procession_sync::atomic::Ordering::Relaxed;
+use procession_protocols::scheduler::seat_id::NEVER;
+use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
+use procession_sync::atomic::fence;
 
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
@@ -26,46 +28,67 @@ const BATCH: usize = 100;
 /// processor.
 const PAUSE: u64 = 10_000_000;
 
+/// The shortest period in nanoseconds. Otherwise stacks would lose and get memory all the time.
+const PERIOD_MIN: u64 = 1_000_000_000;
+
 impl Shared {
     /// Sees to it that free stacks expire. Called after stacks went to the slab.
     pub(crate) fn let_stacks_expire(&self) {
-        // Relaxed: either `expire_stacks` finds the stacks in the slab, or the lock of the slab
-        // makes its store visible here.
-        if !self.coroutines.expires.load(Relaxed) {
-            self.expire_stacks_in(nanoseconds(self.workforce.threads.options.keep_alive));
+        // Pairs with the fence in `expire_stacks`: this finds that there is no timer, or that call
+        // finds the stacks.
+        fence(SeqCst);
+        if !self.coroutines.expires.load(Relaxed) && !self.coroutines.expires.swap(true, Relaxed) {
+            self.end_period_later();
         }
     }
 
     #[cold]
-    fn expire_stacks_in(&self, time: u64) {
-        // Relaxed: as above.
-        if self.coroutines.expires.swap(true, Relaxed) {
+    fn end_period_later(&self) {
+        let period = nanoseconds(self.workforce.threads.options.keep_alive).max(PERIOD_MIN);
+        self.expire_stacks_in(period, true);
+    }
+
+    /// Sets the timer, whose flag is set.
+    fn expire_stacks_in(&self, time: u64, ends_period: bool) {
+        let when = self.world.now().saturating_add(time);
+        if when == NEVER {
+            // The flag stays set, so no stack expires.
             return;
         }
         let scheduler = self.identity.me.clone();
         let expire = move || {
             if let Some(shared) = scheduler.upgrade() {
-                shared.expire_stacks();
+                shared.expire_stacks(ends_period);
             }
         };
-        let when = self.world.now().saturating_add(time);
         if arm(self, when, None, Action::Call(Arc::new(expire))).is_err() {
             // No timer is left. The next stacks that go to the slab are another occasion.
             self.coroutines.expires.store(false, Relaxed);
         }
     }
 
-    fn expire_stacks(&self) {
-        // Before the stacks are looked at, so that stacks which come later set another timer.
-        self.coroutines.expires.store(false, Relaxed);
-        // This call holds stacks for a moment, like a coroutine (`coroutine/stack.rs`).
-        self.coroutines.count_migrating();
-        let expiry = self.coroutines.slab().expire(BATCH);
-        self.return_stacks(|| self.coroutines.uncount_migrating());
+    fn expire_stacks(&self, ends_period: bool) {
+        let supply = &self.coroutines;
+        if ends_period {
+            supply.slab().end_period();
+        }
+        // This call holds stacks for a moment. Like a coroutine that ends, it is counted until it
+        // has returned them and looked at the queue (`coroutine/stack.rs`).
+        supply.count_migrating();
+        let mut expiry = Expiry::Done;
+        self.return_stacks(|| expiry = supply.slab().release_expired(BATCH));
+        self.return_stacks(|| supply.uncount_migrating());
         match expiry {
-            Expiry::More => self.expire_stacks_in(PAUSE),
-            Expiry::Later => self.let_stacks_expire(),
-            Expiry::Done => {}
+            Expiry::More => self.expire_stacks_in(PAUSE, false),
+            Expiry::Later => self.end_period_later(),
+            Expiry::Done => {
+                supply.expires.store(false, Relaxed);
+                // Pairs with the fence in `let_stacks_expire`.
+                fence(SeqCst);
+                if supply.slab().release_expired(0) != Expiry::Done {
+                    self.let_stacks_expire();
+                }
+            }
         }
     }
 }

@@ -185,7 +185,9 @@ impl Builder {
     /// that parked last is used first, so the unneeded threads stay idle. Default: 10 seconds.
     ///
     /// The free stacks of coroutines give their memory back to the system when they were not used
-    /// for between one and two of these times. Each worker keeps the memory of up to 64.
+    /// for between one and two of these times, or one and two seconds if that is longer: 10 000 in
+    /// a second. The scheduler uses one timer for that. Each worker keeps the memory of up to 64
+    /// stacks.
     pub fn keep_alive(mut self, timeout: Duration) -> Self {
         self.keep_alive = timeout;
         self

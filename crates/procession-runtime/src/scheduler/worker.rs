@@ -342,6 +342,10 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     // the user's. Its panic is resumed once the seat is left in order.
     let work = || catch_unwind(AssertUnwindSafe(|| local.work(stay)));
     let worked = local.shared.parts.enter(true, work);
+    if local.shared.workforce.seat(seat).stacks.empty() {
+        // In the seat, because a timer outside of it could take a thread of its own.
+        local.shared.let_stacks_expire();
+    }
     drop(entered);
     // The thread may be a caller's.
     drop(LentThread);
@@ -350,13 +354,7 @@ pub(crate) fn sit(shared: Arc<Shared>, seat: SeatId, core: Core, searching: bool
     };
     local.leave_levels();
     local.stores.return_slots(local.shared.table());
-    let mut are_in_slab = false;
-    local.shared.return_stacks(|| {
-        are_in_slab = local.shared.workforce.seat(seat).stacks.empty();
-    });
-    if are_in_slab {
-        local.shared.let_stacks_expire();
-    }
+    local.shared.return_stacks(|| ());
     local.queues.empty();
     local.shared.vacate(seat, Core { rings: local.queues.rings, stores: local.stores });
     if let Err(panic) = worked {

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use procession_protocols::scheduler::seat_id::NEVER;
+
 use crate::sync::channel;
 use crate::time::sleep;
 use crate::{Scheduler, SpawnOptions, coroutine};
@@ -63,6 +65,18 @@ fn a_stack_that_expires_is_handed_to_a_coroutine_that_waits() {
         SpawnOptions::new().on(&scheduler).try_start_coroutine(|_: coroutine::Context<()>| 7);
     scheduler.run_until_idle();
     drop(stack.expect("none is taken"));
-    shared.expire_stacks();
+    shared.expire_stacks(true);
     assert_eq!(waits.expect("they are enabled").join(), Ok(7));
+}
+
+/// Goal: a scheduler that callers drive starts no thread for the timer. Method: a timer outside of
+/// all seats would need one.
+#[test]
+fn the_timer_is_in_the_seat_of_the_caller() {
+    let scheduler = scheduler(1);
+    let options = SpawnOptions::new().on(&scheduler);
+    let child = options.try_start_coroutine(|_: coroutine::Context<()>| ());
+    assert_eq!(child.expect("they are enabled").join(), Ok(()));
+    let timers = scheduler.snapshot().timers;
+    assert_eq!((timers.pending, scheduler.shared().clock.outside.next()), (1, NEVER));
 }
