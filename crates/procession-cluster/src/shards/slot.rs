@@ -53,13 +53,16 @@ pub(super) struct Slot<M> {
     pub(super) process: Option<Arc<Notify>>,
     /// The process was told that there is nothing more for it.
     pub(super) is_ending: bool,
+    /// The process has been idle for long enough, and continues only because the shard waits.
+    pub(super) is_overdue: bool,
     pub(super) state: Option<Term>,
 }
 
 impl<M> Slot<M> {
     pub(super) fn new() -> Self {
         let (queue, early) = (VecDeque::new(), VecDeque::new());
-        Self { queue, early, process: None, is_ending: false, state: None }
+        let (process, state) = (None, None);
+        Self { queue, early, process, is_ending: false, is_overdue: false, state }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -182,6 +182,7 @@ impl<M> Shard<M> {
         if slot.is_ending {
             return Taken::End;
         }
+        slot.is_overdue = gives_up;
         // Most keys wait most of the time. Room for four messages would be a fifth of their memory.
         slot.queue.shrink_to_fit();
         Taken::Wait
@@ -327,8 +328,8 @@ impl<M> Shard<M> {
                 slot.queue.push_back(message);
             }
             let stays = !slot.is_empty();
-            if stays {
-                // A process without messages may have been idle for long enough.
+            // All others have nothing to do, and may be many.
+            if stays && (slot.process.is_none() || slot.is_overdue || !slot.queue.is_empty()) {
                 acts.extend(slot.rouse(key));
             }
             counts.keys.fetch_sub(u64::from(!stays), Relaxed);

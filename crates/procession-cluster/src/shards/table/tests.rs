@@ -1,7 +1,9 @@
 //! One shard, without a node: order, limits, and what happens when it moves.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use procession::Pid;
@@ -329,6 +331,25 @@ fn a_state_waits_until_the_shard_is_open() {
     let Some(Act::Start(_, _, Some(Term::Integer(5)))) = acts.pop() else {
         panic!("{acts:?} came")
     };
+}
+
+/// Goal: a node that joins wakes no process that has nothing to do. Each shard waits for it.
+#[test]
+fn a_shard_that_opens_wakes_only_who_has_waited_for_it() {
+    for is_overdue in [false, true] {
+        let mut test = Test::new();
+        let (process, _) = test.start("b", 1);
+        assert_eq!(test.take(&process), Some(1));
+        test.shard.await_from(&router("c"), &LIMITS);
+        if is_overdue {
+            assert!(!test.gives_up(&process), "the shard waits");
+        } else {
+            assert_eq!(test.take(&process), None);
+        }
+        assert!(test.shard.given(&router("c"), &test.counts).is_empty());
+        let woken = pin!(process.notified()).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(woken.is_ready(), is_overdue);
+    }
 }
 
 #[test]
