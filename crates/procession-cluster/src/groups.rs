@@ -28,6 +28,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::iter;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -260,9 +261,13 @@ async fn run(mut cx: Context<Heard>, node: Node, name: Atom, groups: Groups, _pa
         match next(&mut cx, &mut changes, &mut scope, asked).await {
             Next::Heard(Heard::Term(node, term)) => scope.term(&node, &term).await,
             Next::Heard(Heard::Letter(letter)) => scope.letter(letter).await,
-            Next::Changed(GroupEvent::Join { group, pid }) => scope.joined(group, pid),
-            Next::Changed(GroupEvent::Leave { group, pid }) => scope.left(&group, pid),
-            Next::Changed(_) => {}
+            Next::Changed(change) => {
+                scope.changed(change);
+                // What this scope enters comes back as changes, and may be much.
+                for change in iter::from_fn(|| changes.try_recv().ok()).take(STEP) {
+                    scope.changed(change);
+                }
+            }
             Next::Look => {
                 scope.catch_up();
                 if Instant::now() >= asked + ASK_EVERY {
@@ -343,8 +348,19 @@ impl Scope {
 
     // What happens here.
 
+    fn changed(&mut self, change: GroupEvent) {
+        match change {
+            GroupEvent::Join { group, pid } => self.joined(group, pid),
+            GroupEvent::Leave { group, pid } => self.left(&group, pid),
+            _ => {}
+        }
+    }
+
     fn joined(&mut self, group: Arc<str>, pid: Pid) {
-        let Some(term) = group_of(&group).filter(|_| pid.remote_parts().is_none()) else { return };
+        if pid.remote_parts().is_some() {
+            return;
+        }
+        let Some(term) = group_of(&group) else { return };
         let Some(member) = self.node.node_pid(pid) else { return };
         self.tell_all(message("join", [self.own_pid(), term, member.clone().into()]));
         self.local.entry(group).or_default().push((pid, member));
