@@ -8,12 +8,19 @@
 
 main(Arguments) ->
     Label = case lists:member("tls", Arguments) of true -> "tls"; false -> "plain" end,
-    {Trips, Count, Kills} =
-        case lists:member("tiny", Arguments) of true -> {100, 2000, 1}; false -> {20000, 500000, 3} end,
+    {Trips, Count, Kills, Members, Rounds} =
+        case lists:member("tiny", Arguments) of
+            true -> {100, 2000, 1, 30, 1};
+            false -> {20000, 500000, 3, 10000, 5}
+        end,
     {ok, _} = net_kernel:start('driver_beam@127.0.0.1', #{name_domain => longnames, net_ticktime => 4}),
     erlang:set_cookie(node(), figures),
-    {Peer, Node} = start_peer(),
     Print = fun(What, Value, Unit) -> io:format("~-5s ~-28s ~12.1f ~s~n", [Label, What, float(Value), Unit]) end,
+    [two(Print, {Trips, Count, Kills}) || not lists:member("groups", Arguments)],
+    [groups(Print, Members, Rounds) || Label =:= "plain"].
+
+two(Print, {Trips, Count, Kills}) ->
+    {Peer, Node} = start_peer(),
     trips(Trips div 10),
     Sorted = lists:sort(trips(Trips)),
     Print("round trip p50", percentile(Sorted, 0.5), "us"),
@@ -25,19 +32,27 @@ main(Arguments) ->
     Downs = lists:sort([killed() || _ <- lists:seq(1, Kills)]),
     Print("killed to down", lists:nth(length(Downs) div 2 + 1, Downs) / 1000, "ms").
 
+groups(Print, Members, Rounds) ->
+    Ups = lists:sort([group_up(Members) || _ <- lists:seq(1, Rounds)]),
+    [Print(io_lib:format("group of ~b up, ~s", [Members, Which]), percentile(Ups, Part) / 1000, "ms")
+     || {Which, Part} <- [{"least", 0.0}, {"median", 0.5}, {"most", 1.0}]].
+
 node_name() -> 'server_beam@127.0.0.1'.
 
-start_peer() ->
+start_peer() -> start_peer(node_name(), "-hidden").
+
+%% `pg` looks for visible nodes only.
+start_peer(Name, Flag) ->
     Code = filename:dirname(filename:absname(escript:script_name())),
     Eval = "{ok, Module, Code} = compile:file(\"" ++ filename:join(Code, "beam_server") ++ "\", [binary]), "
            "{module, _} = code:load_binary(Module, \"beam_server\", Code), beam_server:start()",
-    Command = "erl -noinput -hidden +S 2:2 -name server_beam@127.0.0.1 -setcookie figures "
+    Command = "erl -noinput " ++ Flag ++ " +S 2:2 -name " ++ atom_to_list(Name) ++ " -setcookie figures "
               "-kernel prevent_overlapping_partitions false net_ticktime 4 -eval '" ++ Eval ++ "'",
     Port = open_port({spawn, Command}, [exit_status]),
     {os_pid, Pid} = erlang:port_info(Port, os_pid),
-    until(fun() -> net_adm:ping(node_name()) =:= pong end),
-    until(fun() -> is_pid(rpc:call(node_name(), erlang, whereis, [sink])) end),
-    {{Port, Pid}, node_name()}.
+    until(fun() -> net_adm:ping(Name) =:= pong end),
+    until(fun() -> is_pid(rpc:call(Name, erlang, whereis, [sink])) end),
+    {{Port, Pid}, Name}.
 
 until(Condition) ->
     case Condition() of
@@ -119,4 +134,17 @@ killed() ->
     receive {'DOWN', Monitor, _, _, noconnection} -> ok end,
     Took = (erlang:monotonic_time(nanosecond) - Begin) / 1000,
     timer:sleep(300),
+    Took.
+
+%% Brings a third node up in a group with members on all three. Returns nanoseconds.
+group_up(Total) ->
+    Own = Total div 3,
+    Names = ['first_beam@127.0.0.1', 'second_beam@127.0.0.1', 'third_beam@127.0.0.1'],
+    {Peers, [First, Second, Third]} = lists:unzip([start_peer(Name, "") || Name <- Names]),
+    [ok = rpc:call(Node, beam_server, share, [Own, Total]) || Node <- [First, Second]],
+    ok = rpc:call(Third, beam_server, share, [Total - 2 * Own, Total]),
+    true = rpc:call(First, net_kernel, connect_node, [Second]),
+    ok = rpc:call(First, beam_server, has, [pair, 2]),
+    Took = rpc:call(Third, beam_server, come_up, [[First, Second], Total]),
+    [stop_peer(Peer) || Peer <- Peers],
     Took.

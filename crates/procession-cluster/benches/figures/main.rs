@@ -1,14 +1,15 @@
 //! Figures of two nodes in two programs of this machine, with two workers each: round trips,
-//! messages in a row, round trips together with large messages, a node that is frozen or killed,
-//! and an idle connection. `bench/cluster` has the same for other systems.
+//! calls of keys, messages in a row, round trips together with large messages, a node that is
+//! frozen or killed, and an idle connection. Then a group with many members on three nodes, and
+//! many keys. `bench/cluster` has the same for other systems.
 //!
 //! `cargo bench -p procession-cluster --features serde --bench figures`, with `-- --tiny` to try
-//! it, and with `-- --idle` for idle connections alone: it fails if a node wakes more often than
-//! allowed.
+//! it, with `-- --groups` or `-- --keys` for the last two alone, and with `-- --idle` for idle
+//! connections alone: it fails if a node wakes more often than allowed.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +20,9 @@ use procession::time::Instant;
 use procession::{Context, Exit, Reply, Scheduler, start};
 use procession_cluster::{Cookie, Letter, Member, Node, NodeBuilder, Remote, Term, Tls};
 use serde::{Deserialize, Serialize};
+
+mod groups;
+mod keys;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -59,12 +63,29 @@ struct Counts {
     messages: i64,
     kills: usize,
     idle: Duration,
+    members: usize,
+    groups: usize,
+    keys: u64,
 }
 
-const FULL: Counts =
-    Counts { round_trips: 20_000, messages: 2_000_000, kills: 5, idle: Duration::from_secs(10) };
-const TINY: Counts =
-    Counts { round_trips: 100, messages: 2_000, kills: 1, idle: Duration::from_secs(1) };
+const FULL: Counts = Counts {
+    round_trips: 20_000,
+    messages: 2_000_000,
+    kills: 5,
+    idle: Duration::from_secs(10),
+    members: 10_000,
+    groups: 5,
+    keys: 1_000_000,
+};
+const TINY: Counts = Counts {
+    round_trips: 100,
+    messages: 2_000,
+    kills: 1,
+    idle: Duration::from_secs(1),
+    members: 30,
+    groups: 1,
+    keys: 1_000,
+};
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -73,6 +94,11 @@ fn main() -> Result<(), Failed> {
     if has("--serve") {
         return scheduler.block_on(serve(has("--tls")));
     }
+    if has("--members") {
+        let [_, own, total, rest @ ..] = &*arguments else { return Err("no numbers".into()) };
+        let first = rest.first().map(|first| first.parse()).transpose()?;
+        return scheduler.block_on(groups::serve(own.parse()?, total.parse()?, first));
+    }
     if has("--peers") {
         return scheduler.block_on(serve_idle());
     }
@@ -80,11 +106,18 @@ fn main() -> Result<(), Failed> {
         return [1, 10, 100].into_iter().try_for_each(|peers| idle_peers(&scheduler, peers));
     }
     let counts = if has("--tiny") { TINY } else { FULL };
-    for is_secure in [false, true] {
+    let is_whole = !has("--groups") && !has("--keys");
+    for is_secure in [false, true].into_iter().filter(|_| is_whole) {
         scheduler.block_on(async move {
             let measured = start(move |cx| measure(cx, counts, is_secure));
             measured.await?.map_err(Failed::from)
         })?;
+    }
+    if is_whole || has("--groups") {
+        groups::measure(&scheduler, counts.members, counts.groups)?;
+    }
+    if is_whole || has("--keys") {
+        scheduler.block_on(keys::measure(counts.keys))?;
     }
     Ok(())
 }
@@ -126,11 +159,15 @@ async fn serve(is_secure: bool) -> Result<(), Failed> {
         }
     });
     node.register("typed", &node.attach_as(typed.address()))?;
+    keys::serve(&node, true)?;
+    until_input_ends(&node).await
+}
+
+/// Prints the address of a node, and waits until the other program ends.
+async fn until_input_ends(node: &Node) -> Result<(), Failed> {
     let address = node.local_addr().ok_or("it does not listen")?;
     writeln!(std::io::stdout(), "{address}")?;
-    // Until the other program ends.
-    let ended = procession::spawn_blocking(|| std::io::stdin().read(&mut [0])).await;
-    drop(ended);
+    drop(procession::spawn_blocking(|| std::io::stdin().read(&mut [0])).await);
     Ok(())
 }
 
@@ -167,11 +204,13 @@ struct Server(Child);
 
 impl Server {
     fn start(is_secure: bool) -> Result<(Self, SocketAddr), Failed> {
+        Self::start_with(if is_secure { &["--serve", "--tls"] } else { &["--serve"] })
+    }
+
+    /// Starts this program once more. It prints the address of its node.
+    fn start_with(arguments: &[impl AsRef<OsStr>]) -> Result<(Self, SocketAddr), Failed> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--serve").stdin(Stdio::piped()).stdout(Stdio::piped());
-        if is_secure {
-            command.arg("--tls");
-        }
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = Self(command.spawn()?);
         let mut line = String::new();
         let out = server.0.stdout.take().ok_or("no output")?;
@@ -207,7 +246,7 @@ async fn measure(mut cx: Context<Letter>, counts: Counts, is_secure: bool) -> Re
         let (server, address) = Server::start(is_secure)?;
         node.connect_at(SERVER, address).await?;
         round_trips(&mut cx, &own, counts.round_trips, is_secure).await?;
-        typed_calls(&node, counts.round_trips, is_secure).await?;
+        keys::calls(&node, counts.round_trips, is_secure).await?;
         messages(&mut cx, &own, &server, counts.messages, is_secure).await?;
         beside_large(&mut cx, &own, is_secure).await?;
         idle(&server, counts.idle, is_secure).await?;
@@ -250,23 +289,6 @@ async fn round_trips(
     all.sort();
     print(is_secure, "round trip p50", percentile(&all, 0.5), "us");
     print(is_secure, "round trip p99", percentile(&all, 0.99), "us");
-    Ok(())
-}
-
-async fn typed_calls(node: &Node, count: usize, is_secure: bool) -> Result<(), Failed> {
-    let typed = node.address::<Job>(Remote::named("typed", SERVER));
-    let mut all = Vec::with_capacity(count);
-    for _ in 0..count {
-        let begin = Instant::now();
-        let called = typed.call(|reply| Job::Echo(vec![7; PAYLOAD], reply), LIMIT).await;
-        if called.map_err(|error| error.cause())? != PAYLOAD as u64 {
-            return Err("another length came".into());
-        }
-        all.push(Instant::now() - begin);
-    }
-    all.sort();
-    print(is_secure, "typed call p50", percentile(&all, 0.5), "us");
-    print(is_secure, "typed call p99", percentile(&all, 0.99), "us");
     Ok(())
 }
 
