@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use procession_coroutine::Expiry;
 use procession_protocols::scheduler::seat_id::NEVER;
 
 use crate::sync::channel;
@@ -36,21 +37,16 @@ fn burst(scheduler: &Scheduler) {
 #[test]
 fn stacks_that_are_not_needed_give_their_memory_back() {
     let scheduler = scheduler(1 << 20);
-    let pass = |seconds| scheduler.block_on(sleep(Duration::from_secs(seconds)));
-    let stats = || scheduler.shared().coroutines.slab().stats();
-    burst(&scheduler);
-    pass(9);
-    assert_eq!((stats().made, stats().released), (COUNT, 0), "they may be needed again");
-    burst(&scheduler);
-    assert_eq!((stats().made, stats().released), (COUNT, 0), "they were needed again");
-    pass(21);
-    let cached = stats().out;
-    assert_eq!(stats().released, COUNT - cached);
-    assert!(cached <= 128 && stats().out_max == COUNT, "{cached} are in caches");
-    // No timer is left.
-    assert_eq!(scheduler.snapshot().timers.pending, 0);
-    burst(&scheduler);
-    assert_eq!(stats().made, COUNT);
+    let slab = scheduler.shared().coroutines.slab();
+    for _ in 0..2 {
+        burst(&scheduler);
+        assert_eq!((slab.stats().made, slab.stats().out_max), (COUNT, COUNT));
+        // The timer fires three times and more, because so many stacks are more than a batch.
+        scheduler.block_on(sleep(Duration::from_secs(30)));
+        assert_eq!(slab.release_expired(0), Expiry::Done);
+        assert!(slab.stats().released >= COUNT - 128, "each worker keeps 64 of them");
+        assert_eq!(scheduler.snapshot().timers.pending, 0, "a program that is idle does not wake");
+    }
 }
 
 /// Goal: a coroutine gets a stack that expired while it began to wait. Method: the test has the
