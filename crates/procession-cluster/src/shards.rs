@@ -169,7 +169,7 @@ mod wire;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -194,6 +194,7 @@ use crate::error::RegisterError;
 use crate::guarded::Guarded;
 use crate::node::member::Member;
 use crate::node::{Inlet, NoMessage, Node};
+use procession_sync::atomic::Ordering::Relaxed;
 use crate::serialize::{from_term, to_term};
 use crate::term::decode::Reader;
 use crate::term::encode::Writer;
@@ -291,12 +292,13 @@ where
             return Err(CallKeyError::Refused(Refused::new(message(right), Refusal::Key)));
         };
         let (call, refused) = self.router.enter_call();
-        let _entered = Entered { router: &self.router, call };
+        let mut entered = Entered { router: &self.router, key: key.clone(), call, refused };
         self.router.submit(key, message(right), call).map_err(CallKeyError::Refused)?;
-        let (mut refused, mut reply) = (pin!(refused), pin!(reply));
+        let mut reply = pin!(reply);
         let ends = poll_fn(|task| {
             // First, because the reply of a refused message is dropped with it.
-            if let Poll::Ready(Ok(refused)) = refused.as_mut().poll(task) {
+            if let Poll::Ready(Ok(refused)) = Pin::new(&mut entered.refused).poll(task) {
+                self.router.counts.returned.fetch_add(1, Relaxed);
                 return Poll::Ready(Err(CallKeyError::Refused(refused)));
             }
             let reply = reply.as_mut().poll(task);
@@ -345,12 +347,20 @@ fn write_key<K: Serialize>(key: &K) -> Option<Key> {
     Writer::new(&mut bytes).term(&to_term(key).ok()?).ok()?;
     (bytes.len() <= KEY_MAX).then(|| bytes.into())
 }
+    key: Key,
 
+    refused: oneshot::Receiver<Refused<M>>,
 impl<K, M> ShardsBuilder<K, M>
 where
     K: Serialize + DeserializeOwned + Send + 'static,
     M: Serialize + DeserializeOwned + Send + 'static,
 {
+        // The message may have come back while the caller gave up.
+        self.refused.close();
+        if let Ok(refused) = self.refused.try_recv() {
+            let why = refused.why();
+            self.router.returned(&self.key, 0, refused.into_inner(), why);
+        }
     /// Sets the number of shards, from 1 to 4096. Default: 256. All nodes need the same number:
     /// nodes with another number do not share these keys.
     pub fn shards(mut self, count: u32) -> Self {

@@ -264,17 +264,19 @@ impl<M: Portable> Router<M> {
             return self.refuse(number, &key, envelope, Refusal::Hops);
         }
         envelope.hops += 1;
-        match self.send_to(&home, number, &key, &envelope) {
-            Ok(true) => {
+        // Code of the message may panic.
+        match catch_panic(|| self.send_to(&home, number, &key, &envelope)) {
+            Some(Ok(true)) => {
                 self.counts.forwarded.fetch_add(1, Relaxed);
                 self.settle(&envelope.via);
             }
-            Ok(false) => self.forward(number, key, envelope),
-            Err(Unsent::Unqueued(Unqueued::Leaving)) => {
+            Some(Ok(false)) => self.forward(number, key, envelope),
+            Some(Err(Unsent::Unqueued(Unqueued::Leaving))) => {
                 self.left(&home);
                 self.forward(number, key, envelope);
             }
-            Err(why) => self.refuse(number, &key, envelope, why.into()),
+            Some(Err(why)) => self.refuse(number, &key, envelope, why.into()),
+            None => self.unreadable(&envelope.via),
         }
     }
 
@@ -302,10 +304,8 @@ impl<M: Portable> Router<M> {
         let caller = self.calls.lock().remove(&call);
         let refused = match caller {
             Some(caller) => match caller.send(refused) {
-                Ok(()) => {
-                    self.counts.returned.fetch_add(1, Relaxed);
-                    return;
-                }
+                // The call counts it.
+                Ok(()) => return,
                 Err(refused) => refused.into_inner(),
             },
             None => refused,
@@ -324,7 +324,7 @@ impl<M: Portable> Router<M> {
         relay::discard(self.process.pid(), DeadCause::Full, message);
     }
 
-    /// Notes a message that cannot be read.
+    /// Notes a message that cannot be read or written.
     pub(super) fn unreadable(&self, via: &NodePid) {
         self.counts.dead.fetch_add(1, Relaxed);
         self.settle(via);

@@ -1,16 +1,19 @@
 //! Processes that are found by keys, on nodes that come and go.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use procession::observe::DoorOptions;
 use procession::sync::Notify;
-use procession::{JoinHandle, Reply, Scheduler, sleep, spawn, timeout, yield_now};
+use procession::{Child, Context, JoinHandle, Reply, Scheduler, sleep, spawn, timeout, yield_now};
 use procession_cluster::shards::{
     CallKeyError, KeyContext, Refusal, Refused, Shards, ShardsBuilder, ShardsStatus,
 };
-use procession_cluster::{Node, RegisterError, Remote, Term};
+use procession_cluster::{Letter, Member, Node, NodePid, RegisterError, Remote, Term};
 use procession_sync::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -631,5 +634,115 @@ fn terms_that_no_router_sends_are_dropped() {
         for key in 0..40 {
             assert_eq!(self::count(&b, key).await.expect("it replies"), 0);
         }
+    });
+}
+
+/// Goal: a message that comes back while the caller gives up is not lost without a word.
+#[test]
+fn a_refused_message_of_a_dropped_call_is_returned() {
+    run(async {
+        let world = Arc::<World>::default();
+        let a = host(&world, "a@127.0.0.1").await;
+        a.jobs.send(&7, Job::Hold).expect("it is its home");
+        until(|| *world.holds.lock() == 1).await;
+        a.jobs.send(&7, Job::Fail).expect("it is its home");
+        {
+            let mut called = pin!(count(&a, 7));
+            let is_pending = poll_fn(|task| Poll::Ready(called.as_mut().poll(task).is_pending()));
+            assert!(is_pending.await);
+            a.jobs.send(&7, Job::Note(1, 1)).expect("it is its home");
+            world.goes_on.notify_one();
+            // The message of the call comes back before it.
+            until(|| world.returned.lock().len() == 1).await;
+        }
+        assert_eq!(*world.returned.lock(), [(7, Refusal::Failed); 2]);
+        quiet(&[&a]).await;
+    });
+}
+
+/// A process without shards that speaks as a router does.
+struct Speaker {
+    member: Member,
+    process: Child<(), ()>,
+    heard: Arc<Mutex<Vec<Term>>>,
+}
+
+impl Speaker {
+    fn start(node: &Node) -> Self {
+        let process =
+            procession::start(
+                |mut cx: Context<()>| async move { while cx.recv().await.is_some() {} },
+            );
+        let heard = Arc::<Mutex<Vec<Term>>>::default();
+        let own = Arc::clone(&heard);
+        let member = node.attach(&process.address().map(move |letter| {
+            if let Letter::Message { term, .. } = letter {
+                own.lock().push(term);
+            }
+        }));
+        Self { member, process, heard }
+    }
+
+    /// Says something to a router, in the lane of the node, which outlives the process.
+    fn say(&self, to: &NodePid, word: &str, parts: impl IntoIterator<Item = Term>) {
+        let head = [Term::atom(word), self.member.pid().into(), Term::from(false)];
+        let term = Term::tuple(head.into_iter().chain(parts));
+        self.member.node().send(Remote::from(to), term).expect("it is connected");
+    }
+
+    /// Sends a message to key 7 in each of the 32 shards.
+    fn send_to_all(&self, to: &NodePid, content: &Term) {
+        for shard in 0..32 {
+            let numbers = [1, 0, 0].map(Term::Integer);
+            let head = [Term::Integer(shard), self.member.pid().into()].into_iter();
+            let key = Term::from(vec![97, 7]);
+            self.say(to, "message", head.chain(numbers).chain([key, content.clone()]));
+        }
+    }
+
+    /// Returns how many of its messages were received or passed on, as it was told.
+    fn done(&self) -> i64 {
+        let done = |term: &Term| match term.as_tuple() {
+            Some([word, .., Term::Integer(count)]) if word.is_atom("done") => *count,
+            _ => 0,
+        };
+        self.heard.lock().iter().map(done).sum()
+    }
+}
+
+/// A message that can be sent once: it cannot be written after it was read.
+struct Fragile(bool);
+
+impl Serialize for Fragile {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        assert!(!self.0, "as the test wants it");
+        serializer.serialize_u8(1)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fragile {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u8::deserialize(deserializer).map(|_| Self(true))
+    }
+}
+
+/// Goal: a message whose code panics while it is forwarded is dead, and its sender is told that it
+/// is not outstanding.
+#[test]
+fn a_message_that_panics_when_it_is_forwarded_is_paid() {
+    run(async {
+        let a = listens("a@127.0.0.1").start().await.expect("it starts");
+        let builder = Shards::builder("fragile").shards(32).move_limit(100, Duration::ZERO);
+        let work = async |mut cx: KeyContext<u32, Fragile, ()>| {
+            while cx.recv().await.is_some() {}
+            None
+        };
+        let jobs: Shards<u32, Fragile> = builder.start(&a, work).expect("the name is free");
+        let node = listens("b@127.0.0.1").start().await.expect("it starts");
+        connect(&node, &a).await;
+        let speaker = Speaker::start(&node);
+        speaker.send_to_all(&jobs.member().pid(), &Term::Integer(1));
+        until(|| speaker.done() == 32).await;
+        assert_eq!((jobs.status().dead, jobs.status().forwarded), (32, 0));
     });
 }
