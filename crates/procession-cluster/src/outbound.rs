@@ -18,6 +18,8 @@
 //! room, a word takes its place.
 
 use std::collections::{BTreeMap, VecDeque};
+#[cfg(feature = "serde")]
+use std::ops::RangeInclusive;
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
@@ -616,6 +618,12 @@ impl Outbound {
     /// Returns `true` if something of a sender waits.
     pub(crate) fn has_waiting(&self, lane: Lane) -> bool {
         self.queue.lock().lanes.contains_key(&lane)
+    }
+
+    /// Returns `true` if something waits in these lanes.
+    #[cfg(feature = "serde")]
+    pub(crate) fn has_waiting_in(&self, lanes: RangeInclusive<Lane>) -> bool {
+        self.queue.lock().lanes.range(lanes).next().is_some()
     }
 
     pub(crate) fn is_overrun(&self) -> bool {

@@ -81,8 +81,8 @@
 //! node with the greatest weight of all members of the group (rendezvous hashing), so a node that
 //! joins or leaves moves only its own shards. Each node has a router, which is a member of a group
 //! of [`Node::share_groups`](crate::Node::share_groups). The router keeps for each shard: its home,
-//! the earlier homes that have not given it yet, and the slots of keys. A slot has the messages of
-//! a key, and its process.
+//! the routers that have not given it yet, and the slots of keys. A slot has the messages of a key,
+//! and its process.
 //!
 //! ## Steps
 //! - `Send`: the message gets the next number of this node for the shard, and goes to the home,
@@ -92,24 +92,30 @@
 //! - `Forward`: a router that is not the home passes a message on, four times at most.
 //! - `Move`: the home of a shard changes here. The old home forwards what comes. Its processes
 //!   receive what was accepted and end. It sends the states that they return to the new home.
-//! - `Ask`: the new home asks the old one, and every router that joins, for each of its shards, in
-//!   the lane of the shard. It repeats that until the other answers or ends.
-//! - `Moved`: a router that leaves asks the other routers, for each shard, to send no more. Each
-//!   answers in the lane of the shard, behind its last message. An `Ask` says the same.
+//! - `Ask`: a new home asks all routers that it knows, and later each router that joins, for each
+//!   of its shards, in the lane of the shard. It repeats that until the other answers or ends.
+//! - `Start`: when shards are started, they also wait for the nodes that are connected by then. Each
+//!   names its router, which is asked next, or turns out to have none.
+//! - `Moved`: a router that leaves asks all others, for each shard that was its own, to send no
+//!   more. Each answers in the lane of the shard, behind its last message. An `Ask` says the same.
 //! - `Given`: a router that has nothing left of a shard, or believes to be its home, answers. It
-//!   says which numbers it has accepted, and which third node is the home, or was before. If that
-//!   node is no member for the new home, because it joins or has left, the new home waits for it as
+//!   says which numbers it has accepted, and which third node is the home, or was before. If the new
+//!   home does not know the router of that node, because it joins, the new home waits for it as
 //!   well.
 //! - `Wait` and `Open`: until all have answered, messages wait at the new home, by origin in the
 //!   order of their numbers. Beyond the [limit](ShardsBuilder::move_limit), they are refused.
 //! - `Leave`: a node that drains gives all shards away, and says in all that it sends that it takes
 //!   none, because that may arrive before the change of the group. It stays until all routers have
 //!   said that they send elsewhere.
+//! - `End`: a router that stops while its node continues refuses the messages of its node, and ends
+//!   once the queues of the connections have nothing more of it. A late word does not make it a
+//!   member again.
 //!
 //! ## Why it works
-//! *Two processes*: the new home starts none before `Open`, and the old one answers after its last
-//! process of the shard has ended. A router that joins may have been the home among other nodes, so
-//! it is asked as well.
+//! *Two processes*: a home starts none before `Open`, and each other router answers after its last
+//! process of the shard has ended. There is one rule: a home has asked all routers that it knows.
+//! The home before does not suffice. It may have crashed while the home before that still has
+//! processes, and a router that joins may have been the home among other nodes.
 //!
 //! *Order*: messages to one home arrive in the order of their numbers. When the home changes, an
 //! earlier message may go by the old home and be overtaken. If both arrive during `Wait`, they are
@@ -120,6 +126,11 @@
 //! *Idle*: the process finds its queue empty and gives the slot up under the lock that `Accept`
 //! takes. A message that comes later waits in the slot for the successor, which starts with the
 //! state that the process returns.
+//!
+//! *States*: a router sends the states of a shard before it answers, in the same lane. Its end is
+//! told in another lane, which could pass the states, and makes the new home open. So a router ends
+//! after its lanes are empty. A process may end for a move although the shard is back by then. That
+//! process was not idle, so it has a successor.
 //!
 //! *A circle*: each of two nodes believes that the other is the home, and forwards. The number of
 //! hops ends that, and views agree within a round trip. A node never waits for the home itself, so
@@ -136,7 +147,10 @@
 //!   received, because numbers are those of a node and a shard.
 //! - A node that connects to one other node and starts shards, and is not connected to a third
 //!   within the limit of a move, may start processes that run on the third. So let nodes connect
-//!   before they start shards.
+//!   before they start shards. The third may also be a node that drains, which accepts no
+//!   connection.
+//! - A node that is connected and does not answer holds up all moves, up to the limit, and not only
+//!   the moves of its own shards.
 //! - If a node cannot be reached for a moment, the other nodes give its shards new homes, although
 //!   its processes continue. When it is back, the states of these processes may be dropped, because
 //!   a key at its new home may have a process already.
@@ -145,6 +159,8 @@
 //! - *Markers*: a sender holds its messages back until a marker has gone by the old home to the new
 //!   one. Nothing would be late. But each sender needs a queue of its own with limits of its own,
 //!   and the markers of nodes with different views wait for each other.
+//! - *Only the home before* is asked, and names the home before it. Fewer words are sent. But when
+//!   it crashes, nobody names the others, and each exception needs a rule of its own.
 //! - *Positions on a ring* instead of weights: the shares of nodes differ, unless each node has
 //!   hundreds of positions.
 //! - *Messages in the mailbox of the process*: a message there cannot be taken back when the
@@ -178,6 +194,7 @@ use procession::mailbox::relay;
 use procession::process::{self, Groups, OnCancel};
 use procession::sync::oneshot;
 use procession::{Context, Reply, SpawnOptions};
+use procession_sync::atomic::Ordering::Relaxed;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
@@ -186,7 +203,7 @@ pub use self::error::{CallKeyError, Refusal, Refused};
 use self::keeper::{Membership, keep};
 pub use self::key_context::KeyContext;
 use self::key_context::{Ending, Place};
-use self::limits::{KEY_MAX, Limits};
+use self::limits::{KEY_MAX, Limits, SHARDS_MAX};
 use self::router::{OnReturned, Router, Start};
 use self::slot::Key;
 pub use self::status::ShardsStatus;
@@ -194,15 +211,12 @@ use crate::error::RegisterError;
 use crate::guarded::Guarded;
 use crate::node::member::Member;
 use crate::node::{Inlet, NoMessage, Node};
-use procession_sync::atomic::Ordering::Relaxed;
 use crate::serialize::{from_term, to_term};
 use crate::term::decode::Reader;
 use crate::term::encode::Writer;
 
 /// The shards by default: enough for tens of nodes with equal shares.
 const SHARDS: u32 = 256;
-/// The shards at most. Each has a lane in each connection.
-const SHARDS_MAX: u32 = 1 << 12;
 
 /// The consistency of shards without a store: each node computes the home of a shard from the nodes
 /// that it is connected to. While the nodes do not agree, for example because a netsplit divides
@@ -333,12 +347,20 @@ impl<K, M, C> fmt::Debug for Shards<K, M, C> {
 /// A call that waits. Its drop forgets it.
 struct Entered<'a, M: router::Portable> {
     router: &'a Router<M>,
+    key: Key,
     call: u64,
+    refused: oneshot::Receiver<Refused<M>>,
 }
 
 impl<M: router::Portable> Drop for Entered<'_, M> {
     fn drop(&mut self) {
         self.router.end_call(self.call);
+        // The message may have come back while the caller gave up.
+        self.refused.close();
+        if let Ok(refused) = self.refused.try_recv() {
+            let why = refused.why();
+            self.router.returned(&self.key, 0, refused.into_inner(), why);
+        }
     }
 }
 
@@ -347,20 +369,12 @@ fn write_key<K: Serialize>(key: &K) -> Option<Key> {
     Writer::new(&mut bytes).term(&to_term(key).ok()?).ok()?;
     (bytes.len() <= KEY_MAX).then(|| bytes.into())
 }
-    key: Key,
 
-    refused: oneshot::Receiver<Refused<M>>,
 impl<K, M> ShardsBuilder<K, M>
 where
     K: Serialize + DeserializeOwned + Send + 'static,
     M: Serialize + DeserializeOwned + Send + 'static,
 {
-        // The message may have come back while the caller gave up.
-        self.refused.close();
-        if let Ok(refused) = self.refused.try_recv() {
-            let why = refused.why();
-            self.router.returned(&self.key, 0, refused.into_inner(), why);
-        }
     /// Sets the number of shards, from 1 to 4096. Default: 256. All nodes need the same number:
     /// nodes with another number do not share these keys.
     pub fn shards(mut self, count: u32) -> Self {
@@ -448,12 +462,13 @@ where
         let start = starts(Arc::clone(&name), process);
         let functions = (start, on_returned);
         let router = Router::new(node, &name, keeper.address(), (count, limits), functions);
+        let nodes = router.await_nodes();
         let router = Arc::new(router);
         let inlet = || Inlet::Typed(Guarded::new(Arc::new(Ear(Arc::clone(&router)))));
         node.number_for(keeper.pid(), Some(&inlet));
         // Ignored: the end of the scheduler has ended both.
         let _ = groups.join(Arc::clone(&group), keeper.pid());
-        let membership = Membership { scope, groups, group };
+        let membership = Membership { scope, groups, group, nodes };
         let _ = gives.send((Arc::clone(&router), membership));
         Ok(Shards { router, keys: PhantomData })
     }

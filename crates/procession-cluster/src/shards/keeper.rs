@@ -1,5 +1,6 @@
 //! The process of a router: it follows the group of the shards, and repeats what had no room.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,12 +12,14 @@ use procession::observe::DoorSection;
 use procession::process::{GroupEvent, GroupMonitor, Groups};
 use procession::scheduler::Health;
 use procession::time::{Instant, sleep_until};
-use procession::{Context, Pid};
+use procession::{Context, Exit, Pid};
 
 use super::router::{Portable, Router};
 use super::status::ShardsStatus;
 use crate::groups::SharedGroups;
 use crate::node::NoMessage;
+use crate::remote::Remote;
+use crate::term::NodePid;
 
 /// The time between two looks at what is left to do.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,11 +29,13 @@ pub(super) struct Membership {
     pub(super) scope: SharedGroups,
     pub(super) groups: Groups,
     pub(super) group: Arc<str>,
+    /// The nodes that were connected when the shards were started.
+    pub(super) nodes: Vec<NodePid>,
 }
 
 /// What the process waits for.
 enum Next {
-    Down(Pid),
+    Down(Pid, Exit),
     Changed(GroupEvent),
     Cancelled,
     /// There is something to look at, a moment later.
@@ -55,16 +60,26 @@ pub(super) async fn keep<M: Portable>(
     router: Arc<Router<M>>,
     membership: Membership,
 ) {
-    let (members, mut changes) = membership.groups.monitor(Arc::clone(&membership.group));
+    let (groups, mut changes) = membership.groups.monitor_all();
     let own = Closes(Arc::clone(&router), membership);
     let shown = Arc::clone(&router);
     let _shown = cx.show_section("shards", move |section| show(&shown, section));
     // A node that drains waits until its keys have moved.
     let mut open = Some(router.node.open_call());
-    members.into_iter().for_each(|pid| joined(&router, pid));
+    // A node with such a scope tells its routers, and a node without the scope has none.
+    let mut nodes: BTreeMap<Pid, NodePid> = BTreeMap::new();
+    for node in &own.1.nodes {
+        let scope = Remote::named(&router.name, node.node.as_str());
+        let scope = router.node.pid_of_remote(&scope);
+        nodes.insert(scope, node.clone());
+        cx.monitor(scope);
+    }
+    for (group, members) in groups {
+        members.into_iter().for_each(|pid| joined(&router, &own.1, &group, pid));
+    }
     let scope = own.1.scope.pid();
     cx.monitor(scope);
-    let (mut looks_at, mut is_waiting, mut is_cancelled) = (Instant::now(), false, false);
+    let (mut looks_at, mut is_waiting, mut is_cancelled) = (Instant::now(), true, false);
     let mut news = None;
     loop {
         let leaves = is_cancelled || router.is_ending();
@@ -87,16 +102,27 @@ pub(super) async fn keep<M: Portable>(
             }
             false => is_cancelled,
         };
-        if router.node.is_stopped() || (has_left && is_over) {
+        if router.node.is_stopped() {
             router.look();
             return;
+        }
+        if has_left && is_over {
+            router.look();
+            // This node sends nothing more of its own, so that the queues become empty.
+            router.close();
+            if router.has_left() && !router.has_unsent() {
+                return;
+            }
         }
         let until = if is_waiting || leaves { looks_at } else { Instant::NEVER };
         match next(&mut cx, &router, (&mut changes, &mut news), until, is_cancelled).await {
             // Without a scope, nobody finds this router.
-            Next::Down(pid) if pid == scope => is_cancelled |= !router.is_ending(),
-            Next::Down(pid) => router.gone(pid),
-            Next::Changed(GroupEvent::Join { pid, .. }) => joined(&router, pid),
+            Next::Down(pid, _) if pid == scope => is_cancelled |= !router.is_ending(),
+            Next::Down(pid, exit) => match nodes.remove(&pid) {
+                Some(node) => router.heard(&node),
+                None => router.gone_pid(pid, !matches!(exit, Exit::NoConnection | Exit::Left)),
+            },
+            Next::Changed(GroupEvent::Join { group, pid }) => joined(&router, &own.1, &group, pid),
             // The members also leave when the scope of this node ends, before its keys have moved.
             Next::Changed(GroupEvent::Leave { pid, .. }) if !router.is_ending() => {
                 router.left_group(pid);
@@ -112,10 +138,13 @@ pub(super) async fn keep<M: Portable>(
     }
 }
 
-fn joined<M: Portable>(router: &Arc<Router<M>>, pid: Pid) {
+fn joined<M: Portable>(router: &Arc<Router<M>>, own: &Membership, group: &str, pid: Pid) {
     // A node that is not known any more has left.
-    if let Some(other) = router.node.node_pid(pid) {
-        router.joined(pid, &other);
+    match router.node.node_pid(pid) {
+        Some(other) if *group == *own.group => router.joined(pid, &other),
+        // Its node has another number of shards.
+        Some(other) => router.heard(&other),
+        None => {}
     }
 }
 
@@ -136,7 +165,7 @@ async fn next<M: Portable>(
     let mut event = pin!(async {
         loop {
             match cx.recv_event().await {
-                Some(Event::Down(down)) => return Next::Down(down.pid),
+                Some(Event::Down(down)) => return Next::Down(down.pid, down.exit),
                 Some(Event::Cancel) | None if !is_cancelled => return Next::Cancelled,
                 None => std::future::pending().await,
                 Some(_) => {}

@@ -110,6 +110,21 @@ impl<M: Portable> Router<M> {
         }
     }
 
+    /// Makes all shards wait for the connected nodes, which may have routers of these shards.
+    /// Returns these nodes.
+    pub(super) fn await_nodes(&self) -> Vec<NodePid> {
+        let nodes: Vec<_> = {
+            let peers = self.node.0.peers.lock();
+            let links = peers.links().filter(|link| link.takes_monitors());
+            links.map(|link| link.peer_pid()).collect()
+        };
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            nodes.iter().for_each(|node| shard.await_from(node, &self.limits));
+        }
+        nodes
+    }
+
     pub(super) fn count(&self) -> u32 {
         self.shards.len() as u32
     }
@@ -375,9 +390,9 @@ impl<M: Portable> Router<M> {
 
     // What other routers say.
 
-    /// A router has given a shard. If another one may have processes, and is not a member here, it
-    /// is waited for as well. It joins later, or has left and gives the shard next. A member was
-    /// asked when it joined.
+    /// A router has given a shard. If another one may have processes, and is not known here, it is
+    /// waited for as well, because it joins later. A known router was asked when this node became
+    /// the home, or when the router joined.
     pub(super) fn given<'a>(
         self: &Arc<Self>,
         router: &NodePid,
@@ -385,9 +400,11 @@ impl<M: Portable> Router<M> {
         other: Option<&NodePid>,
         latest: impl Iterator<Item = (&'a NodePid, u64)>,
     ) {
-        let is_other =
-            |other: &&NodePid| **other != self.own && !self.view.lock().members.contains(*other);
-        let other = other.filter(is_other);
+        let is_unknown = |other: &&NodePid| {
+            let is_own = other.node == self.own.node;
+            !is_own && !self.view.lock().is_known(other) && !self.is_former(other)
+        };
+        let other = other.filter(is_unknown);
         self.change(number, |shard| {
             if !shard.awaits.contains(router) {
                 return Vec::new();

@@ -53,6 +53,8 @@ pub(super) struct Slot<M> {
     pub(super) process: Option<Arc<Notify>>,
     /// The process was told that there is nothing more for it.
     pub(super) is_ending: bool,
+    /// It was told so because the shard had moved, and not because it was idle.
+    pub(super) has_moved: bool,
     /// The process has been idle for long enough, and continues only because the shard waits.
     pub(super) is_overdue: bool,
     pub(super) state: Option<Term>,
@@ -60,9 +62,15 @@ pub(super) struct Slot<M> {
 
 impl<M> Slot<M> {
     pub(super) fn new() -> Self {
-        let (queue, early) = (VecDeque::new(), VecDeque::new());
-        let (process, state) = (None, None);
-        Self { queue, early, process, is_ending: false, is_overdue: false, state }
+        Self {
+            queue: VecDeque::new(),
+            early: VecDeque::new(),
+            process: None,
+            is_ending: false,
+            has_moved: false,
+            is_overdue: false,
+            state: None,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -85,7 +93,7 @@ impl<M> Slot<M> {
             None => {
                 let process = Arc::new(Notify::new());
                 self.process = Some(Arc::clone(&process));
-                self.is_ending = false;
+                (self.is_ending, self.has_moved) = (false, false);
                 Some(Act::Start(Arc::clone(key), process, self.state.take()))
             }
         }

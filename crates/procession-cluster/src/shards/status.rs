@@ -36,7 +36,7 @@ pub struct ShardsStatus {
     /// when the connection to them was lost.
     pub lost: u64,
     /// The states of earlier processes that were dropped, because the key had a process already,
-    /// the node had no room, or the home could not be reached.
+    /// the node had no room, there was no other node, or the home could not be reached.
     pub states_dropped: u64,
 }
 

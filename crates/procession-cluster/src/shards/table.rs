@@ -14,7 +14,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use super::error::Refusal;
 use super::limits::Limits;
 use super::slot::{Act, Counts, Ended, Envelope, Key, Slot, Taken};
-use super::view::View;
+use super::view::{View, is_node};
 use super::wire;
 use crate::term::{NodePid, Term};
 
@@ -32,14 +32,15 @@ pub(super) struct Shard<M> {
     pub(super) home: NodePid,
     pub(super) is_closed: bool,
     keys: BTreeMap<Key, Slot<M>>,
-    /// The earlier homes that have not given the shard yet. While there are any, messages wait.
+    /// The routers that may have processes of the shard, and have not given it yet. While there are
+    /// any, messages wait.
     pub(super) awaits: Vec<NodePid>,
     /// From then on, messages do not wait any more, but are refused.
     until: Instant,
     early: usize,
     /// The routers that are told once this node has nothing left of the shard, one of each node.
     askers: Vec<NodePid>,
-    /// The other node that was the home before, unless that has ended.
+    /// The other node that was the home last, of those that have not ended.
     before: Option<NodePid>,
     /// This node takes no shards any more.
     leaves: bool,
@@ -179,6 +180,7 @@ impl<M> Shard<M> {
             return Taken::Message(message);
         }
         slot.is_ending = is_cancelled || !stays || (gives_up && !waits);
+        slot.has_moved = slot.is_ending && !stays;
         if slot.is_ending {
             return Taken::End;
         }
@@ -196,7 +198,7 @@ impl<M> Shard<M> {
         (state, ended): (Option<Term>, Ended),
         counts: &Counts,
     ) -> Vec<Act<M>> {
-        let is_home = self.is_home();
+        let (is_home, waits) = (self.is_home(), self.waits());
         let Some(slot) = self.keys.get_mut(key).filter(|slot| slot.is_of(process)) else {
             return Vec::new();
         };
@@ -207,17 +209,22 @@ impl<M> Shard<M> {
             acts.extend(left.map(|message| Act::Refuse(Arc::clone(key), message, Refusal::Failed)));
         }
         slot.state = state;
-        // Without a message there is no successor, so the state is not kept. A shutdown of the
-        // program cancels processes, starts none, and moves the shard next.
+        // The state of an idle process is not kept. A shutdown of the program cancels processes,
+        // starts none, and moves the shard next.
         let is_shutdown = matches!(ended, Ended::Cancelled | Ended::Unstarted);
-        let is_kept = !slot.early.is_empty() || (is_shutdown && slot.state.is_some());
+        let keeps_state = (is_shutdown || slot.has_moved) && slot.state.is_some();
+        let is_kept = keeps_state || !slot.early.is_empty();
         if !slot.queue.is_empty() {
             // Also if the shard has moved, because the next home refuses what was accepted here.
             acts.extend(slot.rouse(key));
         } else if !is_home {
             self.give(key, counts, &mut acts);
-        } else if !is_kept {
+        } else if self.is_closed || !is_kept {
+            counts.states_dropped.fetch_add(u64::from(keeps_state), Relaxed);
             self.remove(key, counts);
+        } else if keeps_state && !is_shutdown && !waits {
+            // The shard has moved away and back, and the process has ended for that.
+            acts.extend(slot.rouse(key));
         }
         acts
     }
@@ -250,13 +257,13 @@ impl<M> Shard<M> {
         let before = std::mem::replace(&mut self.home, home.clone());
         // The home has everything.
         self.awaits.retain(|router| *router != self.home);
-        let may_have_more = view.is_known(&before);
-        self.before = may_have_more.then(|| before.clone());
+        if view.is_known(&before) {
+            self.before = Some(before);
+        }
         self.until = Instant::now() + limits.move_time;
         if self.is_home() {
-            if may_have_more {
-                self.await_from(&before, limits);
-            }
+            // The home before may have ended, and cannot say who was the home before that.
+            view.known.keys().for_each(|router| self.await_from(router, limits));
         } else if was_home {
             self.early = 0;
             let idle = self.keys.iter().filter(|(_, slot)| slot.process.is_none());
@@ -269,7 +276,7 @@ impl<M> Shard<M> {
                 slot.process.iter().for_each(|process| process.notify_one());
             }
             if !view.takes {
-                self.senders.extend(view.members.iter().cloned());
+                self.senders.extend(view.known.keys().cloned());
             }
         }
         acts
@@ -288,6 +295,28 @@ impl<M> Shard<M> {
     /// gets no answer then. It asks again, and a node that does not read takes no memory.
     fn has_terms_for(&self, router: &NodePid) -> bool {
         self.outbox.keys().any(|to| to.node == router.node)
+    }
+
+    /// A router has joined: it may have been the home among other nodes, and may believe that this
+    /// node is the home.
+    pub(super) fn joined(
+        &mut self,
+        router: &NodePid,
+        limits: &Limits,
+        counts: &Counts,
+    ) -> Vec<Act<M>> {
+        if self.is_home() {
+            self.await_from(router, limits);
+        }
+        if self.leaves {
+            self.senders.insert(router.clone());
+        }
+        self.heard(router, counts)
+    }
+
+    /// The node of a router has said whether it has one.
+    pub(super) fn heard(&mut self, router: &NodePid, counts: &Counts) -> Vec<Act<M>> {
+        self.stop_waiting(|other| is_node(other) && other.node == router.node, counts)
     }
 
     /// `Wait`, for another router that may have processes of the shard.
@@ -378,7 +407,9 @@ impl<M> Shard<M> {
         for router in &now {
             // A third node may have processes: the home, or the home before that.
             let mut others = [Some(&self.home), self.before.as_ref()].into_iter().flatten();
-            let is_third = |other: &&NodePid| *other != router && **other != self.own;
+            // A node that returns was the third node itself, and does not wait for itself.
+            let is_third =
+                |other: &&NodePid| ![&router.node, &self.own.node].contains(&&other.node);
             let other = others.find(is_third).filter(|_| !is_home);
             let given = wire::given(own, self.number, other, &self.latest);
             self.outbox.insert(router.clone(), [given].into());
@@ -407,7 +438,7 @@ impl<M> Shard<M> {
         }
     }
 
-    /// Refuses the messages that have waited too long for an earlier home. A home that this node
+    /// Refuses the messages that have waited too long for another router. A router that this node
     /// does not know is not waited for any longer.
     pub(super) fn expire(&mut self, known: &BTreeSet<NodePid>, counts: &Counts) -> Vec<Act<M>> {
         if Instant::now() < self.until {

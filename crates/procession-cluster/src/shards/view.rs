@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use procession::Pid;
 
-use crate::term::NodePid;
+use crate::term::{Atom, NodePid};
 
 /// Returns a hash that is the same in each process, on each platform and in each release, because
 /// nodes must agree on it: FNV-1a, and the last step of SplitMix64 to spread it.
@@ -40,13 +40,21 @@ pub(super) struct View {
     /// `false` once this node gives its shards away.
     pub(super) takes: bool,
     pub(super) members: BTreeSet<NodePid>,
-    /// All other routers that have not ended, members or not, by their PIDs here.
-    pub(super) known: BTreeMap<Pid, NodePid>,
+    /// All other routers that have not ended, members or not, and their PIDs here.
+    pub(super) known: BTreeMap<NodePid, Pid>,
+    /// The last router of each connected node, if that has ended. Its words may still arrive.
+    ended: Vec<NodePid>,
+}
+
+/// Returns `true` for a node itself, which stands for its router until it has said which that is.
+pub(super) fn is_node(router: &NodePid) -> bool {
+    router.number() == 0
 }
 
 impl View {
     pub(super) fn new(own: NodePid) -> Self {
-        Self { own, takes: true, members: BTreeSet::new(), known: BTreeMap::new() }
+        let (members, known, ended) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
+        Self { own, takes: true, members, known, ended }
     }
 
     /// Returns the home of a shard. Without any other node, that is this node.
@@ -57,7 +65,27 @@ impl View {
     }
 
     pub(super) fn is_known(&self, router: &NodePid) -> bool {
-        self.known.values().any(|known| known == router)
+        self.known.contains_key(router)
+    }
+
+    /// Returns the router of a node.
+    pub(super) fn of_node(&self, node: &Atom) -> Option<&NodePid> {
+        self.known.keys().find(|known| known.node == *node)
+    }
+
+    /// Returns the router that has a PID here.
+    pub(super) fn of_pid(&self, pid: Pid) -> Option<&NodePid> {
+        self.known.iter().find(|(_, own)| **own == pid).map(|(router, _)| router)
+    }
+
+    /// Notes that a router has ended for good. `reaches` says whether a router is connected.
+    pub(super) fn note_end(&mut self, router: NodePid, reaches: impl Fn(&NodePid) -> bool) {
+        self.ended.retain(|other| other.node != router.node && reaches(other));
+        self.ended.push(router);
+    }
+
+    pub(super) fn has_ended(&self, router: &NodePid) -> bool {
+        self.ended.contains(router)
     }
 }
 

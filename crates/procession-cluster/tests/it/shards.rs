@@ -637,6 +637,94 @@ fn terms_that_no_router_sends_are_dropped() {
     });
 }
 
+/// Goal: a node that restarts starts its shards once it is connected, and its first messages find
+/// the processes of the other node, although the two routers do not know each other yet.
+#[test]
+fn the_first_message_of_a_node_waits_for_the_other_nodes() {
+    run(async {
+        let world = Arc::<World>::default();
+        let a = host(&world, "a@127.0.0.1").await;
+        for key in 0..100 {
+            a.jobs.send(&key, Job::Note(0, 1)).expect("it is its home");
+        }
+        until(|| world.received() == 100).await;
+        let node = listens("b@127.0.0.1").start().await.expect("it starts");
+        connect(&node, &a.node).await;
+        let b = Host { jobs: world.start(&node, |builder| builder), node };
+        for key in 0..100 {
+            b.jobs.send(&key, Job::Note(1, 1)).expect("it waits, or is sent");
+        }
+        for key in 0..100 {
+            assert_eq!(count(&b, key).await.expect("it replies"), 2, "of key {key}");
+        }
+        assert_eq!((world.most(), sum(&[&a, &b]).states_dropped), (1, 0));
+    });
+}
+
+/// Goal: a node without such shards holds up no message, nor does a node with another number.
+#[test]
+fn shards_do_not_wait_for_nodes_without_them() {
+    run(async {
+        let world = Arc::<World>::default();
+        let [a, b, c] = ["a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1"];
+        let [a, b, c] = [a, b, c].map(|name| async { listens(name).start().await });
+        let [a, b, c] = [a.await, b.await, c.await].map(|node| node.expect("it starts"));
+        for other in [&b, &c] {
+            connect(&a, other).await;
+        }
+        let _other = world.start(&b, |builder| builder.shards(7));
+        let jobs = world.start(&a, |builder| builder.move_limit(100, 100 * PATIENCE));
+        let a = Host { node: a, jobs };
+        for key in 0..100 {
+            assert_eq!(count(&a, key).await.expect("it replies"), 0, "of key {key}");
+        }
+        drop(c);
+    });
+}
+
+/// Goal: the end of shards that stop is not told before their last states have come. Method: the
+/// states are large, so that other lanes of the connection pass them.
+#[test]
+fn shards_that_stop_hand_large_states_over() {
+    const LENGTH: usize = 1 << 20;
+    run(async {
+        // The keys that have begun, and the lengths of the states that they had.
+        let begun = Arc::new(Mutex::new(Vec::new()));
+        let start = |node: &Node| {
+            let begun = Arc::clone(&begun);
+            let work = move |mut cx: KeyContext<u32, (), String>| {
+                let state = cx.take_state().unwrap_or_default();
+                begun.lock().push((*cx.key(), state.len()));
+                async move {
+                    while cx.recv().await.is_some() {}
+                    Some("x".repeat(LENGTH))
+                }
+            };
+            Shards::builder("large").shards(32).start(node, work).expect("the name is free")
+        };
+        let a = listens("a@127.0.0.1").start().await.expect("it starts");
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        connect(&a, &b).await;
+        let (of_a, of_b): (Shards<u32, ()>, Shards<u32, ()>) = (start(&a), start(&b));
+        let homes = || (of_a.status().shards, of_b.status().shards);
+        until(|| homes().0 + homes().1 == 32 && homes().0 < 32).await;
+        for key in 0..40 {
+            of_a.send(&key, ()).expect("it is connected");
+        }
+        until(|| of_a.status().keys + of_b.status().keys == 40 && begun.lock().len() == 40).await;
+        let moved = of_b.status().keys as usize;
+        of_b.stop();
+        until(|| homes().0 == 32).await;
+        for key in 0..40 {
+            of_a.send(&key, ()).expect("it is its home");
+        }
+        until(|| begun.lock().len() == 40 + moved).await;
+        let begun = begun.lock();
+        assert!(begun[40..].iter().all(|(_, length)| *length == LENGTH), "{:?}", &begun[40..]);
+        assert_eq!((of_a.status().states_dropped, of_b.status().states_dropped), (0, 0));
+    });
+}
+
 /// Goal: a message that comes back while the caller gives up is not lost without a word.
 #[test]
 fn a_refused_message_of_a_dropped_call_is_returned() {
@@ -708,6 +796,51 @@ impl Speaker {
         };
         self.heard.lock().iter().map(done).sum()
     }
+}
+
+/// Goal: a late word of a router that has ended does not make it a member again, so that no shard
+/// moves to it.
+#[test]
+fn a_router_that_has_ended_does_not_return() {
+    run(async {
+        let world = Arc::<World>::default();
+        let a = host(&world, "a@127.0.0.1").await;
+        let node = listens("b@127.0.0.1").start().await.expect("it starts");
+        connect(&node, &a.node).await;
+        let (speaker, to) = (Speaker::start(&node), a.jobs.member().pid());
+        speaker.say(&to, "done", [Term::Integer(0)]);
+        until(|| a.jobs.status().shards < 32).await;
+        speaker.process.cancel();
+        until(|| a.jobs.status().shards == 32).await;
+        let note = Term::tuple([Term::atom("note"), Term::Integer(9), Term::Integer(1)]);
+        speaker.send_to_all(&to, &note);
+        until(|| world.received() == 32).await;
+        assert_eq!((a.jobs.status().forwarded, a.jobs.status().shards), (0, 32));
+    });
+}
+
+/// Goal: a router that takes the place of another one of its node, which has not ended as far as is
+/// known, is told what became of its messages.
+#[test]
+fn a_router_that_follows_another_is_paid() {
+    run(async {
+        let world = Arc::<World>::default();
+        let node = listens("a@127.0.0.1").start().await.expect("it starts");
+        let jobs = world.start(&node, |builder| builder.move_limit(100, Duration::ZERO));
+        let a = Host { node, jobs };
+        let node = listens("b@127.0.0.1").start().await.expect("it starts");
+        connect(&node, &a.node).await;
+        let [former, next] = [Speaker::start(&node), Speaker::start(&node)];
+        let to = a.jobs.member().pid();
+        former.say(&to, "done", [Term::Integer(0)]);
+        let note = Term::tuple([Term::atom("note"), Term::Integer(9), Term::Integer(1)]);
+        next.send_to_all(&to, &note);
+        until(|| next.done() == 32).await;
+        // A late word of the former one changes nothing.
+        former.say(&to, "done", [Term::Integer(0)]);
+        next.send_to_all(&to, &note);
+        until(|| next.done() == 64).await;
+    });
 }
 
 /// A message that can be sent once: it cannot be written after it was read.

@@ -11,15 +11,15 @@ use super::{Ledger, Portable, Router};
 use crate::node::messages::readable;
 use crate::outbound::Unqueued;
 use crate::remote::Remote;
+use crate::shards::limits::SHARDS_MAX;
 use crate::shards::table::Shard;
-use crate::shards::view::View;
+use crate::shards::view::{View, is_node};
 use crate::shards::wire;
 use crate::term::{NodePid, Term};
 use crate::wire::control::Control;
 
 impl<M: Portable> Router<M> {
-    /// Changes the view. If a `router` has joined, it may have processes of each shard at home on
-    /// this node.
+    /// Changes the view. `router` may have joined.
     fn change_view(
         self: &Arc<Self>,
         router: Option<&NodePid>,
@@ -33,12 +33,9 @@ impl<M: Portable> Router<M> {
         let is_member = router.is_some_and(|router| view.members.contains(router));
         for number in 0..self.count() {
             let mut shard = self.shards[number as usize].lock();
-            let acts = shard.set_home(&view, &self.limits, &self.counts);
-            if let Some(new) = router
-                && is_member
-                && shard.is_home()
-            {
-                shard.await_from(new, &self.limits);
+            let mut acts = shard.set_home(&view, &self.limits, &self.counts);
+            if let Some(new) = router.filter(|_| is_member) {
+                acts.extend(shard.joined(new, &self.limits, &self.counts));
             }
             self.flush(number, &mut shard);
             all.push((number, acts));
@@ -57,13 +54,19 @@ impl<M: Portable> Router<M> {
             return;
         }
         // A node has one router, so another one takes the place of the one before.
-        let is_former = |(own, other): &(&Pid, &NodePid)| **own != pid && other.node == router.node;
-        let former = self.view.lock().known.iter().find(is_former).map(|(own, _)| *own);
+        let (has_ended, former) = {
+            let view = self.view.lock();
+            let former = view.of_node(&router.node).filter(|former| *former != router);
+            (view.has_ended(router), former.cloned())
+        };
+        if has_ended {
+            return;
+        }
         if let Some(former) = former {
-            self.gone(former);
+            self.gone(&former, true);
         }
         self.change_view(Some(router), |view| {
-            if view.known.insert(pid, router.clone()).is_none() {
+            if view.known.insert(router.clone(), pid).is_none() {
                 self.process.monitor(pid);
                 self.ledgers.lock().entry(router.clone()).or_default();
             }
@@ -72,16 +75,32 @@ impl<M: Portable> Router<M> {
     }
 
     /// Notes that a router speaks, and takes shards. The first time, it may not be known as a
-    /// member yet. What it gives must not find a process that was started for what it forwards.
+    /// member yet. What it gives must not find a process that was started for what it forwards. A
+    /// node that returns may also speak before the end of its former incarnation is told.
     pub(in crate::shards) fn met(self: &Arc<Self>, router: &NodePid) {
-        let is_known = {
+        let is_new = {
             let view = self.view.lock();
-            let is_of_node = |other: &NodePid| other.node == router.node;
-            let has_router = || view.members.iter().any(is_of_node) || view.is_known(router);
-            view.members.contains(router) || has_router()
+            let is_later = |known: &NodePid| match known.creation == router.creation {
+                true => known.number() < router.number(),
+                false => self.is_former(known),
+            };
+            !view.members.contains(router) && view.of_node(&router.node).is_none_or(is_later)
         };
-        if !is_known {
+        if is_new {
             self.joined(self.node.pid(router), router);
+        }
+    }
+
+    /// Returns `true` if the node of a router is connected in another incarnation.
+    pub(super) fn is_former(&self, router: &NodePid) -> bool {
+        let peers = self.node.0.peers.lock();
+        peers.link(&router.node).is_some_and(|link| !link.is_of_peer(&router.into()))
+    }
+
+    /// Notes that a node has said whether it has a router of these shards.
+    pub(in crate::shards) fn heard(self: &Arc<Self>, node: &NodePid) {
+        for number in 0..self.count() {
+            self.change(number, |shard| shard.heard(node, &self.counts));
         }
     }
 
@@ -91,20 +110,33 @@ impl<M: Portable> Router<M> {
     }
 
     pub(in crate::shards) fn left_group(self: &Arc<Self>, pid: Pid) {
-        let router = self.view.lock().known.get(&pid).cloned();
+        let router = self.view.lock().of_pid(pid).cloned();
         if let Some(router) = router {
             self.left(&router);
         }
     }
 
-    /// Notes that the router of another node has ended, or cannot be reached.
-    pub(in crate::shards) fn gone(self: &Arc<Self>, pid: Pid) {
-        let Some(router) = self.view.lock().known.remove(&pid) else { return };
-        self.left(&router);
-        for number in 0..self.count() {
-            self.change(number, |shard| shard.forget(&router, &self.counts));
+    pub(in crate::shards) fn gone_pid(self: &Arc<Self>, pid: Pid, has_ended: bool) {
+        let router = self.view.lock().of_pid(pid).cloned();
+        if let Some(router) = router {
+            self.gone(&router, has_ended);
         }
-        if let Some(Ledger { sent, done, .. }) = self.ledgers.lock().remove(&router) {
+    }
+
+    /// Notes that the router of another node has ended, or else cannot be reached.
+    fn gone(self: &Arc<Self>, router: &NodePid, has_ended: bool) {
+        {
+            let mut view = self.view.lock();
+            view.known.remove(router);
+            if has_ended {
+                view.note_end(router.clone(), |other| self.node.reaches(&other.into()));
+            }
+        }
+        self.left(router);
+        for number in 0..self.count() {
+            self.change(number, |shard| shard.forget(router, &self.counts));
+        }
+        if let Some(Ledger { sent, done, .. }) = self.ledgers.lock().remove(router) {
             self.counts.lost.fetch_add(sent.saturating_sub(done), Relaxed);
         }
     }
@@ -131,6 +163,14 @@ impl<M: Portable> Router<M> {
             view.members.is_empty()
         };
         is_alone || self.shards.iter().all(|shard| shard.lock().is_given())
+    }
+
+    /// Returns `true` if something of this router has not left the queues of the connections. Its
+    /// end must not be told before that, because it is told in another lane.
+    pub(in crate::shards) fn has_unsent(&self) -> bool {
+        let lanes = self.lane(0)..=self.lane(SHARDS_MAX);
+        let peers = self.node.0.peers.lock();
+        peers.links().any(|link| link.outbound.has_waiting_in(lanes.clone()))
     }
 
     pub(in crate::shards) fn close(self: &Arc<Self>) {
@@ -182,11 +222,11 @@ impl<M: Portable> Router<M> {
     /// and sends what had no room. Returns `true` if there is something to do later.
     pub(in crate::shards) fn look(self: &Arc<Self>) -> bool {
         let mut is_waiting = false;
-        let known: BTreeSet<_> = self.view.lock().known.values().cloned().collect();
+        let known: BTreeSet<_> = self.view.lock().known.keys().cloned().collect();
         for number in 0..self.count() {
             self.change(number, |shard| {
                 let acts = shard.expire(&known, &self.counts);
-                for router in &shard.awaits {
+                for router in shard.awaits.iter().filter(|router| !is_node(router)) {
                     // Ignored: it is asked again, unless its end is told.
                     let _ = self.tell(number, router, &wire::ask(self.speaks(), number));
                 }

@@ -84,14 +84,27 @@ impl Test {
 
     /// Changes the home. `awaits` says that the earlier home has not ended.
     fn set_home(&mut self, home: &str, awaits: bool) -> Vec<Act<u64>> {
+        let before = Some(self.shard.home.node.as_str().to_owned()).filter(|_| awaits);
+        self.set_home_among(home, &before.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Changes the home, where these nodes have routers that have not ended.
+    fn set_home_among(&mut self, home: &str, nodes: &[&str]) -> Vec<Act<u64>> {
         let mut view = View::new(router("a"));
         if home != "a" {
             (view.takes, view.members) = (false, BTreeSet::from([router(home)]));
         }
-        if awaits {
-            view.known.insert(Pid::NOBODY, self.shard.home.clone());
-        }
+        let others = nodes.iter().copied().chain([home]).filter(|node| *node != "a");
+        view.known = others.map(|node| (router(node), Pid::NOBODY)).collect();
         self.shard.set_home(&view, &LIMITS, &self.counts)
+    }
+
+    /// Returns the third node that the answer to a router names.
+    fn named(&mut self, asker: &NodePid) -> Option<NodePid> {
+        self.shard.asked(asker);
+        assert!(self.shard.tell_askers(), "nothing is left");
+        let terms = self.shard.outbox.remove(asker).expect("it is answered");
+        terms[0].as_tuple().expect("it has parts")[4].as_pid().cloned()
     }
 
     /// Returns the words of what is to be sent, with the nodes that get it.
@@ -414,6 +427,106 @@ fn a_home_that_is_not_known_is_not_waited_for_beyond_the_limit() {
     assert_eq!(test.refusal("c", 1), Some(Refusal::MoveElapsed));
     assert!(test.shard.expire(&BTreeSet::new(), &test.counts).is_empty());
     test.start("c", 1);
+}
+
+/// Goal: a home that has crashed cannot name the home before it, which still has processes. So the
+/// next home waits for each router that it knows.
+#[test]
+fn a_home_waits_for_all_routers() {
+    let mut test = Test::new();
+    test.set_home_among("c", &["b", "c"]);
+    test.set_home_among("a", &["b", "d"]);
+    assert_eq!(test.shard.awaits, [router("b"), router("d")]);
+    assert!(test.accept("c", 1).is_none(), "it waits");
+    assert!(test.shard.given(&router("b"), &test.counts).is_empty());
+    assert_eq!(test.shard.given(&router("d"), &test.counts).len(), 1);
+    // A router that joins may have been the home among other nodes.
+    assert!(test.shard.joined(&router("e"), &LIMITS, &test.counts).is_empty());
+    assert_eq!(test.shard.awaits, [router("e")]);
+}
+
+/// Goal: after the limit, a node gives a shard although it waits for an earlier home. It names that
+/// home, also if it was the home itself in the meantime.
+#[test]
+fn a_node_names_the_home_before_its_own_time() {
+    let mut test = Test::new();
+    test.set_home("b", true);
+    test.set_home("a", true);
+    test.set_home_among("c", &["b"]);
+    assert_eq!(test.shard.awaits, [router("b")]);
+    test.shard.until = Instant::now();
+    assert_eq!(test.named(&router("c")), Some(router("b")));
+    assert!(test.shard.forget(&router("b"), &test.counts).is_empty());
+    assert_eq!(test.named(&router("c")), None, "it has ended");
+}
+
+/// Goal: a node that returns does not wait for its own former incarnation.
+#[test]
+fn a_node_that_returns_is_not_told_of_itself() {
+    let mut test = Test::new();
+    test.set_home("c", true);
+    let returned = NodePid { creation: 2, ..router("c") };
+    assert_eq!(test.named(&returned), None);
+    assert_eq!(test.named(&router("d")), Some(router("c")));
+}
+
+/// Goal: a node that leaves stays until no router sends to it: neither a router that leaves as well
+/// and has clients, nor a router that learns late that this one leaves.
+#[test]
+fn a_node_that_leaves_asks_all_routers_to_send_no_more() {
+    let mut test = Test::new();
+    test.set_home_among("b", &["b", "c"]);
+    test.shard.joined(&router("d"), &LIMITS, &test.counts);
+    for node in ["b", "c", "d"] {
+        assert!(!test.shard.is_given());
+        test.shard.moved(&router(node));
+    }
+    assert!(test.shard.is_given());
+}
+
+/// Goal: when shards are started, a message waits until each connected node has said whether it has
+/// a router, and then until the router has given the shard.
+#[test]
+fn a_shard_waits_until_a_node_has_named_its_router() {
+    let mut test = Test::new();
+    let [b, c] = ["b", "c"].map(|node| NodePid { id: 0, ..router(node) });
+    test.shard.await_from(&b, &LIMITS);
+    test.shard.await_from(&c, &LIMITS);
+    assert!(test.accept("a", 1).is_none());
+    assert!(test.shard.heard(&c, &test.counts).is_empty());
+    assert!(test.shard.joined(&router("b"), &LIMITS, &test.counts).is_empty());
+    assert_eq!(test.shard.awaits, [router("b")]);
+    assert_eq!(test.shard.given(&router("b"), &test.counts).len(), 1);
+}
+
+/// Goal: a process ends because its shard moves, and the shard is back before the end. Its state is
+/// not the state of an idle process.
+#[test]
+fn a_state_stays_if_the_shard_moves_away_and_back() {
+    let starts = |acts: &[Act<u64>]| match acts {
+        [Act::Start(_, _, Some(Term::Integer(state)))] => Some(*state),
+        _ => None,
+    };
+    for waits in [false, true] {
+        let mut test = Test::new();
+        let (process, _) = test.start("c", 1);
+        test.set_home("b", true);
+        assert_eq!((test.take(&process), test.take(&process)), (Some(1), None));
+        test.set_home("a", waits);
+        let mut acts = test.end(&process, Some(5), Ended::Returned);
+        if waits {
+            assert!(acts.is_empty(), "{acts:?} came");
+            acts = test.shard.given(&router("b"), &test.counts);
+        }
+        assert_eq!(starts(&acts), Some(5), "{waits}: {acts:?} came");
+    }
+    // Without another node, it is dropped, and counted.
+    let mut test = Test::new();
+    let (process, _) = test.start("c", 1);
+    assert!(test.shard.close(&test.counts).is_empty());
+    assert_eq!((test.take(&process), test.take(&process)), (Some(1), None));
+    assert!(test.end(&process, Some(5), Ended::Returned).is_empty());
+    assert_eq!((test.shard.keys.len(), test.counts.states_dropped.load(Relaxed)), (0, 1));
 }
 
 /// Goal: two nodes that wait for each other do not do so up to the limit.
