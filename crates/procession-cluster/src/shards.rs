@@ -94,14 +94,13 @@
 //!   receive what was accepted and end. It sends the states that they return to the new home.
 //! - `Ask`: a new home asks all routers that it knows, and later each router that joins, for each
 //!   of its shards, in the lane of the shard. It repeats that until the other answers or ends.
-//! - `Start`: when shards are started, they also wait for the nodes that are connected by then. Each
-//!   names its router, which is asked next, or turns out to have none.
+//! - `Start`: when shards are started, they also wait for the nodes that are connected by then.
+//!   Each names its router, which is asked next, or turns out to have none.
 //! - `Moved`: a router that leaves asks all others, for each shard that was its own, to send no
 //!   more. Each answers in the lane of the shard, behind its last message. An `Ask` says the same.
 //! - `Given`: a router that has nothing left of a shard, or believes to be its home, answers. It
-//!   says which numbers it has accepted, and which third node is the home, or was before. If the new
-//!   home does not know the router of that node, because it joins, the new home waits for it as
-//!   well.
+//!   says which numbers it has accepted, and which third node is the home, or was before. If the
+//!   new home never knew the router of that node, because it joins, the new home waits for it, too.
 //! - `Wait` and `Open`: until all have answered, messages wait at the new home, by origin in the
 //!   order of their numbers. Beyond the [limit](ShardsBuilder::move_limit), they are refused.
 //! - `Leave`: a node that drains gives all shards away, and says in all that it sends that it takes

@@ -390,9 +390,9 @@ impl<M: Portable> Router<M> {
 
     // What other routers say.
 
-    /// A router has given a shard. If another one may have processes, and is not known here, it is
-    /// waited for as well, because it joins later. A known router was asked when this node became
-    /// the home, or when the router joined.
+    /// A router has given a shard. If another one may have processes, and was never known here, it
+    /// is waited for as well, because it joins later. A known router was asked when this node
+    /// became the home, or when the router joined. The other node may not know that it is gone.
     pub(super) fn given<'a>(
         self: &Arc<Self>,
         router: &NodePid,
@@ -400,11 +400,11 @@ impl<M: Portable> Router<M> {
         other: Option<&NodePid>,
         latest: impl Iterator<Item = (&'a NodePid, u64)>,
     ) {
-        let is_unknown = |other: &&NodePid| {
+        let is_new = |other: &&NodePid| {
             let is_own = other.node == self.own.node;
-            !is_own && !self.view.lock().is_known(other) && !self.is_former(other)
+            !is_own && !self.view.lock().has_met(other) && !self.is_former(other)
         };
-        let other = other.filter(is_unknown);
+        let other = other.filter(is_new);
         self.change(number, |shard| {
             if !shard.awaits.contains(router) {
                 return Vec::new();

@@ -42,9 +42,13 @@ pub(super) struct View {
     pub(super) members: BTreeSet<NodePid>,
     /// All other routers that have not ended, members or not, and their PIDs here.
     pub(super) known: BTreeMap<NodePid, Pid>,
-    /// The last router of each connected node, if that has ended. Its words may still arrive.
-    ended: Vec<NodePid>,
+    /// The last routers of nodes that have none now, as far as is known, and whether they have
+    /// ended for good. Their words may still arrive, and other nodes may still name them.
+    gone: Vec<(NodePid, bool)>,
 }
+
+/// The routers that are remembered after they are gone, at most.
+const GONE_MAX: usize = 1024;
 
 /// Returns `true` for a node itself, which stands for its router until it has said which that is.
 pub(super) fn is_node(router: &NodePid) -> bool {
@@ -53,8 +57,8 @@ pub(super) fn is_node(router: &NodePid) -> bool {
 
 impl View {
     pub(super) fn new(own: NodePid) -> Self {
-        let (members, known, ended) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
-        Self { own, takes: true, members, known, ended }
+        let (members, known, gone) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
+        Self { own, takes: true, members, known, gone }
     }
 
     /// Returns the home of a shard. Without any other node, that is this node.
@@ -78,14 +82,29 @@ impl View {
         self.known.iter().find(|(_, own)| **own == pid).map(|(router, _)| router)
     }
 
-    /// Notes that a router has ended for good. `reaches` says whether a router is connected.
-    pub(super) fn note_end(&mut self, router: NodePid, reaches: impl Fn(&NodePid) -> bool) {
-        self.ended.retain(|other| other.node != router.node && reaches(other));
-        self.ended.push(router);
+    /// Notes that a router has joined. Returns `true` if it was not known.
+    pub(super) fn enter(&mut self, router: &NodePid, pid: Pid) -> bool {
+        self.gone.retain(|(other, _)| other.node != router.node);
+        self.known.insert(router.clone(), pid).is_none()
+    }
+
+    /// Notes that a router has ended, or else cannot be reached.
+    pub(super) fn forget(&mut self, router: &NodePid, has_ended: bool) {
+        self.known.remove(router);
+        self.gone.retain(|(other, _)| other.node != router.node);
+        if self.gone.len() >= GONE_MAX {
+            self.gone.remove(0);
+        }
+        self.gone.push((router.clone(), has_ended));
     }
 
     pub(super) fn has_ended(&self, router: &NodePid) -> bool {
-        self.ended.contains(router)
+        self.gone.iter().any(|(other, has_ended)| *has_ended && other == router)
+    }
+
+    /// Returns `true` for a router that is known, or was.
+    pub(super) fn has_met(&self, router: &NodePid) -> bool {
+        self.is_known(router) || self.gone.iter().any(|(other, _)| other == router)
     }
 }
 

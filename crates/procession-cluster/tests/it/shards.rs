@@ -682,11 +682,16 @@ fn shards_do_not_wait_for_nodes_without_them() {
     });
 }
 
-/// Goal: the end of shards that stop is not told before their last states have come. Method: the
-/// states are large, so that other lanes of the connection pass them.
-#[test]
-fn shards_that_stop_hand_large_states_over() {
+/// Goal: the end of shards is not told before their last states have come. Method: the states are
+/// large, so that other lanes of the connection pass them. `ends` ends the shards of a program.
+fn hand_large_states_over<P>(
+    ends: impl FnOnce(Arc<Scheduler>, Shards<u32, ()>) -> P + Send + 'static,
+) where
+    P: Future<Output = ()> + Send + 'static,
+{
     const LENGTH: usize = 1 << 20;
+    let theirs = Scheduler::builder().worker_threads(1).build().expect("it can be built");
+    let theirs = Arc::new(theirs);
     run(async {
         // The keys that have begun, and the lengths of the states that they had.
         let begun = Arc::new(Mutex::new(Vec::new()));
@@ -703,7 +708,8 @@ fn shards_that_stop_hand_large_states_over() {
             Shards::builder("large").shards(32).start(node, work).expect("the name is free")
         };
         let a = listens("a@127.0.0.1").start().await.expect("it starts");
-        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let b = theirs.spawn(async { listens("b@127.0.0.1").start().await.expect("it starts") });
+        let b = b.await.expect("it ends");
         connect(&a, &b).await;
         let (of_a, of_b): (Shards<u32, ()>, Shards<u32, ()>) = (start(&a), start(&b));
         let homes = || (of_a.status().shards, of_b.status().shards);
@@ -713,15 +719,29 @@ fn shards_that_stop_hand_large_states_over() {
         }
         until(|| of_a.status().keys + of_b.status().keys == 40 && begun.lock().len() == 40).await;
         let moved = of_b.status().keys as usize;
-        of_b.stop();
+        let ending = spawn(ends(Arc::clone(&theirs), of_b.clone()));
         until(|| homes().0 == 32).await;
         for key in 0..40 {
             of_a.send(&key, ()).expect("it is its home");
         }
         until(|| begun.lock().len() == 40 + moved).await;
-        let begun = begun.lock();
-        assert!(begun[40..].iter().all(|(_, length)| *length == LENGTH), "{:?}", &begun[40..]);
+        let begun = begun.lock().split_off(40);
+        assert!(begun.iter().all(|(_, length)| *length == LENGTH), "{begun:?}");
         assert_eq!((of_a.status().states_dropped, of_b.status().states_dropped), (0, 0));
+        ending.await.expect("it ends");
+    });
+}
+
+#[test]
+fn shards_that_stop_hand_large_states_over() {
+    hand_large_states_over(async |_, shards| shards.stop());
+}
+
+#[test]
+fn a_shutdown_hands_large_states_over() {
+    hand_large_states_over(async |scheduler, _| {
+        let unfinished = scheduler.shutdown(PATIENCE).await;
+        assert!(unfinished.is_empty(), "{unfinished}");
     });
 }
 
@@ -816,6 +836,37 @@ fn a_router_that_has_ended_does_not_return() {
         speaker.send_to_all(&to, &note);
         until(|| world.received() == 32).await;
         assert_eq!((a.jobs.status().forwarded, a.jobs.status().shards), (0, 32));
+    });
+}
+
+/// Goal: a home waits for no router that is gone, although another node has not learned of that,
+/// and names the router.
+#[test]
+fn a_home_does_not_wait_for_a_router_that_is_gone() {
+    run(async {
+        let world = Arc::<World>::default();
+        let node = listens("a@127.0.0.1").start().await.expect("it starts");
+        let jobs = world.start(&node, |builder| builder.move_limit(100, 100 * PATIENCE));
+        let a = Host { node, jobs };
+        let to = a.jobs.member().pid();
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let c = listens("c@127.0.0.1").start().await.expect("it starts");
+        connect(&b, &a.node).await;
+        connect(&c, &a.node).await;
+        let [stays, goes] = [&b, &c].map(Speaker::start);
+        goes.say(&to, "done", [Term::Integer(0)]);
+        until(|| a.jobs.status().shards < 32).await;
+        c.stop().await;
+        until(|| a.jobs.status().shards == 32).await;
+        for shard in 0..32 {
+            let third = goes.member.pid().into();
+            stays.say(&to, "given", [Term::Integer(shard), third, Term::list([])]);
+        }
+        until(|| a.jobs.status().shards < 32).await;
+        for key in 0..40 {
+            a.jobs.send(&key, Job::Note(1, 1)).expect("it is connected");
+        }
+        until(|| world.received() > 0).await;
     });
 }
 

@@ -66,7 +66,7 @@ impl<M: Portable> Router<M> {
             self.gone(&former, true);
         }
         self.change_view(Some(router), |view| {
-            if view.known.insert(router.clone(), pid).is_none() {
+            if view.enter(router, pid) {
                 self.process.monitor(pid);
                 self.ledgers.lock().entry(router.clone()).or_default();
             }
@@ -125,13 +125,7 @@ impl<M: Portable> Router<M> {
 
     /// Notes that the router of another node has ended, or else cannot be reached.
     fn gone(self: &Arc<Self>, router: &NodePid, has_ended: bool) {
-        {
-            let mut view = self.view.lock();
-            view.known.remove(router);
-            if has_ended {
-                view.note_end(router.clone(), |other| self.node.reaches(&other.into()));
-            }
-        }
+        self.view.lock().forget(router, has_ended);
         self.left(router);
         for number in 0..self.count() {
             self.change(number, |shard| shard.forget(router, &self.counts));
