@@ -103,8 +103,8 @@ pub(crate) struct Peers {
     /// Set once the node leaves the cluster: since when.
     leaving: Option<Instant>,
     /// The ended connections of which not everybody has been notified. There is at most one to each
-    /// node.
-    told: HashMap<Atom, Told>,
+    /// node. By name, so that later subscribers learn of the connections in one order.
+    told: BTreeMap<Atom, Told>,
     /// The attempts of other nodes that wait for that.
     waiting: HashMap<Atom, Waiting>,
     /// The news for subscribers, and the new subscribers, in this order.
