@@ -49,6 +49,8 @@ pub(crate) enum Defect {
     /// A process is not told that it has lost its name, or twice.
     HideLoss,
     TellLossTwice,
+    /// The process of a key returns no state.
+    LoseState,
     /// A store gives a name to a process while another one has it.
     GiveTwice,
     /// A store gives a fence that it has given before.

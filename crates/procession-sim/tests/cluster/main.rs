@@ -208,6 +208,33 @@ fn keys_across_nodes_have_one_process() {
     check.run(|sim| shards::run(sim, None));
 }
 
+/// Keys move between the nodes of a cluster that drain, stop, crash and return, and agree on which
+/// nodes there are, because no connection between two nodes is lost.
+#[test]
+fn keys_have_one_process_while_nodes_come_and_go() {
+    let faults = [Fault::LateWake, Fault::EarlyWake, Fault::Events, Fault::ShortWrite];
+    let faults = faults.into_iter().fold(Faults::none(), Faults::with);
+    let check = Check::new().seeds(few()).jobs(2).time_limit(Duration::from_secs(3600));
+    let check = check.workers(1..=2).faults(faults).expect_sometimes([
+        "a key moves with its state",
+        "two nodes leave together",
+        "a node crashes while another one leaves",
+        "a node has ended and is another one",
+    ]);
+    check.run(|sim| shards::run_agreeing(sim, None));
+}
+
+#[test]
+fn planted_defects_of_keys_that_move_are_seen() {
+    for (defect, law) in [
+        (Defect::StartTwice, "a key has one process while the nodes agree"),
+        (Defect::LoseState, "a state is taken by the next process, or counted"),
+    ] {
+        let check = Check::new().seeds(0..4).workers(1..=2).faults(Faults::none());
+        is_seen(check, defect, law, shards::run_agreeing);
+    }
+}
+
 #[test]
 fn planted_defects_of_keys_are_seen() {
     for (defect, law) in [

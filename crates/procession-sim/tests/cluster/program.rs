@@ -266,8 +266,7 @@ async fn disturb(world: &World, hosts: i64) {
         2 if one != other => sim.mend(&word(one), &word(other)),
         3 => restart(world, one),
         4 => {
-            end(world, one);
-            sim.power_off(&word(one));
+            power_off(world, one);
             sleep(Duration::from_millis(sim.choose(0..3000))).await;
             sim.restart(&word(one));
         }
@@ -278,6 +277,12 @@ async fn disturb(world: &World, hosts: i64) {
         }
     }
     sleep(Duration::from_millis(sim.choose(0..3000))).await;
+}
+
+/// Ends a host, which [`restart`] starts again.
+pub(crate) fn power_off(world: &World, host: i64) {
+    end(world, host);
+    world.sim.power_off(&word(host));
 }
 
 /// Forgets the node of a host that is about to end.
@@ -333,8 +338,8 @@ fn check_balance(world: &World, hosts: i64) {
     }
 }
 
-/// Starts a cluster, disturbs it, and waits until it is whole again.
-pub(crate) async fn disturbed<F, P>(
+/// Starts a cluster.
+pub(crate) fn start_hosts<F, P>(
     sim: &Sim,
     hosts: i64,
     (traffic, planted): (Traffic, Planted),
@@ -351,6 +356,21 @@ where
     };
     let places: Vec<_> = (0..hosts).map(start).collect();
     *world.places.lock() = places;
+    world
+}
+
+/// Starts a cluster, disturbs it, and waits until it is whole again.
+pub(crate) async fn disturbed<F, P>(
+    sim: &Sim,
+    hosts: i64,
+    (traffic, planted): (Traffic, Planted),
+    serve: F,
+) -> Arc<World>
+where
+    F: Fn(Arc<World>, i64) -> P + Clone + Send + Sync + 'static,
+    P: Future<Output = ()> + 'static,
+{
+    let world = start_hosts(sim, hosts, (traffic, planted), serve);
     sleep(Duration::from_millis(sim.choose(0..3000))).await;
     for _ in 0..sim.choose(1..6) {
         disturb(&world, hosts).await;
