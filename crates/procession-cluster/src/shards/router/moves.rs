@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use procession::Pid;
 use procession::scheduler::Health;
+use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::{Ledger, Portable, Router};
@@ -149,13 +150,16 @@ impl<M: Portable> Router<M> {
 
     /// Returns `true` once this node has left, and the other nodes have got everything.
     pub(in crate::shards) fn has_left(&self) -> bool {
-        let is_alone = {
+        let has_members = {
             let view = self.view.lock();
             if view.takes {
                 return false;
             }
-            view.members.is_empty()
+            !view.members.is_empty()
         };
+        // A node that has not named its router yet may know this one, and send to it.
+        let awaits_nodes = |shard: &Mutex<Shard<M>>| shard.lock().awaits.iter().any(is_node);
+        let is_alone = !has_members && !self.shards.iter().any(awaits_nodes);
         is_alone || self.shards.iter().all(|shard| shard.lock().is_given())
     }
 
