@@ -106,7 +106,7 @@
 //!   late.
 //! - A stream may be reset in the moment in which a call is about to transfer a further part. The
 //!   error of the reset is then lost, and the next call finds the end of the stream.
-//! - `SO_RCVLOWAT` counts only if this program has set it, on any socket.
+//! - `SO_RCVLOWAT` counts only for TCP, and only if this program has set it, on any socket.
 //! - `write` and `writev` on a socket of the type `SOCK_SEQPACKET` do not add `MSG_EOR`.
 //! - A call that waits holds a duplicate of the descriptor. If another thread closes the descriptor
 //!   and the number is used again, the call continues with its own file. `poll` and `select` of

@@ -211,6 +211,12 @@ pub(crate) fn whole(
         match errno::get() {
             libc::EAGAIN => match waits.again() {
                 Waited::Again => {}
+                // The plain call would take the error of a connection that ends meanwhile.
+                Waited::Plain if way == Way::Socket && done > 0 => {
+                    if !waits.block_until_ready() {
+                        return failed(done);
+                    }
+                }
                 waited => {
                     return rest(
                         done,

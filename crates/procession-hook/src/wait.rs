@@ -139,12 +139,25 @@ impl Waits {
 
     /// Asks the system whether the descriptor is ready, without waiting.
     pub(crate) fn is_ready_now(&self) -> bool {
-        let events = match self.side.interest {
-            // What `ready` waits for.
+        reports(self.fd(), self.events()) != 0
+    }
+
+    /// Waits in the system until the descriptor is ready. Returns `false` after the time limit, or
+    /// after a signal.
+    pub(crate) fn block_until_ready(&self) -> bool {
+        let limit = self.side.option.and_then(|option| time_limit(self.fd(), option));
+        let limit = limit.map_or(-1, |limit| limit.as_millis().try_into().unwrap_or(c_int::MAX));
+        let mut entry = libc::pollfd { fd: self.fd(), events: self.events(), revents: 0 };
+        // SAFETY: there is one entry.
+        block(|| unsafe { real::poll(&raw mut entry, 1, limit) }) > 0
+    }
+
+    /// Returns what `ready` waits for.
+    fn events(&self) -> c_short {
+        match self.side.interest {
             Interest::Read => libc::POLLIN | libc::POLLRDHUP,
             Interest::Write => libc::POLLOUT,
-        };
-        reports(self.fd(), events) != 0
+        }
     }
 
     /// Notes that the call had an effect.

@@ -59,6 +59,7 @@ fn is_below_mark(fd: c_int, length: size_t) -> bool {
     mark > 1
         && is_stream(fd)
         && unread(fd).is_some_and(|unread| unread < mark)
-        // An end or an error is not waited for.
-        && reports(fd, libc::POLLRDHUP) == 0
+        // An end or an error is not waited for. Nor is more, if the system calls the socket ready
+        // below the mark: the sender may have no room until something is taken.
+        && reports(fd, libc::POLLIN | libc::POLLRDHUP) == 0
 }

@@ -195,7 +195,8 @@ const RECEIVES: [fn(c_int, usize) -> Answer; 4] = [
 fn a_receive_waits_for_as_much_as_the_socket_asks_for() {
     let scheduler = one_thread();
     for (number, receive) in RECEIVES.into_iter().enumerate() {
-        for (here, there) in [sockets(libc::SOCK_STREAM), tcp()] {
+        {
+            let (here, there) = tcp();
             set_option(&here, libc::SO_RCVLOWAT, &16);
             let (fd, peer) = (here.as_raw_fd(), there.as_raw_fd());
             assert_eq!(send(peer, b"four", 0), (4, 0));

@@ -30,7 +30,9 @@ pub(super) fn at_exit(call: fn()) {
 }
 
 extern "C" fn run() {
-    if PROGRAM.get() != Some(&SystemProcess::this()) {
+    // Asks nothing if the program had not noted itself when it forked, because another thread may
+    // have been about to do so, and is not here.
+    if PROGRAM.get().is_none_or(|program| *program != SystemProcess::this()) {
         return;
     }
     loop {
