@@ -132,6 +132,8 @@ pub mod mutation {
     pub const WITHOUT_BEACON: u8 = 10;
     /// `Change` of a borrower keeps what was lent before.
     pub const CHANGE_KEEPS_LOANS: u8 = 11;
+    /// A worker that runs something else wakes no other one for what is queued at the levels.
+    pub const PASS_WITHOUT_WAKE: u8 = 12;
 }
 
 /// The two levels beside the normal one.

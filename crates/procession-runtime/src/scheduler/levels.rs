@@ -15,7 +15,9 @@
 
 use procession_protocols::process::priority::Priority;
 use procession_protocols::scheduler::levels::turns::LevelTurn;
-use procession_protocols::scheduler::levels::{CHAIN_MAX, Changed, Level, ProcessKey, priority_in};
+use procession_protocols::scheduler::levels::{
+    CHAIN_MAX, Changed, Level, ProcessKey, mutation, priority_in,
+};
 use procession_protocols::scheduler::seat_id::SeatId;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::{AtomicU64, fence};
@@ -184,14 +186,21 @@ impl LocalWorker {
         if found.is_some() {
             return found;
         }
-        if self.queues.in_batch.get() {
-            let found = self.queues.find_local();
-            if found.is_some() {
-                self.end_batch();
-            }
-            return found;
+        let found = self.queues.find_local();
+        if found.is_some() {
+            self.end_batch();
+            self.pass_levels();
         }
-        None
+        found
+    }
+
+    /// Wakes another worker for what is queued at the levels, because this one runs something else
+    /// next.
+    pub(crate) fn pass_levels(&self) {
+        let is_told = !mutation::is(mutation::BUILT, mutation::PASS_WITHOUT_WAKE);
+        if is_told && self.shared.workforce.has_level() {
+            self.shared.workforce.announce_in_sight();
+        }
     }
 
     /// Takes a high process, if there is one.
@@ -255,9 +264,7 @@ impl LocalWorker {
         self.queues.hand_on();
         self.queues.turn.chain.set(0);
         self.queues.turn.kind.set(WordKind::Step);
-        if self.shared.workforce.has_level() {
-            self.shared.workforce.announce_in_sight();
-        }
+        self.pass_levels();
     }
 
     /// Takes any bound process of a level, while the thread ends its coroutines.

@@ -20,6 +20,7 @@ impl LocalWorker {
         let found = found.or_else(|| self.search());
         if found.is_some() {
             self.end_batch();
+            self.pass_levels();
         }
         found
     }
