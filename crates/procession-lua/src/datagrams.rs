@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::net::UdpSocket;
+use procession::sync::CancellationToken;
 
 use crate::limits::Hold;
 use crate::net::{socket_charge, unless_cancelled, with_timeout};
@@ -45,15 +46,15 @@ impl Datagrams {
         with_timeout(timeout, sending).await.map(drop)
     }
 
-    /// Waits for a datagram, or until the running process is cancelled. Returns the bytes and the
-    /// sender.
+    /// Waits for a datagram, or until the token is cancelled. Returns the bytes and the sender.
     pub(crate) async fn receive(
         self: Arc<Self>,
+        token: CancellationToken,
         timeout: Option<Duration>,
     ) -> io::Result<(Vec<u8>, SocketAddr)> {
         let mut bytes = vec![0; BYTES_MAX];
         let received = with_timeout(timeout, self.0.recv_from(&mut bytes));
-        let (count, sender) = unless_cancelled(received).await??;
+        let (count, sender) = unless_cancelled(&token, received).await??;
         bytes.truncate(count);
         Ok((bytes, sender))
     }

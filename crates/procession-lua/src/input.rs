@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::sync::LazyLock;
 
-use procession::sync::Mutex;
+use procession::sync::{CancellationToken, Mutex};
 
 use crate::net::unless_cancelled;
 use crate::value::Value;
@@ -30,12 +30,16 @@ pub(crate) enum Wanted {
     Count(usize),
 }
 
-/// Reads from standard input, at most `most` bytes, or until the running process is cancelled.
-/// Returns nil at the end.
+/// Reads from standard input, at most `most` bytes, or until the token is cancelled. Returns nil at
+/// the end.
 ///
 /// If it fails or is cancelled, the next reader finds what was read.
-pub(crate) async fn read(wanted: Wanted, most: usize) -> io::Result<Value> {
-    let mut ahead = unless_cancelled(ahead().lock()).await?;
+pub(crate) async fn read(
+    token: CancellationToken,
+    wanted: Wanted,
+    most: usize,
+) -> io::Result<Value> {
+    let mut ahead = unless_cancelled(&token, ahead().lock()).await?;
     let mut input = procession::io::stdin();
     let (mut part, mut searched) = (vec![0; PART], 0);
     let (count, has_ended) = loop {
@@ -55,7 +59,7 @@ pub(crate) async fn read(wanted: Wanted, most: usize) -> io::Result<Value> {
             return Err(unreadable(text));
         }
         searched = ahead.len();
-        match unless_cancelled(input.read(&mut part)).await?.map_err(unreadable)? {
+        match unless_cancelled(&token, input.read(&mut part)).await?.map_err(unreadable)? {
             0 => break (ahead.len(), true),
             count => ahead.extend_from_slice(&part[..count]),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
-use procession::process::until_cancelled;
+use procession::sync::CancellationToken;
 use procession_sync::Mutex;
 
 use crate::account::{Account, Held};
@@ -17,6 +17,8 @@ use crate::secured::Secured;
 use crate::stream::Stream;
 use crate::tls::{Server, Tls};
 
+/// The text of the error of a wait that a cancel has ended.
+pub(crate) const CANCELLED: &str = "cancelled";
 /// The number of bytes that one read takes at most.
 const READ_MAX: usize = 64 * 1024;
 /// The bytes that are dropped, and the time that passes, until a connection is closed although its
@@ -221,9 +223,12 @@ pub(crate) async fn with_timeout<T>(
     }
 }
 
-/// Waits for an operation, or until the running process is cancelled.
-pub(crate) async fn unless_cancelled<T>(act: impl Future<Output = T>) -> io::Result<T> {
-    until_cancelled(act).await.ok_or_else(|| io::Error::other("cancelled"))
+/// Waits for an operation, or until the token is cancelled.
+pub(crate) async fn unless_cancelled<T>(
+    token: &CancellationToken,
+    act: impl Future<Output = T>,
+) -> io::Result<T> {
+    token.run_until_cancelled(act).await.ok_or_else(|| io::Error::other(CANCELLED))
 }
 
 /// Connects to an address. The limit of time includes the handshake of TLS.
@@ -267,15 +272,16 @@ pub(crate) async fn listen(
 }
 
 impl Listener {
-    /// Waits for a connection, or until the running process is cancelled. `held` is the charge for
-    /// its session, if it has one.
+    /// Waits for a connection, or until the token is cancelled. `held` is the charge for its
+    /// session, if it has one.
     pub(crate) async fn accept(
         self: Arc<Self>,
+        token: CancellationToken,
         bounds: Bounds,
         mut held: Held,
     ) -> io::Result<Connection> {
         let charge = self.charge(&bounds, &mut held)?;
-        let (socket, _) = unless_cancelled(self.listener.accept()).await??;
+        let (socket, _) = unless_cancelled(&token, self.listener.accept()).await??;
         self.connection(socket, charge, held)
     }
 

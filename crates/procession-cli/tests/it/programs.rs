@@ -502,6 +502,55 @@ fn readers_that_are_cancelled_lose_no_line() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{LINES}\n"));
 }
 
+/// Goal: a shutdown ends the wait of a process only when the process itself is cancelled, after the
+/// processes that its supervisor stops before.
+#[test]
+fn a_shutdown_ends_the_waits_of_supervised_processes_in_order() {
+    let source = "
+        local waits = {
+          accept = function() return assert(net.listen('127.0.0.1:0')):accept() end,
+          datagram = function() return assert(net.udp('127.0.0.1:0')):receive_from() end,
+          input = io.read,
+        }
+        function waiter(name)
+          local _, cause = waits[name]()
+          print(name, cause, process.cancelled())
+        end
+        function last()
+          print('begins')
+          process.receive()
+          -- A wait that ends too early would end now.
+          for _ = 1, 1000 do process.yield() end
+          print('last')
+        end
+        function main()
+          local children = {}
+          for i, name in ipairs { 'accept', 'datagram', 'input' } do
+            children[i] = { id = name, start = 'waiter', args = { name } }
+          end
+          children[#children + 1] = { id = 'last', start = 'last' }
+          assert(supervisor.start { strategy = 'rest_for_one', children = children })
+          process.receive()
+        end";
+    let mut child = program(&written("in_order.lua", source))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    let input = child.stdin.take().expect("it is piped");
+    let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut text = String::new();
+    out.read_line(&mut text).expect("it says that it begins");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    out.read_to_string(&mut text).expect("it is text");
+    assert_eq!(
+        text,
+        "begins\nlast\ninput\tcancelled\ttrue\ndatagram\tcancelled\ttrue\naccept\tcancelled\ttrue\n"
+    );
+    assert_eq!(child.wait().expect("it is a child").code(), Some(0));
+    drop(input);
+}
+
 #[test]
 fn standard_error_in_the_same_file_keeps_its_place() {
     let source = "

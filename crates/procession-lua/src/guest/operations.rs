@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 use procession::machine::{BlockingWork, Command, CommandResult, Yields};
+use procession::sync::CancellationToken;
 use procession::{Address, Pid};
 
 use super::state::{Awaited, Cancel, Running, Served};
@@ -123,8 +124,10 @@ impl Running {
                     return Err("the host gives the program no standard input".to_owned());
                 }
                 let (wanted, most) = (wanted(arguments)?, arguments.1);
-                let passed = Cancel::Passed { limited: false };
-                self.in_helper(yields, passed, String::new(), input::read(wanted, most))?
+                let token = CancellationToken::new();
+                let work = input::read(token.clone(), wanted, most);
+                let passed = Cancel::Passed { limited: false, token };
+                self.in_helper(yields, passed, String::new(), work)?
             }
             _ => match operation.strip_prefix(b"supervisor.") {
                 Some(operation) => {

@@ -1,6 +1,7 @@
 //! The operations of a guest on files and sockets.
 
 use procession::machine::Yields;
+use procession::sync::CancellationToken;
 
 use super::state::{Cancel, Running, Served, Taken};
 use crate::arguments::Arguments;
@@ -54,9 +55,11 @@ impl Running {
                 )?
             }
             b"accept" => {
-                let accept =
-                    arguments.listener(0)?.accept(self.bounds.clone(), self.account.hold());
-                self.in_helper(yields, Cancel::Passed { limited: false }, String::new(), accept)?
+                let (listener, token) = (arguments.listener(0)?, CancellationToken::new());
+                let (bounds, held) = (self.bounds.clone(), self.account.hold());
+                let accept = listener.accept(token.clone(), bounds, held);
+                let passed = Cancel::Passed { limited: false, token };
+                self.in_helper(yields, passed, String::new(), accept)?
             }
             b"accept waiting" => {
                 let listener = arguments.listener(0)?;
@@ -91,11 +94,13 @@ impl Running {
             }
             b"receive from" => {
                 let (socket, timeout) = (arguments.datagrams(0)?, arguments.duration(1)?);
-                let passed = Cancel::Passed { limited: timeout.is_some() };
-                let work = async move {
-                    let (bytes, sender) = socket.receive(timeout).await?;
+                let token = CancellationToken::new();
+                let receive = socket.receive(token.clone(), timeout);
+                let work = async {
+                    let (bytes, sender) = receive.await?;
                     Ok(Value::list([Value::string(bytes), Value::string(sender.to_string())]))
                 };
+                let passed = Cancel::Passed { limited: timeout.is_some(), token };
                 self.in_helper(yields, passed, String::new(), work)?
             }
             _ => match operation.strip_prefix(b"http.") {

@@ -7,12 +7,13 @@ use procession::mailbox::Event;
 use procession::process::MonitorRef;
 
 use super::operations::completed;
-use super::state::{Awaited, Running, Served};
+use super::state::{Awaited, Cancel, Running, Served};
 use crate::account::Charge;
 use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::inbox::Received;
 use crate::message::{Charged, Content, Message};
+use crate::net::CANCELLED;
 use crate::program::{Outcome, Program};
 use crate::protect;
 use crate::value::{self, Value};
@@ -145,6 +146,9 @@ impl Running {
     ) -> Result<(), Failure> {
         match &self.waits {
             Awaited::Done(wanted, ..) | Awaited::Output(wanted, _) if *wanted == tag => {
+                let is_passed = matches!(self.waits, Awaited::Done(_, Cancel::Passed { .. }, _));
+                self.cancel_seen |=
+                    is_passed && result.as_ref().is_err_and(|cause| **cause == *CANCELLED);
                 self.waits = Awaited::Ready(self.given(result)?);
             }
             // The process that was called could not take the request.

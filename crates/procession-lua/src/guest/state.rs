@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mlua::{Lua, MultiValue, Thread};
 use procession::machine::Yields;
 use procession::process::{MonitorRef, OnCancel};
+use procession::sync::CancellationToken;
 use procession::time::Instant;
 use procession::{Pid, SpawnOptions};
 
@@ -44,7 +45,7 @@ pub(super) struct Running {
     /// The number of monitors with a report that was not received yet.
     pub(super) monitors: usize,
     pub(super) cancelled: bool,
-    /// `true` after a cancel has ended a wait.
+    /// `true` once the cancel has ended a wait, and the program knows it.
     pub(super) cancel_seen: bool,
     /// `true` once its function has waited.
     pub(super) has_waited: bool,
@@ -95,8 +96,7 @@ pub(super) enum Awaited {
         monitor: MonitorRef,
         until: Option<Instant>,
     },
-    /// The drop of the helper ends the wait.
-    Done(u64, Cancel, Option<Helper>),
+    Done(u64, Cancel, #[expect(dead_code, reason = "its drop ends the wait")] Option<Helper>),
     /// The output has no room, or has not written everything yet. A cancel does not end this wait.
     Output(u64, #[expect(dead_code, reason = "its drop ends the wait")] Turn),
     /// The connection may have something to read, or the time is over.
@@ -143,16 +143,18 @@ impl Taken {
 }
 
 /// The effect of a cancel on a wait.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Cancel {
     /// None. The wait ends by itself, and the operation should be completed.
     Ignored,
     /// The cancel ends every wait without a limit of time, and the first wait that is `limited`. A
     /// process may therefore still wait while it cleans up, but not forever.
     Ends { limited: bool },
-    /// The same, but the cancel is passed on to the process that waits on behalf of the guest. That
-    /// ends the wait, so nothing is lost that this process has already taken for the guest.
-    Passed { limited: bool },
+    /// The same, but the cancel is passed on through the token to the process that waits on behalf
+    /// of the guest. That ends the wait, so nothing is lost that this process has already taken for
+    /// the guest. Such a process is not cancelled itself, because a shutdown does so before it
+    /// cancels the guest, if a supervisor has the guest.
+    Passed { limited: bool, token: CancellationToken },
 }
 
 /// The result of serving an operation.
@@ -169,7 +171,7 @@ pub(super) enum Served {
 
 /// A process that waits on behalf of a guest. It is killed when the wait ends.
 #[derive(Debug)]
-pub(super) struct Helper(pub(super) Pid);
+pub(super) struct Helper(Pid);
 
 impl Drop for Helper {
     fn drop(&mut self) {
@@ -179,21 +181,16 @@ impl Drop for Helper {
 }
 
 impl Helper {
-    /// Starts a process that performs `work`. A cancel of the process drops the work, unless the
-    /// work handles the cancel.
+    /// Starts a process that performs `work`. A cancel of the process drops the work. A shutdown
+    /// cancels it after the guest.
     pub(super) fn start<T: Into<Value>>(
         yields: &Yields<'_>,
         tag: u64,
-        cancel: Cancel,
         act: String,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<Self, String> {
         let to = yields.pid();
-        let on_cancel = match cancel {
-            Cancel::Passed { .. } => OnCancel::Ask,
-            Cancel::Ignored | Cancel::Ends { .. } => OnCancel::Drop,
-        };
-        let options = SpawnOptions::new().on_cancel(on_cancel);
+        let options = SpawnOptions::new().on_cancel(OnCancel::Drop);
         let started = options.try_spawn(async move {
             let result: Result<Value, Box<str>> =
                 work.await.map(Into::into).map_err(|error| match act.as_str() {
@@ -213,10 +210,5 @@ impl Helper {
         });
         let helper = started.map_err(|error| error.to_string())?;
         Ok(Self(helper.pid()))
-    }
-
-    /// Asks the process to end the wait.
-    pub(super) fn cancel(&self) {
-        procession::process::cancel(self.0);
     }
 }

@@ -14,6 +14,7 @@ use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::inbox::Received;
 use crate::message::{Message, call_proof};
+use crate::net::CANCELLED;
 use crate::value::{self, Value};
 
 /// The bytes that a Lua state may need for a small value, in addition to the value.
@@ -30,16 +31,14 @@ impl Running {
                 let until = *until;
                 match self.budget.inbox.pop() {
                     Some(received) => Some(self.received(received)?),
-                    None if self.is_ended(Cancel::Ends { limited: until.is_some() }) => {
-                        Some(self.nothing("cancelled")?)
-                    }
+                    None if self.is_ended(until.is_some()) => Some(self.nothing(CANCELLED)?),
                     None if until.is_some_and(is_over) => Some(self.nothing("timeout")?),
                     None => self.wait_until(until, yields),
                 }
             }
             &mut Awaited::Sleep(until) => {
                 let is_over = is_over(until);
-                match is_over || self.is_ended(Cancel::Ends { limited: true }) {
+                match is_over || self.is_ended(true) {
                     true => Some(self.given(Ok(Value::Boolean(is_over)))?),
                     false => self.wait_until(Some(until), yields),
                 }
@@ -51,18 +50,31 @@ impl Running {
                 }
                 false => self.wait_until(until, yields),
             },
-            &mut Awaited::Done(_, cancel, _) => match (self.is_ended(cancel), &self.waits) {
-                (false, _) => None,
-                (true, Awaited::Done(_, Cancel::Passed { .. }, helper)) => {
-                    helper.iter().for_each(Helper::cancel);
-                    None
+            Awaited::Done(_, Cancel::Passed { limited, token }, _) => {
+                let (limited, token) = (*limited, token.clone());
+                // The wait may have its result already, so it is not known yet what has ended it.
+                if self.can_end(limited) {
+                    token.cancel();
                 }
-                (true, _) => Some(self.given(Err("cancelled".into()))?),
+                None
+            }
+            &mut Awaited::Done(_, Cancel::Ends { limited }, _) => match self.is_ended(limited) {
+                true => Some(self.given(Err(CANCELLED.into()))?),
+                false => None,
             },
-            Awaited::Output(..) => None,
-            &mut Awaited::Read { until, .. } => {
-                match self.is_ended(Cancel::Ends { limited: until.is_some() }) {
-                    true => Some(self.given(self.last_read())?),
+            Awaited::Done(_, Cancel::Ignored, _) | Awaited::Output(..) => None,
+            Awaited::Read { connection, taken, until, .. } => {
+                let (connection, taken) = (Arc::clone(connection), taken.clone());
+                let limited = until.is_some();
+                match self.can_end(limited) {
+                    // Bytes that had arrived when the cancel came may not have been seen yet.
+                    true => Some(match taken.take(&connection, true) {
+                        Some(read) => self.given(read.map_err(|error| error.to_string().into()))?,
+                        None => {
+                            self.cancel_seen = true;
+                            self.given(Err(CANCELLED.into()))?
+                        }
+                    }),
                     false => None,
                 }
             }
@@ -70,23 +82,16 @@ impl Running {
         Ok(given)
     }
 
-    /// Returns `true` if a cancel ends the wait.
-    pub(super) fn is_ended(&mut self, cancel: Cancel) -> bool {
-        let (Cancel::Ends { limited } | Cancel::Passed { limited }) = cancel else { return false };
-        let ends = self.cancelled && !(limited && self.cancel_seen);
-        self.cancel_seen |= ends;
-        ends
+    /// Returns `true` if a cancel may end a wait, which may be `limited`.
+    fn can_end(&self, limited: bool) -> bool {
+        self.cancelled && !(limited && self.cancel_seen)
     }
 
-    /// Reads bytes that had arrived when the cancel came, but had not been seen yet.
-    pub(super) fn last_read(&self) -> Result<Value, Box<str>> {
-        match &self.waits {
-            Awaited::Read { connection, taken, .. } => match taken.take(connection, true) {
-                Some(read) => read.map_err(|error| error.to_string().into()),
-                None => Err("cancelled".into()),
-            },
-            _ => Err("cancelled".into()),
-        }
+    /// Returns `true` if a cancel ends the wait, which may be `limited`.
+    fn is_ended(&mut self, limited: bool) -> bool {
+        let ends = self.can_end(limited);
+        self.cancel_seen |= ends;
+        ends
     }
 
     /// Starts to wait until there may be something to read.
@@ -99,8 +104,7 @@ impl Running {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let readable = Arc::clone(connection).readable(timeout);
         let work = async { readable.await.map(|()| Value::Nil) };
-        let ends = Cancel::Ends { limited: until.is_some() };
-        *helper = Some(Helper::start(yields, *tag, ends, String::new(), work)?);
+        *helper = Some(Helper::start(yields, *tag, String::new(), work)?);
         Ok(())
     }
 
@@ -134,11 +138,13 @@ impl Running {
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Result<Served, String> {
         // Before the work begins, because it may be done before it sees the cancel.
-        if self.is_ended(cancel) {
-            return Err("cancelled".to_owned());
+        if let Cancel::Ends { limited } | Cancel::Passed { limited, .. } = cancel
+            && self.is_ended(limited)
+        {
+            return Err(CANCELLED.to_owned());
         }
         self.tag += 1;
-        let helper = Helper::start(yields, self.tag, cancel, act, work)?;
+        let helper = Helper::start(yields, self.tag, act, work)?;
         Ok(Served::Waits(Awaited::Done(self.tag, cancel, Some(helper))))
     }
 
