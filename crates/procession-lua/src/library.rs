@@ -440,7 +440,21 @@ fn spawn(operation: &[u8], arguments: &Arguments, own: &Own) -> Result<Pid, Stri
     };
     let entry = Entry::new(&arguments.value(0)?, &own.bounds)?;
     let options = options.priority(entry.priority);
-    own.host.spawn(&own.program.current(), &entry, options, arguments.rest(1)?)
+    let arguments = arguments.rest(1)?;
+    let given_up = match (operation, arguments.first()) {
+        // Only `net.serve` does so, and it forgets the connection then. Otherwise it would be
+        // charged for the sessions of all its connections. A spawner that keeps the connection is
+        // still charged, because it could shed the charge to a process that ends.
+        (b"spawn scoped", Some(Value::Socket(Socket::Connection(connection)))) => {
+            Some(Arc::clone(connection))
+        }
+        _ => None,
+    };
+    let pid = own.host.spawn(&own.program.current(), &entry, options, arguments)?;
+    if let (Some(connection), Some(account)) = (given_up, Account::of(pid)) {
+        connection.charge_to(&account);
+    }
+    Ok(pid)
 }
 
 /// Returns the function that runs a module.

@@ -619,7 +619,10 @@ fn a_cancelled_server_serves_the_connections_that_wait() {
             process.monitor(pid)
             for _, client in ipairs(clients) do
               local text = ''
-              for bytes in client.read, client do text = text .. bytes end
+              repeat
+                local bytes = client:read()
+                text = text .. (bytes or '')
+              until not bytes
               found[#found + 1] = text:match('%S+$')
             end
             assert(process.receive().reason == 'the process ended normally')
@@ -657,12 +660,53 @@ fn a_cancelled_server_without_room_serves_the_connections_that_wait() {
           local found = {}
           for i, client in ipairs(clients) do
             found[i] = ''
-            for bytes in client.read, client do found[i] = found[i] .. bytes end
+            repeat
+              local bytes = client:read()
+              found[i] = found[i] .. (bytes or '')
+            until not bytes
           end
           assert(process.receive().reason == 'the process ended normally')
           return table.concat(found, ', ')
         end";
     assert_eq!(run(source), Ok(Value::string("bye, bye, hello here, hello here")));
+}
+
+/// Goal: the connections that wait are also served if each needs the process of another one.
+#[test]
+fn a_cancelled_server_waits_for_room_for_its_processes() {
+    let source = "
+        function answer(connection)
+          connection:write('hello ')
+          connection:write(connection:read() or 'bye')
+          connection:close()
+        end
+        function serve(listener)
+          assert(select(2, process.receive()) == 'cancelled')
+          net.serve(listener, 'answer')
+        end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          local clients = {}
+          for i = 1, 4 do
+            clients[i] = assert(net.connect(listener:address()))
+            if i > 2 then assert(clients[i]:write('here')) end
+          end
+          local pid = process.spawn({ 'serve', limits = { processes = 3 } }, listener)
+          listener:forget()
+          process.monitor(pid)
+          process.cancel(pid)
+          local found = {}
+          for i, client in ipairs(clients) do
+            found[i] = ''
+            repeat
+              local bytes = client:read()
+              found[i] = found[i] .. (bytes or '')
+            until not bytes
+          end
+          assert(process.receive().reason == 'the process ended normally')
+          return table.concat(found, ', ')
+        end";
+    assert_eq!(run(source), Ok(Value::string("hello bye, hello bye, hello here, hello here")));
 }
 
 /// The globals of the library are made when they are first used. A program does not see that.

@@ -18,7 +18,7 @@ use crate::message::Message;
 use crate::permissions::Bounds;
 use crate::program::Program;
 use crate::source::{compile, load_error};
-use crate::value::{Socket, Value};
+use crate::value::Value;
 
 impl Program {
     /// Starts a process that calls the global function `function`.
@@ -71,19 +71,12 @@ impl Program {
             ));
         }
         let arguments: Vec<Value> = arguments.into_iter().collect();
-        let connection = |argument: &Value| match argument {
-            Value::Socket(Socket::Connection(connection)) => Some(Arc::clone(connection)),
-            _ => None,
-        };
-        let connections: Vec<_> = arguments.iter().filter_map(connection).collect();
         let guest = Guest::bounded(self.clone(), bounds);
         let account = guest.account();
         let started =
             options.label(label(function)).try_start_machine(guest, function, Box::new(arguments));
         let child = started.map_err(|error| refused(init_cause(&error)))?;
         account.enter(child.pid());
-        // A server that accepts would otherwise be charged for the sessions of all its connections.
-        connections.iter().for_each(|connection| connection.charge_to(&account));
         Ok(child)
     }
 

@@ -17,7 +17,10 @@ end
 -- the listener is closed, these processes are cancelled, and the function returns once all of them
 -- have ended. If the server ends in another way, they are cancelled, too.
 function net.serve(listener, name, ...)
-  local serving, count = {}, 0
+  local serving, count, draining = {}, 0, false
+  local function cancel_all()
+    for pid in pairs(serving) do check(native("cancel", pid)) end
+  end
   -- Only messages about the end of a process are expected. All others are dropped. They may come
   -- faster than this drops them.
   local function note(wait)
@@ -28,8 +31,17 @@ function net.serve(listener, name, ...)
     end
     return why ~= "timeout" and why ~= "cancelled"
   end
+  -- The end of a process makes room for another one.
+  local function wait_for_room()
+    cancel_all()
+    note(1000)
+  end
   local function start(connection, ...)
     local ok, pid = native("spawn scoped", name, connection, ...)
+    while not ok and draining and count > 0 do
+      wait_for_room()
+      ok, pid = native("spawn scoped", name, connection, ...)
+    end
     if ok then
       -- With this, the descriptor is freed when the process of the connection ends. Otherwise it
       -- would stay open until Lua collects the garbage of this process.
@@ -59,10 +71,8 @@ function net.serve(listener, name, ...)
       if not note(0) then break end
     end
   end
-  local function cancel_all()
-    for pid in pairs(serving) do check(native("cancel", pid)) end
-  end
   -- The system would reset the connections that wait.
+  draining = true
   local left = BACKLOG
   while left > 0 do
     local ok, connection = yield("accept waiting", listener)
@@ -70,9 +80,7 @@ function net.serve(listener, name, ...)
       start(connection, ...)
       left = left - 1
     elseif not ok and count > 0 then
-      -- There is no room for another one. The end of a process makes some.
-      cancel_all()
-      note(1000)
+      wait_for_room()
     else
       break
     end
