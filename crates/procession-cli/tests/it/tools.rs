@@ -165,6 +165,22 @@ fn repl_goes_on_after_what_it_cannot_print() {
 }
 
 #[test]
+fn repl_goes_on_when_it_cannot_print() {
+    let folder = Folder::new("repl_mute", &[]);
+    let input = "getmetatable('').__tostring = function() error('broken') end\n\
+                 'mute'\n\
+                 error('mute')\n\
+                 )\n\
+                 getmetatable('').__tostring = nil\n\
+                 t = {} while true do t[#t + 1] = #t end\n\
+                 t = nil\n\
+                 1 + 1\n";
+    let (out, err, code) = folder.run("repl", input);
+    assert!(out.ends_with("\n2\n"), "{out}");
+    assert_eq!((err.as_str(), code), ("", 0));
+}
+
+#[test]
 fn annotations_are_lua() {
     let folder = Folder::new("annotations", &[]);
     let (out, err, code) = folder.run("annotations", "");

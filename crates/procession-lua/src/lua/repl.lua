@@ -47,6 +47,21 @@ local function report(ok, ...)
   end
 end
 
+-- Evaluates a text. Returns the text if it is not complete yet.
+local function evaluate(text)
+  local chunk, cause = load("return " .. text, "=repl")
+  if not chunk then chunk, cause = load(text, "=repl") end
+  if chunk then
+    -- The text of a value may be the work of the program, or take too much memory.
+    if not pcall(report, pcall(chunk)) then print("error: it cannot be shown") end
+  elseif find(cause, "<eof>", 1, true) then
+    return text
+  else
+    print("error: " .. cause)
+  end
+end
+local function continue(text, more) return evaluate(text and text .. "\n" .. more or more) end
+
 _G["procession repl"] = function()
   find, format, sub = string.find, string.format, string.sub
   concat, pack, sort = table.concat, table.pack, table.sort
@@ -54,16 +69,9 @@ _G["procession repl"] = function()
   while true do
     local more = read(text ~= nil)
     if not more then return end
-    text = text and text .. "\n" .. more or more
-    local chunk, cause = load("return " .. text, "=repl")
-    if not chunk then chunk, cause = load(text, "=repl") end
-    if chunk then
-      text = nil
-      -- The text of a value may be the work of the program, or take too much memory.
-      if not pcall(report, pcall(chunk)) then print("error: it cannot be shown") end
-    elseif not find(cause, "<eof>", 1, true) then
-      text = nil
-      print("error: " .. cause)
-    end
+    -- Without memory, or if the program has broken the metatable of strings, not even an error can
+    -- be printed.
+    local ok, rest = pcall(continue, text, more)
+    text = ok and rest or nil
   end
 end
