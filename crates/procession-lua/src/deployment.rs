@@ -102,8 +102,9 @@ pub struct Replaced {
     pub pending: usize,
     /// The number of processes that were not asked, because the limit of failures was reached.
     pub not_asked: usize,
-    /// The number of processes that were not upgraded to this version, because another replacement
-    /// or a rollback came before.
+    /// The number of processes that this replacement did not upgrade, because another replacement
+    /// or a rollback came before. It may have been a replacement by the same version, which took
+    /// over the request to the process.
     pub superseded: usize,
 }
 

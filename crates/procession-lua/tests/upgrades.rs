@@ -485,6 +485,41 @@ fn a_process_that_enters_a_withdrawn_version_leaves_it() {
     });
 }
 
+#[test]
+fn a_version_that_is_withdrawn_during_the_upgrade_is_not_entered() {
+    run_on(Scheduler::builder().worker_threads(1).test_clock(), async || {
+        let slow = "
+          function upgrade()
+            process.register('saves')
+            while not process.whereis('withdrawn') do end
+            return list
+          end";
+        let deployment = Deployment::new(load(&format!("{KEEPER} {slow}").replace("VERSION", "1")));
+        let pid = spawn(&deployment, "keeper")?;
+        settle(&deployment, 1).await;
+        let new = "
+          function resume_keeper(kept)
+            process.register('entered')
+            return keeper(kept)
+          end";
+        let new = load(&format!("{KEEPER} {new}").replace("VERSION", "2"));
+        let replacing = deployment.clone();
+        let replaced = procession::spawn(async move { replace_patiently(&replacing, new).await });
+        while procession::process::whereis("saves").is_none() {
+            procession::yield_now().await;
+        }
+        assert_eq!(deployment.rollback().await?, Replaced::default());
+        let mark = load("function mark() process.register('withdrawn') process.receive() end");
+        mark.spawn("mark", [])?.detach();
+        let replaced = replaced.await.expect("no panic")?;
+        assert_eq!((replaced.upgraded, replaced.superseded), (0, 1));
+        assert_eq!(ask(&deployment, pid).await?.0, 1);
+        // Its registration would end only with the process.
+        assert_eq!(procession::process::whereis("entered"), None);
+        Ok(())
+    });
+}
+
 /// Goal: the newest version wins, although a slower replacement asks processes after it. Method:
 /// the first process that the slower one asks is held in a call.
 #[test]

@@ -10,7 +10,8 @@
 //!    `process.receive`. It then continues with the version that is current, whichever it was asked
 //!    for.
 //! 2. `Save`: the function `upgrade` of the old program runs in the old state, while the process is
-//!    suspended, and returns the state as a [`Value`]. It may not wait.
+//!    suspended, and returns the state as a [`Value`]. It may not wait. If another version has
+//!    become current meanwhile, the process asks itself.
 //! 3. `Resume`: the new program is opened in a new state, and `resume_NAME` is called. It has the
 //!    messages that nobody has received. The old state is kept.
 //! 4. `Commit`: once the new function waits for the first time, the old state is dropped. If it
@@ -23,7 +24,7 @@
 //!
 //! A replacement asks only the processes of other versions. A process that is between `Ask` and
 //! `Commit` can have the version that becomes current, and is not asked. So it looks at the current
-//! version in both steps.
+//! version in these steps, and after `Save`, which may have taken many steps of the process.
 //!
 //! ## Allowed
 //! What the new function sends before its first wait stays sent, even if it fails then.
@@ -144,6 +145,13 @@ impl Guest {
             let cause = format!("upgrade went on after it had failed: {cause}");
             self.fail(&upgrade, &format!("the process ends: {cause}"), yields);
             return Err(cause.into());
+        }
+        if saved.is_ok() {
+            let newest = upgrade.clone().newest();
+            if newest != upgrade {
+                running.asked.get_or_insert(newest);
+                return Ok(false);
+            }
         }
         match saved.and_then(|state| self.resume(&upgrade, &state)) {
             Ok((old, before)) => {
