@@ -33,9 +33,9 @@ fn seeds() -> Range<u64> {
     0..wanted.unwrap_or(200)
 }
 
-/// Returns a quarter of the seeds, and at least two.
+/// Returns an eighth of the seeds, and at least two.
 fn few() -> Range<u64> {
-    0..(seeds().end / 4).max(2)
+    0..(seeds().end / 8).max(2)
 }
 
 #[test]
