@@ -25,6 +25,7 @@ pub mod oneshot {
 }
 pub mod supply_queue;
 pub mod token_tree;
+pub mod upkeep;
 pub mod wait_list;
 pub mod watch {
     //! Channels that keep the last value.

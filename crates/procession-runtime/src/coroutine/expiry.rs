@@ -1,10 +1,10 @@
 //! How the memory of stacks that nobody needs goes back to the system.
 //!
 //! After a burst of coroutines, their stacks are free and still have memory. When a worker passes
-//! stacks on to the slab, it sets a timer, unless there is one. The time for which the scheduler
-//! keeps idle threads is also the period of the slab (`Stacks::end_period`). So a stack expires
-//! after one to two of these times without use. When no free stack of the slab has memory, there is
-//! no timer, so a program that does nothing does not wake for this.
+//! stacks on to the slab, it sets a timer, unless there is one (`sync/upkeep.rs`). The time for
+//! which the scheduler keeps idle threads is also the period of the slab (`Stacks::end_period`). So
+//! a stack expires after one to two of these times without use. When no free stack of the slab has
+//! memory, there is no timer, so a program that does nothing does not wake for this.
 //!
 //! The stacks in the caches of seats keep their memory: 64 for each worker at most.
 
@@ -12,8 +12,6 @@ use std::sync::Arc;
 
 use procession_coroutine::Expiry;
 use procession_protocols::scheduler::seat_id::NEVER;
-use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
-use procession_sync::atomic::fence;
 
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
@@ -34,10 +32,7 @@ const PERIOD_MIN: u64 = 1_000_000_000;
 impl Shared {
     /// Sees to it that free stacks expire. Called after stacks went to the slab.
     pub(crate) fn let_stacks_expire(&self) {
-        // Pairs with the fence in `expire_stacks`: this finds that there is no timer, or that call
-        // finds the stacks.
-        fence(SeqCst);
-        if !self.coroutines.expires.load(Relaxed) && !self.coroutines.expires.swap(true, Relaxed) {
+        if self.coroutines.expiry.arrange() {
             self.end_period_later();
         }
     }
@@ -48,11 +43,11 @@ impl Shared {
         self.expire_stacks_in(period, true);
     }
 
-    /// Sets the timer, whose flag is set.
+    /// Sets the timer, which is arranged.
     fn expire_stacks_in(&self, time: u64, ends_period: bool) {
         let when = self.world.now().saturating_add(time);
         if when == NEVER {
-            // The flag stays set, so no stack expires.
+            // It stays arranged, so no stack expires.
             return;
         }
         let scheduler = self.identity.me.clone();
@@ -63,7 +58,7 @@ impl Shared {
         };
         if arm(self, when, None, Action::Call(Arc::new(expire))).is_err() {
             // No timer is left. The next stacks that go to the slab are another occasion.
-            self.coroutines.expires.store(false, Relaxed);
+            self.coroutines.expiry.give_up();
         }
     }
 
@@ -82,11 +77,8 @@ impl Shared {
             Expiry::More => self.expire_stacks_in(PAUSE, false),
             Expiry::Later => self.end_period_later(),
             Expiry::Done => {
-                supply.expires.store(false, Relaxed);
-                // Pairs with the fence in `let_stacks_expire`.
-                fence(SeqCst);
-                if supply.slab().release_expired(0) != Expiry::Done {
-                    self.let_stacks_expire();
+                if supply.expiry.rest(|| supply.slab().release_expired(0) != Expiry::Done) {
+                    self.end_period_later();
                 }
             }
         }

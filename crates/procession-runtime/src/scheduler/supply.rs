@@ -4,8 +4,9 @@ use std::panic::Location;
 
 use procession_coroutine::{Stack, StackError, Stacks};
 use procession_protocols::sync::supply_queue::SupplyQueue;
+use procession_protocols::sync::upkeep::Upkeep;
 use procession_sync::Mutex;
-use procession_sync::atomic::{AtomicBool, AtomicU32};
+use procession_sync::atomic::AtomicU32;
 
 use crate::Pid;
 
@@ -21,8 +22,8 @@ pub(crate) struct Supply {
     /// The number of coroutines that have a stack and are not counted for a seat: they have begun
     /// and stay nowhere, or were handed a stack and have not begun.
     pub(crate) migrating: AtomicU32,
-    /// Set if a timer lets free stacks expire.
-    pub(crate) expires: AtomicBool,
+    /// The timer that lets free stacks expire.
+    pub(crate) expiry: Upkeep,
     /// Coroutines that could not be unwound.
     stuck: Mutex<Vec<StuckCoroutine>>,
 }
@@ -35,7 +36,7 @@ impl Supply {
             stack_bytes,
             waiters: SupplyQueue::new(),
             migrating: AtomicU32::new(0),
-            expires: AtomicBool::new(false),
+            expiry: Upkeep::new(),
             stuck: Mutex::default(),
         }
     }
