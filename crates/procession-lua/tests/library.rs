@@ -632,6 +632,22 @@ fn a_cancelled_server_serves_the_connections_that_wait() {
     assert_eq!(run(source), Ok(Value::string("here! here! here! there there there")));
 }
 
+/// Cancels a server that is monitored. Returns what each client receives until its end.
+const CANCELLED: &str = "
+        function cancelled(pid, clients)
+          process.cancel(pid)
+          local found = {}
+          for i, client in ipairs(clients) do
+            found[i] = ''
+            repeat
+              local bytes = client:read()
+              found[i] = found[i] .. (bytes or '')
+            until not bytes
+          end
+          assert(process.receive().reason == 'the process ended normally')
+          return table.concat(found, ', ')
+        end";
+
 /// Goal: the connections that a limit keeps waiting are served after a cancel.
 #[test]
 fn a_cancelled_server_without_room_serves_the_connections_that_wait() {
@@ -656,19 +672,12 @@ fn a_cancelled_server_without_room_serves_the_connections_that_wait() {
             assert(clients[i]:write('here'))
           end
           listener:forget()
-          process.cancel(pid)
-          local found = {}
-          for i, client in ipairs(clients) do
-            found[i] = ''
-            repeat
-              local bytes = client:read()
-              found[i] = found[i] .. (bytes or '')
-            until not bytes
-          end
-          assert(process.receive().reason == 'the process ended normally')
-          return table.concat(found, ', ')
+          return cancelled(pid, clients)
         end";
-    assert_eq!(run(source), Ok(Value::string("bye, bye, hello here, hello here")));
+    assert_eq!(
+        run(&[source, CANCELLED].concat()),
+        Ok(Value::string("bye, bye, hello here, hello here"))
+    );
 }
 
 /// Goal: the connections that wait are also served if each needs the process of another one.
@@ -694,19 +703,10 @@ fn a_cancelled_server_waits_for_room_for_its_processes() {
           local pid = process.spawn({ 'serve', limits = { processes = 3 } }, listener)
           listener:forget()
           process.monitor(pid)
-          process.cancel(pid)
-          local found = {}
-          for i, client in ipairs(clients) do
-            found[i] = ''
-            repeat
-              local bytes = client:read()
-              found[i] = found[i] .. (bytes or '')
-            until not bytes
-          end
-          assert(process.receive().reason == 'the process ended normally')
-          return table.concat(found, ', ')
+          return cancelled(pid, clients)
         end";
-    assert_eq!(run(source), Ok(Value::string("hello bye, hello bye, hello here, hello here")));
+    let found = "hello bye, hello bye, hello here, hello here";
+    assert_eq!(run(&[source, CANCELLED].concat()), Ok(Value::string(found)));
 }
 
 /// The globals of the library are made when they are first used. A program does not see that.

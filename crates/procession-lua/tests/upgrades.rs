@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::scheduler::Builder;
-use procession::{Child, Exit, Pid, Scheduler, SpawnOptions};
+use procession::{Child, Exit, JoinHandle, Pid, Scheduler, SpawnOptions};
 use procession_lua::{Deployment, Error, Message, Output, Program, Replaced, Rolling, Value};
 
 /// Longer than any test takes.
@@ -85,6 +85,20 @@ async fn replace_patiently(deployment: &Deployment, new: Program) -> Result<Repl
     let mut pace = Rolling::default();
     pace.patience = TIMEOUT;
     deployment.replace_with(new, pace).await
+}
+
+/// Begins to replace the program of a deployment. Returns once a process has registered `name`.
+async fn replace_until(
+    deployment: &Deployment,
+    new: Program,
+    name: &str,
+) -> JoinHandle<Result<Replaced, Error>> {
+    let deployment = deployment.clone();
+    let replaced = procession::spawn(async move { replace_patiently(&deployment, new).await });
+    while procession::process::whereis(name).is_none() {
+        procession::yield_now().await;
+    }
+    replaced
 }
 
 #[test]
@@ -471,11 +485,7 @@ fn a_process_that_enters_a_withdrawn_version_leaves_it() {
             return keeper(kept)
           end";
         let new = load(&format!("{KEEPER} {slow}").replace("VERSION", "2"));
-        let replacing = deployment.clone();
-        let replaced = procession::spawn(async move { replace_patiently(&replacing, new).await });
-        while procession::process::whereis("enters").is_none() {
-            procession::yield_now().await;
-        }
+        let replaced = replace_until(&deployment, new, "enters").await;
         assert_eq!(deployment.rollback().await?, Replaced::default());
         let mark = load("function mark() process.register('withdrawn') process.receive() end");
         mark.spawn("mark", [])?.detach();
@@ -503,11 +513,7 @@ fn a_version_that_is_withdrawn_during_the_upgrade_is_not_entered() {
             return keeper(kept)
           end";
         let new = load(&format!("{KEEPER} {new}").replace("VERSION", "2"));
-        let replacing = deployment.clone();
-        let replaced = procession::spawn(async move { replace_patiently(&replacing, new).await });
-        while procession::process::whereis("saves").is_none() {
-            procession::yield_now().await;
-        }
+        let replaced = replace_until(&deployment, new, "saves").await;
         assert_eq!(deployment.rollback().await?, Replaced::default());
         let mark = load("function mark() process.register('withdrawn') process.receive() end");
         mark.spawn("mark", [])?.detach();
