@@ -262,7 +262,7 @@ impl<M> Shard<M> {
         }
         self.until = Instant::now() + limits.move_time;
         if self.is_home() {
-            // The home before may have ended, and cannot say who was the home before that.
+            // The home before may have ended, and cannot name the home before that.
             view.known.keys().for_each(|router| self.await_from(router, limits));
         } else if was_home {
             self.early = 0;

@@ -7,7 +7,8 @@
 //! (`levels/turns.rs` of the protocols): high processes first, at most 8 in a row while it finds
 //! another one; and one batch process in at most 64 dispatches. The other turns follow the usual
 //! order of the search (`scheduler/worker.rs`). Where that order comes to other workers, high
-//! processes are before them, and batch processes behind everything.
+//! processes are before them, and batch processes behind everything. A worker that runs something
+//! else while such processes are queued wakes another worker for them.
 //!
 //! A high process never waits in a LIFO slot, because other workers would not find it there while
 //! the step that woke it lasts. A process that is bound to a worker, because it is a coroutine, is
