@@ -4,8 +4,9 @@
 //!
 //! ## Problem
 //! Things come to a place from many threads, for example free stacks, and something must be done
-//! for them later, for example by a timer. One timer is enough. When it finds nothing left, it ends,
-//! so that an idle program does not wake. A thing that comes at that moment must not be left alone.
+//! for them later, for example by a timer. One timer is enough. When it finds nothing left, it
+//! ends, so that an idle program does not wake. A thing that comes at that moment must not be left
+//! alone.
 //!
 //! ## States
 //! A flag says that the work is arranged.
