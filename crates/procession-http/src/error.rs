@@ -4,6 +4,10 @@ use std::fmt;
 use std::io;
 
 /// The error of a connection, of the body of a request, or of an attempt to connect.
+///
+/// The alternate form `{:#}` of its text includes the cause. So a process that returns the error of
+/// a connection that its client has reset ends with
+/// [`Exit::Disconnected`](procession_runtime::Exit::Disconnected).
 pub struct Error(HttpErrorKind);
 
 enum HttpErrorKind {
@@ -63,7 +67,13 @@ impl fmt::Display for Error {
             #[cfg(feature = "serve")]
             HttpErrorKind::TimedOut(what) => write!(f, "{what} within the time limit"),
             #[cfg(feature = "serve")]
-            HttpErrorKind::Hyper(cause) => write!(f, "the connection failed: {cause}"),
+            HttpErrorKind::Hyper(error) => {
+                write!(f, "the connection failed: {error}")?;
+                match std::error::Error::source(error).filter(|_| f.alternate()) {
+                    Some(cause) => write!(f, ": {cause}"),
+                    None => Ok(()),
+                }
+            }
             HttpErrorKind::Io { act, cause } => write!(f, "cannot {act}: {cause}"),
         }
     }

@@ -5,11 +5,8 @@ mod outputs;
 mod shown;
 
 use std::any::Any;
-use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-
-use crate::util::bounded_text::bounded_text;
 
 /// The way in which a process ended.
 ///
@@ -67,6 +64,9 @@ pub enum Exit {
     ///   a database client may also have such a source. A supervisor that restarts the process says
     ///   so at the level `WARN`. Without a supervisor, turn the error into a failure with
     ///   `Exit::failed`.
+    /// - Any other error whose text ends as the standard library writes one of these three kinds,
+    ///   for example with `Connection reset by peer (os error 104)`. The errors of anyhow, eyre and
+    ///   axum do, and an error of thiserror does if its text includes the text of its source.
     ///
     /// [`io::Error`]: std::io::Error
     /// [source]: std::error::Error::source
@@ -110,11 +110,6 @@ impl Exit {
     /// ([`Disconnected`](Self::Disconnected)).
     pub fn disconnected(reason: impl Into<Arc<str>>) -> Self {
         Self::Disconnected(reason.into())
-    }
-
-    /// Creates a failure with a reason of at most 4096 bytes.
-    pub(crate) fn failed_with(text: fmt::Arguments<'_>) -> Self {
-        Self::failed(bounded_text(text, REASON_MAX).0)
     }
 
     /// Returns `true` for [`Normal`](Self::Normal).
@@ -331,8 +326,8 @@ pub enum OnCancel {
 /// ends with that exit. The text of any other error is its [`Display`](std::fmt::Display) form. The
 /// causes of the error follow, each after `": "`, if they can be found:
 ///
-/// - A `Box` or `Arc` of `dyn Error`, and an [`io::Error`](std::io::Error), have their
-///   [sources](std::error::Error::source).
+/// - A `Box` or `Arc` of `dyn Error`, an [`io::Error`](std::io::Error), and an error of hyper (with
+///   the feature `hyper`) have their [sources](std::error::Error::source).
 /// - All other errors are written in the alternate form `{:#}`. The errors of anyhow and eyre and a
 ///   [`CallError`](crate::CallError) write their causes in that form, and most types ignore it. A
 ///   type parameter cannot be asked whether it implements `Error`. So a type of yours adds its
@@ -342,8 +337,9 @@ pub enum OnCancel {
 ///
 /// If the error, or a cause that can be found, says that the other side of a connection has gone,
 /// the exit is [`Exit::Disconnected`], because clients that leave are no failure of the program.
-/// For example, a process that serves a WebSocket of axum returns a `Box<dyn Error + Send + Sync>`,
-/// because axum's errors wrap the errors of the connection.
+/// The exit is the same if the text ends with the system's number of such an error, for example
+/// with `(os error 104)`. If a type of yours writes no cause, return a
+/// `Box<dyn Error + Send + Sync>`.
 ///
 /// # Types of yours
 ///

@@ -42,8 +42,27 @@ impl Exit {
             }
             source = error.source();
         }
-        if is_disconnect(error) { Self::disconnected(reason) } else { Self::failed(reason) }
+        Self::with_reason(reason, is_disconnect(error))
     }
+
+    /// Creates the exit of a process that returns an error with this text, whose sources are
+    /// unknown. The reason has at most 4096 bytes.
+    pub(crate) fn from_text(text: fmt::Arguments<'_>) -> Self {
+        Self::with_reason(bounded_text(text, REASON_MAX).0, false)
+    }
+
+    fn with_reason(reason: String, is_disconnect: bool) -> Self {
+        let is_disconnect = is_disconnect || system_error(&reason).is_some_and(is_lost);
+        if is_disconnect { Self::disconnected(reason) } else { Self::failed(reason) }
+    }
+}
+
+/// Returns the kind of the system's error with which a text ends. The standard library ends the
+/// text of such an error with its number, and the text of a wrapping error often ends with the text
+/// of its cause.
+fn system_error(text: &str) -> Option<io::ErrorKind> {
+    let (_, number) = text.strip_suffix(')')?.rsplit_once("(os error ")?;
+    Some(io::Error::from_raw_os_error(number.parse().ok()?).kind())
 }
 
 /// Returns `true` if the error says that the other side of a connection has gone, or that both
@@ -67,9 +86,12 @@ fn successors<'a>(
 }
 
 fn is_lost_connection(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref().map(io::Error::kind).is_some_and(is_lost) || error.is::<Idle>()
+}
+
+fn is_lost(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    let kind = error.downcast_ref().map(io::Error::kind);
-    matches!(kind, Some(BrokenPipe | ConnectionAborted | ConnectionReset)) || error.is::<Idle>()
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset)
 }
 
 /// The error of a connection in which no data has moved for this time.

@@ -37,7 +37,7 @@ fn exit_of<E: fmt::Display + 'static>(error: &E) -> Exit {
     } else if let Some(error) = as_error(any) {
         Exit::from_error(error)
     } else {
-        Exit::failed_with(format_args!("{error:#}"))
+        Exit::from_text(format_args!("{error:#}"))
     }
 }
 
@@ -47,6 +47,10 @@ fn as_error(any: &dyn Any) -> Option<&(dyn std::error::Error + 'static)> {
     type Sending = dyn std::error::Error + Send;
     type Local = dyn std::error::Error;
     if let Some(error) = any.downcast_ref::<io::Error>() {
+        return Some(error);
+    }
+    #[cfg(feature = "hyper")]
+    if let Some(error) = any.downcast_ref::<hyper::Error>() {
         return Some(error);
     }
     if let Some(error) = any.downcast_ref::<Box<Thread>>() {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::body::Body;
 use procession::http::{RequestBody, Server};
 use procession::net::{TcpListener, TcpStream, UnixStream};
+use procession::process::Outcome as _;
 use procession::time::Instant;
 use procession::{JoinHandle, Scheduler, sleep};
 use rustls::{ClientConnection, StreamOwned};
@@ -142,6 +143,24 @@ fn a_client_that_neither_ends_nor_sends_is_waited_for_shortly() {
             assert!(expected.contains(&after), "{sends} bytes: {after} s");
         }
     });
+}
+
+/// Such a client is reported at the level of clients that leave.
+#[test]
+fn a_client_that_resets_its_connection_is_no_failure() {
+    let scheduler = threaded(1);
+    let ended = scheduler.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
+        let client = connect(listener.local_addr().expect("it is bound"));
+        let (stream, _) = listener.accept().await.expect("it is connected");
+        let client = socket2::Socket::from(client);
+        client.set_linger(Some(Duration::ZERO)).expect("it is a stream");
+        client.send(b"GET / HTTP/1.1\r\n").expect("there is room");
+        drop(client);
+        Server::new().serve_connection(stream, ignores_bodies()).await
+    });
+    let exit = ended.failure().expect("the connection was reset");
+    assert!(exit.is_disconnect() && exit.to_string().contains("os error"), "{exit}");
 }
 
 /// Tells when it is dropped.

@@ -10,7 +10,9 @@ use std::time::Duration;
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use procession::io::copy_bidirectional;
 use procession::observe::{ReportLevel, Reporting};
+use procession::process::Outcome as _;
 use procession::{Exit, SpawnOptions, sleep};
+use rustix::io::Errno;
 
 use super::observed_with;
 use super::reached::ended;
@@ -103,6 +105,31 @@ fn a_peer_that_has_gone_is_no_failure_to_look_at() {
     assert_eq!((&format.exit, format.level), (&early, ReportLevel::Error));
     let crashes = scheduler.crashes();
     assert_eq!(crashes.len(), 1, "clients that leave push out no failure: {crashes:?}");
+}
+
+/// The errors of anyhow, eyre, thiserror and axum have sources that nobody can ask for, but their
+/// texts end with the text of the last source.
+#[test]
+fn the_text_of_an_error_shows_that_the_peer_has_gone() {
+    let text_of = |number| format!("reading: {}", io::Error::from_raw_os_error(number));
+    let gone = [Errno::CONNRESET, Errno::CONNABORTED, Errno::PIPE].map(Errno::raw_os_error);
+    assert!(text_of(gone[0]).ends_with(&format!(" (os error {})", gone[0])));
+    let exit_of = |text: String| Err::<(), _>(text).failure().expect("it is an error");
+    for number in gone {
+        assert_eq!(exit_of(text_of(number)), Exit::disconnected(text_of(number)));
+    }
+    let reset = text_of(gone[0]);
+    let others = [
+        text_of(Errno::CONNREFUSED.raw_os_error()),
+        format!("{reset}, while it was read"),
+        format!("{}0)", reset.trim_end_matches(')')),
+        "the end (os error many)".to_owned(),
+    ];
+    for text in others {
+        assert_eq!(exit_of(text.clone()), Exit::failed(text));
+    }
+    let boxed: Box<dyn Error + Send + Sync> = reset.clone().into();
+    assert_eq!(Err::<(), _>(boxed).failure(), Some(Exit::disconnected(reset)));
 }
 
 #[test]
