@@ -17,9 +17,7 @@ use crate::observe::process_info::{ProcessInfo, ProcessWait};
 use crate::observe::process_state::ProcessState;
 use crate::process::shown_waits::WaitReason;
 use crate::process::slot::Slot;
-use crate::process::unwind::text_of;
 use crate::process::wait_reason::{WaitTarget, Waiting};
-use crate::report::text::advice_for;
 use crate::report::unseen::UnseenPanics;
 use crate::scheduler::builder::Builder;
 use crate::scheduler::owner::Scheduler;
@@ -125,7 +123,6 @@ impl Test {
             }),
         };
         if let Err(failure) = outcome {
-            advise(&failure);
             if self.repeats > 1 && chosen.is_none() {
                 self.tell(&failure);
             }
@@ -232,15 +229,6 @@ impl Test {
 pub fn assert_no_leaks(scheduler: &Scheduler) {
     let leaks = Leaks { suspected: Vec::new(), ..scheduler.leaks() };
     assert!(leaks.is_empty(), "{leaks}");
-}
-
-/// Prints what to do about a failure, if there is something to say.
-#[expect(clippy::print_stderr, reason = "the harness of tests shows it with the failed test")]
-fn advise(failure: &Failure) {
-    let advice = advice_for(text_of(&*failure.payload)).trim_start_matches("; ");
-    if !advice.is_empty() {
-        eprintln!("{advice}");
-    }
 }
 
 /// Returns the seed in the environment variable, if it is set.

@@ -31,6 +31,21 @@ fn panic_message(test: impl FnOnce()) -> String {
     }
 }
 
+/// Runs a test again in a program of its own. Returns what that program prints on standard error,
+/// or `None` in that program.
+fn printed(test: &str) -> Option<String> {
+    const CHILD: &str = "PROCESSION_TEST_ATTRIBUTES";
+    if std::env::var_os(CHILD).is_some() {
+        return None;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("a test knows itself"));
+    let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output();
+    let output = output.expect("there is room for a process");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    Some(errors)
+}
+
 #[procession::main]
 async fn plain_main() -> u32 {
     scheduler_of_a_process().await
@@ -94,20 +109,43 @@ async fn main_that_loses_a_process() {
 /// In a program of its own, because the default scheduler has ended then.
 #[test]
 fn a_main_function_of_a_service_ends_its_scheduler_and_fails_if_something_is_lost() {
-    const CHILD: &str = "PROCESSION_TEST_MAIN";
-    let name = "a_main_function_of_a_service_ends_its_scheduler_and_fails_if_something_is_lost";
-    if std::env::var_os(CHILD).is_some() {
+    let Some(errors) =
+        printed("a_main_function_of_a_service_ends_its_scheduler_and_fails_if_something_is_lost")
+    else {
         assert_eq!(main_of_a_service().report(), ExitCode::SUCCESS);
         assert!(!Scheduler::global().health().is_ready(), "it was shut down");
         assert_eq!(main_that_loses_a_process().report(), ExitCode::FAILURE);
         return;
-    }
-    let mut child = Command::new(std::env::current_exe().expect("a test knows itself"));
-    let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output();
-    let output = output.expect("there is room for a process");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
+    };
     assert!(errors.contains("late (p"), "{errors}");
+}
+
+#[cfg(feature = "tokio")]
+async fn needs_tokio() {
+    tokio::time::sleep(Duration::ZERO).await;
+}
+
+#[cfg(feature = "tokio")]
+#[procession::main(worker_threads = 1, callers_drive, tokio_threads = 0)]
+async fn main_without_tokio() {
+    needs_tokio().await;
+}
+
+/// tokio's own text names no way to get a runtime.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_function_that_lacks_tokio_is_told_how_to_get_it() {
+    let Some(errors) = printed("a_function_that_lacks_tokio_is_told_how_to_get_it") else {
+        panic_message(|| Test::new("test").run(needs_tokio));
+        panic_message(main_without_tokio);
+        return;
+    };
+    let advice: Vec<_> = errors.lines().filter(|line| line.starts_with("procession: ")).collect();
+    assert_eq!(advice.len(), 2, "{errors}");
+    for line in advice {
+        assert!(line.contains("let `Builder::tokio_threads` be more than 0"), "{line}");
+        assert!(line.ends_with("in a test with `#[test(tokio_threads = 1)]`"), "{line}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::report::kept::Reports;
 use crate::report::owed::OwedReport;
 use crate::report::panics;
 use crate::report::supervisor_report::{SupervisorEvent, SupervisorReport};
-use crate::report::text::EndedText;
+use crate::report::text::{EndedText, advice_for};
 use crate::scheduler::part::{FailureSpan, Part};
 use crate::scheduler::shared::Shared;
 use crate::time::Instant;
@@ -37,6 +37,12 @@ impl Part for Reports {
     fn panic_taken(&self, process: Pid) {
         if let Some(unseen) = &self.hooks.unseen {
             unseen.forget(process);
+        }
+    }
+
+    fn block_on_panicked(&self, shared: &Shared, text: &str) {
+        if let Some(advice) = advice_for(text) {
+            self.hooks.print(&shared.world, &advice);
         }
     }
 }

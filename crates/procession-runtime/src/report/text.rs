@@ -56,7 +56,11 @@ impl fmt::Display for EndedText<'_> {
             if let Some(place) = self.1 {
                 write!(f, " at {place}")?;
             }
-            return write!(f, ": {}{}", Escaped(text, REASON_MAX), advice_for(text));
+            write!(f, ": {}", Escaped(text, REASON_MAX))?;
+            return match advice_for(text) {
+                Some(advice) => write!(f, "; {advice}"),
+                None => Ok(()),
+            };
         }
         match (self.0, self.1) {
             (Exit::Failed(text), _) => write!(f, "failed: {}", Escaped(text, REASON_MAX)),
@@ -79,16 +83,16 @@ impl fmt::Display for EndedText<'_> {
 
 /// Returns what to do about a panic, if it is one of tokio's because a scheduler has no tokio
 /// runtime: the text of that panic names no way to get one.
-pub(crate) fn advice_for(panic: &str) -> &'static str {
+pub(crate) fn advice_for(panic: &str) -> Option<&'static str> {
     const TEXTS: [&str; 3] =
         ["there is no reactor running", "requires a Tokio context", "context of a Tokio 1.x"];
-    if !TEXTS.iter().any(|text| panic.contains(text)) {
-        ""
-    } else if cfg!(feature = "tokio") {
-        "; this scheduler has no tokio runtime: let `Builder::tokio_threads` be more than 0"
+    let is_about_tokio = TEXTS.iter().any(|text| panic.contains(text));
+    is_about_tokio.then_some(if cfg!(feature = "tokio") {
+        "this scheduler has no tokio runtime: let `Builder::tokio_threads` be more than 0, \
+         in a test with `#[test(tokio_threads = 1)]`"
     } else {
-        "; enable the feature `tokio` of procession, which gives each scheduler a tokio runtime"
-    }
+        "enable the feature `tokio` of procession, which gives each scheduler a tokio runtime"
+    })
 }
 
 #[cfg(test)]

@@ -3,11 +3,13 @@
 mod noted;
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use self::noted::NotedWaits;
+use crate::process::unwind::text_of;
 use crate::scheduler::current;
 use crate::scheduler::current::{Current, Entered};
 use crate::scheduler::entries::EntriesTurn;
@@ -162,7 +164,15 @@ fn block_in_section(
         let _turn = EntriesTurn::begin();
         match &noted {
             Some(noted) => noted.poll(poll),
-            None => poll(&mut TaskContext::from_waker(&waker)),
+            None => {
+                let poll = AssertUnwindSafe(|| poll(&mut TaskContext::from_waker(&waker)));
+                catch_unwind(poll).unwrap_or_else(|payload| {
+                    if current::current().is_none() {
+                        shared.parts.block_on_panicked(shared, text_of(&*payload));
+                    }
+                    resume_unwind(payload)
+                })
+            }
         }
     };
     let mut caller = SeatCaller { shared, number: None };

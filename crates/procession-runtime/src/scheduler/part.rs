@@ -23,6 +23,7 @@
 //! | `prepare`, `begin` | the thread that builds the scheduler | none |
 //! | `process_failed` | the worker that runs the process, in its last step | none |
 //! | `panic_taken` | any thread that takes the result of a process | none |
+//! | `block_on_panicked` | the thread that blocks on a future, outside of processes | none |
 //! | `last_handle_dropped` | the thread that drops the last handle, perhaps in a step | none |
 //! | the `Drop` of a part | any thread, even a worker of another scheduler | none |
 //! | `enter` | the thread that enters | none |
@@ -99,6 +100,12 @@ pub(crate) trait Part: Any + Send + Sync {
     /// Notes that the owner of a process has taken its panic as the result.
     fn panic_taken(&self, process: Pid) {
         let _ = process;
+    }
+
+    /// Notes that the future that a thread blocks on has panicked with this text. The thread runs
+    /// no process, so nothing reports the panic.
+    fn block_on_panicked(&self, shared: &Shared, text: &str) {
+        let _ = (shared, text);
     }
 
     /// Notes that nothing can run under the test clock, although waits for other processes have
@@ -227,6 +234,12 @@ impl Parts {
     #[cold]
     pub(crate) fn panic_taken(&self, process: Pid) {
         self.list.iter().for_each(|part| part.panic_taken(process));
+    }
+
+    /// `Part::block_on_panicked`
+    #[cold]
+    pub(crate) fn block_on_panicked(&self, shared: &Shared, text: &str) {
+        self.list.iter().for_each(|part| part.block_on_panicked(shared, text));
     }
 
     /// `Part::settled`
