@@ -71,7 +71,9 @@ fn the_door_shows_peers_and_ends() {
         let documented: Vec<_> = of_document
             .map(|line| {
                 let parts: Vec<_> = line.split('|').map(str::trim).collect();
-                format!("{} {} {}", parts[1].trim_matches('`'), parts[2], parts[4])
+                let family = parts[1].trim_matches('`');
+                let name = family.split_once('{').map_or(family, |(name, _)| name);
+                format!("{name} {} {}", parts[2], parts[3])
             })
             .collect();
         let mut written = Vec::new();
