@@ -1,9 +1,10 @@
-//! The documents of the repository: their links lead somewhere, the lineage names tests that exist,
-//! tables of features list what the manifest has, and all pages together stay short.
+//! The documents of the repository: their links lead somewhere, also from the registry; the lineage
+//! names tests that exist, and its reasons; tables of features list what the manifest has; and all
+//! pages together stay short.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -107,6 +108,109 @@ fn the_lineage_names_tests_that_exist() {
     }
     assert!(count > 250, "the page links its tests: {count}");
     assert!(missing.is_empty(), "these tests are not there:\n{}", missing.join("\n"));
+}
+
+/// What differs from a source is in a row of the page, with the name of what is missing here or
+/// with the reason, however short the page becomes.
+#[test]
+fn the_lineage_keeps_its_reasons() {
+    let text = read(&root().join("docs/LINEAGE.md"));
+    let expected = [
+        ("A1", "payloads"),
+        ("A10", "3.3 times"),
+        ("A12", "AsyncWork"),
+        ("B9", "shuffle"),
+        ("C1", "`main` returns"),
+        ("C8", "argues for 1 MiB"),
+        ("C8", "names the overflow"),
+        ("C8", "only new ones are balanced"),
+        ("C10", "`dup2`"),
+        ("C10", "`getsockopt`"),
+        ("C11", "`set_et_mode`"),
+        ("E4", "`Logger`, because"),
+    ];
+    for (row, words) in expected {
+        let begin = format!("| {row} |");
+        let row = text.lines().find(|line| line.starts_with(&begin));
+        // The cells are the number, the source, what is here, and the tests.
+        let here = row.and_then(|row| row.split('|').nth(3)).unwrap_or_default();
+        assert!(here.contains(words), "{begin} no longer says {words:?}: {here:?}");
+    }
+}
+
+/// Returns the value of a key of the section `[workspace.package]`.
+fn of_workspace(key: &str) -> Option<String> {
+    let manifest = read(&root().join("Cargo.toml"));
+    let (_, section) = manifest.split_once("[workspace.package]\n").expect("it is a workspace");
+    let section = section.split("\n[").next().unwrap_or_default();
+    let value = section.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))?;
+    Some(value.trim_matches('"').to_owned())
+}
+
+/// Returns the README for the registry, where relative links lead nowhere. If the workspace states
+/// a repository, links lead there. Otherwise only the text of a link is left, with emphasis.
+fn published(readme: &str) -> String {
+    let version = of_workspace("version").expect("crates have a version");
+    let repository = of_workspace("repository");
+    let mut page = "<!-- `tests/documents.rs` makes this page from README.md. -->\n".to_owned();
+    let mut rest = readme;
+    while let Some((before, after)) = rest.split_once("](") {
+        let (target, after) = after.split_once(')').expect("a link has an end");
+        let (before, text) = before.rsplit_once('[').expect("a link has a text");
+        let picture = before.strip_suffix('!');
+        let kind = if picture.is_some() { "raw" } else { "blob" };
+        page.push_str(&match &repository {
+            _ if target.contains("://") => format!("{before}[{text}]({target})"),
+            Some(address) => format!("{before}[{text}]({address}/{kind}/v{version}/{target})"),
+            None => match picture {
+                Some(before) => before.to_owned(),
+                None if text.starts_with('`') => format!("{before}{text}"),
+                None => format!("{before}*{text}*"),
+            },
+        });
+        rest = after;
+    }
+    page.push_str(rest);
+    if repository.is_none() {
+        page = page.replace("\n\n\n", "\n\n");
+        page.push_str("\nThe documents are in the folder `docs` of the repository.\n");
+    }
+    page
+}
+
+/// `RENEW=1 cargo test -p procession --test documents` makes the page again.
+#[test]
+fn the_page_of_the_registry_is_made_from_the_readme() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.markdown");
+    let made = published(&read(&root().join("README.md")));
+    if env::var_os("RENEW").is_some() {
+        fs::write(&page, &made).expect("the page can be written");
+    }
+    assert!(read(&page) == made, "the page differs: `RENEW=1` makes it again");
+}
+
+/// The registry resolves no relative link of a crate without a repository, and cargo puts the page
+/// of a crate beside its manifest.
+#[test]
+fn pages_of_the_registry_have_links_that_lead_somewhere_there() {
+    let mut pages = 0;
+    for folder in fs::read_dir(root().join("crates")).expect("the folder can be read") {
+        let folder = folder.expect("it can be listed").path();
+        let manifest = read(&folder.join("Cargo.toml"));
+        if manifest.contains("\npublish = false\n") {
+            continue;
+        }
+        let names_it = manifest.contains("\nrepository.workspace = true\n");
+        assert_eq!(names_it, of_workspace("repository").is_some(), "{}", folder.display());
+        let page = manifest.lines().find_map(|line| line.strip_prefix("readme = "));
+        let Some(page) = page.map(|page| page.trim_matches('"')) else { continue };
+        pages += 1;
+        assert!(!page.contains('/'), "{page} of {} lies elsewhere", folder.display());
+        for link in links(&prose(&read(&folder.join(page)))) {
+            assert!(link.contains("://"), "{}: {link}", folder.join(page).display());
+        }
+    }
+    assert!(pages > 10, "the pages were found");
 }
 
 /// Whether the document is for readers, and not the record of a measurement or of a test.
