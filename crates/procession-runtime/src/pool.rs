@@ -18,7 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a job wants is said by a [`JobBuilder`]: `pool.job(f).priority(p).key(&k).submit()`.
+//! A [`JobBuilder`] gives a job a priority, a key or a timeout:
+//! `pool.job(f).priority(p).key(&k).submit()`.
 //!
 //! All kinds of pool are one type, [`Pool`], and are built by one [`Builder`]:
 //!
@@ -35,8 +36,9 @@
 //!
 //! A pool starts a worker only for a job, unless the builder says otherwise
 //! ([`Builder::prestart`]), and never more than its capacity. The worker that became idle last
-//! takes the next job, so a pool shrinks to what a trickle of jobs needs. If all workers are busy,
-//! a job is queued or its submitter waits, as the builder says ([`Queue`], [`OnFull`]).
+//! takes the next job. So if jobs become few, the other workers stay idle, and end after
+//! [`Builder::keep_alive`]. If all workers are busy, a job is queued or its submitter waits, as the
+//! builder says ([`Queue`], [`OnFull`]).
 //!
 //! An [`ObjectPool`] is something else: it keeps objects that are expensive to make, to be used
 //! again.

@@ -108,18 +108,26 @@
 //!
 //! # Defaults
 //!
-//! | what | default | for a supervisor as child |
+//! | setting of a supervisor | default |
+//! |---|---|
+//! | [`intensity`] | 1 restart in 5 s |
+//! | [`auto_shutdown`] | [`Never`](AutoShutdown::Never) |
+//! | [`back_off`] | none: a restart is tried immediately |
+//!
+//! | setting of a child | default | default if the child is a supervisor |
 //! |---|---|---|
-//! | [`intensity`] | 1 restart in 5 s | |
-//! | [`auto_shutdown`] | [`Never`](AutoShutdown::Never) | |
-//! | [`back_off`] | none: a restart is tried immediately | |
 //! | [`restart`] | [`Permanent`]; [`Temporary`] for a [`Template`] or [`OnceSpec`] | the same |
 //! | [`stop`] | [`Graceful`](Stop::Graceful), see [below](#stopping) | [`Wait`](Stop::Wait) |
 //! | [`significant`] | no | the same |
-//! | [`name`], [`enter`] | none | a name, entries |
-//! | bounded or kept mailbox, worker | none | |
+//! | [`name`], [`enter`] | no name, no entries | the same |
+//! | [`mailbox`], [`keep_mailbox`] | no bound, and a new mailbox for each process | cannot be set |
+//! | [`priority`], [`affinity`] | [`Normal`](crate::process::Priority::Normal), any worker | the same |
 //! | [`label`] | the id | the same |
 //!
+//! [`mailbox`]: ChildSpec::mailbox
+//! [`keep_mailbox`]: ChildSpec::keep_mailbox
+//! [`priority`]: ChildSpec::priority
+//! [`affinity`]: ChildSpec::affinity
 //! [`Permanent`]: Restart::Permanent
 //! [`Temporary`]: Restart::Temporary
 //! [`enter`]: ChildSpec::enter

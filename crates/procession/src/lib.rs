@@ -68,8 +68,8 @@
 //! | look into a running program | [`observe`] |
 //! | test without waiting | [`testing`] |
 //!
-//! The directory `docs` of the repository has a guide, which grows one service from its first
-//! process to a supervised, observed and tested program, and a cookbook.
+//! The directory `docs` of the repository has a guide, from a first process to a supervised,
+//! observed and tested service, and a cookbook.
 //!
 //! # What moves between threads
 //!
@@ -123,10 +123,12 @@
 //! | [`InitError`], [`CommandError`] | a state machine, a command | are made by the program |
 //! | [`Interrupted`] | a wait below C | asks C code to return |
 //! | [`RelayError`] | a parcel for another node | has the parcel |
+//! | [`RelayCause`] | the same | can be kept, copied and sent, without the parcel |
 //! | `AskError` | a question to a process | is about the process |
 //! | `TraceError` | a trace | is about the recorder |
 //! | `SpecError` | the description of a supervisor | is a mistake in the program |
 //! | `StartError` | the start of a supervisor | names the child that failed |
+//! | `StartReason` | the start of a child | says why, and names the owner of a taken name |
 //! | `ChildError` | a request to a supervisor | says what the child does |
 //! | `RefusedChild` | a child with a value | has the value |
 //! | [`sync::SendError`], [`sync::RecvError`] | all kinds of channels | the first has the message |
@@ -156,6 +158,7 @@
 //! [`CommandError`]: machine::CommandError
 //! [`Interrupted`]: coroutine::Interrupted
 //! [`RelayError`]: mailbox::relay::RelayError
+//! [`RelayCause`]: mailbox::relay::RelayCause
 //! [`Elapsed`]: time::Elapsed
 //! [`TimerLimit`]: time::TimerLimit
 //! [`SubmitError`]: pool::SubmitError
@@ -209,7 +212,7 @@
 //! | type | representation |
 //! |---|---|
 //! | [`Pid`] | its text, as `"p1.42.7"` |
-//! | [`Exit`] | a name such as `"no_process"`, or for four variants `{"failed": "no disk"}` |
+//! | [`Exit`] | a name such as `"no_process"`, or for five variants `{"failed": "no disk"}` |
 //! | structs | structs with all public fields, under their names |
 //! | [`ProcessState`](observe::ProcessState) | the text that `name` returns |
 //! | [`WaitReason`](observe::WaitReason) | the text that `name` returns |

@@ -1,7 +1,52 @@
 //! State machines: processes that are called with events, and the commands that processes yield.
 //!
 //! A state machine implements [`Process`].
-//! [`SpawnOptions::try_start_machine`](crate::SpawnOptions::try_start_machine) starts it.
+//! [`SpawnOptions::try_start_machine`](crate::SpawnOptions::try_start_machine) starts it. For
+//! example, this state machine counts messages until a cancel:
+//!
+//! ```
+//! use std::error::Error;
+//! use procession::SpawnOptions;
+//! use procession::machine::{Events, InitError, Process, Status, WaitingFor, Yields};
+//! use procession::mailbox::Event;
+//!
+//! struct Counter(u64);
+//!
+//! impl Process for Counter {
+//!     type Input = ();
+//!     type Message = &'static str;
+//!     type Output = u64;
+//!
+//!     fn init(&mut self, _method: &str, (): ()) -> Result<(), InitError> {
+//!         Ok(())
+//!     }
+//!
+//!     fn step(
+//!         &mut self,
+//!         events: &mut Events<&'static str>,
+//!         _yields: &mut Yields<'_>,
+//!     ) -> Result<Status<u64>, Box<dyn Error + Send + Sync>> {
+//!         for event in events {
+//!             match event {
+//!                 Event::Message(_) => self.0 += 1,
+//!                 Event::Cancel => return Ok(Status::Done(self.0)),
+//!                 _ => {}
+//!             }
+//!         }
+//!         Ok(Status::Wait(WaitingFor::Messages))
+//!     }
+//! }
+//!
+//! procession::run(async {
+//!     let counter = SpawnOptions::new().try_start_machine(Counter(0), "", ())?;
+//!     counter.send("one")?;
+//!     counter.send("two")?;
+//!     counter.cancel();
+//!     assert_eq!(counter.await, Ok(2));
+//!     Ok::<(), Box<dyn Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn Error>>(())
+//! ```
 //!
 //! # Commands
 //! A [`Command`] is a request with a number and an output, which a handler of the scheduler serves.

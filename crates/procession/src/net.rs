@@ -33,17 +33,23 @@
 //! system refuses them, the call that creates the socket returns that error.
 //!
 //! # On the test clock
-//! The world outside the program has its own time. The test clock therefore stands still while any
-//! process waits for a descriptor, even if that process also waits for a timer. This is the case
-//! for a read with a read timeout. It is also the case for a `select` that has polled the socket
-//! through one of the I/O traits and no longer does so. To test a protocol in test time, connect
-//! both sides with something inside the program, such as a [channel](crate::sync::channel).
+//! The test clock jumps to the next timer when nothing in the program can run. However, what is
+//! outside the program has its own time, so the clock stands still while any process waits for a
+//! descriptor. This has two consequences:
+//!
+//! - A read with a read timeout never times out, because its process waits for a descriptor as well
+//!   as for a timer.
+//! - A process waits for a socket until the socket is ready, even if a `select` of the process has
+//!   polled the socket through one of the I/O traits and then taken another branch.
+//!
+//! To test a protocol in test time, connect both sides with something inside the program, such as a
+//! [channel](crate::sync::channel).
 //!
 //! With a paused tokio runtime ([`Builder::tokio_threads`](crate::scheduler::Builder), feature
-//! `tokio`), TCP sockets inside the program are not the outside: while all sockets that processes
-//! wait for listen, or are connected with sockets of the same program, the clock stands still only
-//! until the bytes between them have arrived. So a client and a server can be tested together, with
-//! timeouts of an hour.
+//! `tokio`), TCP connections within the program are not outside. If each socket that a process
+//! waits for is a listener, or is connected with a socket of the same program, the clock stands
+//! still only until the bytes between them have arrived. So you can test a client and a server
+//! together, with timeouts of an hour.
 //!
 //! # Cancellation
 //! Dropping the future of an operation before it completes leaves the socket unchanged, and no data

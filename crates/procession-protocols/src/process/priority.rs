@@ -1,23 +1,28 @@
 //! The priority of a process, and of a job of a pool.
 
-/// Which of the processes, or of the queued jobs, that are ready goes first.
+/// How early a ready process runs, or a queued job of a pool begins, compared with others.
 ///
-/// **Processes.** A process has the priority [`Normal`](Self::Normal) unless its spawn or a later
-/// call gives it another one; it inherits none. While a process of a higher priority is ready, a
-/// worker runs it first, with a bound in both directions, so that no priority starves:
+/// **Processes.** A process has the priority [`Normal`](Self::Normal), unless
+/// `SpawnOptions::priority` or `process::set_priority` gives it another one. It does not inherit
+/// the priority of its parent. For example, give [`Batch`](Self::Batch) to a report that computes
+/// for a minute, and [`High`](Self::High) to the process that answers health checks.
 ///
-/// - At most 8 steps of `High` processes run in a row on a worker while another process waits
-///   there.
-/// - A worker runs one step of a `Batch` process in at most 64 dispatches while one waits, and
-///   otherwise only if it finds nothing else. `Batch` processes hold only some of the permits of a
-///   scheduler (`Builder::max_batch`), so that a long step never occupies every worker.
+/// A worker runs ready processes of a higher priority first. Two limits prevent that a priority
+/// starves:
 ///
-/// A new priority counts from the moment at which the process is queued next. A process that is
-/// queued as `High` or `Batch` moves to its new queue immediately.
+/// - On each worker, at most 8 steps of `High` processes run in a row while another process waits.
+/// - While a `Batch` process waits, each worker that may run one gives it at least one of 64
+///   dispatches. Otherwise, a worker runs a `Batch` process only if it finds nothing else.
 ///
-/// **Jobs.** A worker of a pool takes the job of the highest priority that is queued, and of these
-/// the first. Once 8 jobs of higher priorities have been taken while a priority had jobs in the
-/// queue, one of that priority is taken before any further job of a higher one.
+/// `Batch` processes occupy at most `Builder::max_batch` workers at a time, because one of their
+/// steps may be long.
+///
+/// A new priority counts when the process is queued the next time. A process that is queued as
+/// `High` or `Batch` moves to its new queue immediately.
+///
+/// **Jobs.** A worker of a pool takes the oldest queued job of the highest priority. Once 8 jobs of
+/// higher priorities were taken while a job of a lower priority waited, the next job is of the
+/// lower priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Behind all others: work that computes for long, and that nobody waits for.

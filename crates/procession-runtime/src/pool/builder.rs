@@ -26,6 +26,7 @@ pub const UNLIMITED: usize = usize::MAX;
 
 /// The limit of jobs that wait for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Queue {
     /// No job waits. A job is handed to a worker, or its submitter waits.
     #[default]
@@ -221,8 +222,8 @@ impl Builder {
 
     /// Sets how long an idle worker stays. [`Duration::MAX`] keeps it forever. Default: 10 s.
     ///
-    /// The worker that became idle last is given the next job, so a pool shrinks to what a trickle
-    /// of jobs needs.
+    /// The worker that became idle last takes the next job. So if jobs become few, the other
+    /// workers stay idle for this time, and end.
     pub fn keep_alive(mut self, idle: Duration) -> Self {
         self.keep_alive = keep_alive_nanoseconds(idle);
         self

@@ -266,6 +266,7 @@ pub fn exit<E: Into<Exit>>(exit: E) -> ! {
 /// });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum OnCancel {
     /// The process is asked to end, and ends when it likes.
     Ask,

@@ -39,6 +39,32 @@ impl fmt::Debug for MonitorRef {
 }
 
 /// The notice that a monitored process has ended.
+///
+/// A process receives it by [`Context::down`](crate::Context::down), or as
+/// [`Event::Down`](crate::mailbox::Event::Down) among its messages:
+///
+/// ```
+/// use procession::mailbox::Event;
+/// use procession::{Context, Exit, start};
+///
+/// procession::run(async {
+///     let job = start(|_: Context<()>| async { Err::<(), _>("no disk") });
+///     let pid = job.pid();
+///     let keeper = start(move |mut cx: Context<()>| async move {
+///         let monitor = cx.monitor(pid);
+///         match cx.recv_event().await {
+///             Some(Event::Down(down)) if down.monitor == monitor => Some((down.pid, down.exit)),
+///             _ => None,
+///         }
+///     });
+///     // If the job has ended before `monitor`, the exit is `NoProcess`.
+///     let (ended, exit) = keeper.await?.expect("it is the only event");
+///     assert_eq!(ended, pid);
+///     assert!([Exit::failed("no disk"), Exit::NoProcess].contains(&exit));
+///     Ok::<(), Exit>(())
+/// })?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Down {

@@ -173,21 +173,24 @@ impl Builder {
     /// Sets the maximum number of threads, from the width to 4095. Default: the width plus 64, or
     /// just the width if callers drive the scheduler.
     ///
-    /// Threads beyond the width are started when steps block ([`blocking`](crate::blocking()))
-    /// while work is waiting. Once all these threads are blocked, nothing else runs until a blocked
-    /// thread returns. A thread that returns always continues.
+    /// The scheduler starts a thread beyond the width when a step blocks
+    /// ([`blocking`](crate::blocking())) while other work waits. If all threads are blocked, no
+    /// other process runs until one of these steps returns. A step that returns continues on its
+    /// thread, even if as many workers as the width run other steps then.
     pub fn max_threads(mut self, threads: usize) -> Self {
         self.max_threads = Some(threads);
         self
     }
 
-    /// Sets how long an idle thread is kept while there are more threads than the width. The thread
-    /// that parked last is used first, so the unneeded threads stay idle. Default: 10 seconds.
+    /// Sets how long an idle thread is kept while there are more threads than the width. Default:
+    /// 10 seconds.
     ///
-    /// The free stacks of coroutines give their memory back to the system when they were not used
-    /// for between one and two of these times, or one and two seconds if that is longer: 10 000 in
-    /// a second. The scheduler uses one timer for that. Each worker keeps the memory of up to 64
-    /// stacks.
+    /// The thread that parked last is used first. So if there is less to do, the other threads stay
+    /// idle until this time is over, and end.
+    ///
+    /// The time is also for the stacks of ended coroutines. If a stack stays unused for one to two
+    /// times as long, and for at least one to two seconds, its memory returns to the system. At
+    /// most 10 000 stacks do so in a second. Each worker keeps the memory of up to 64 stacks.
     pub fn keep_alive(mut self, timeout: Duration) -> Self {
         self.keep_alive = timeout;
         self

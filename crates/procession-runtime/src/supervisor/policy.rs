@@ -74,6 +74,7 @@ pub enum AutoShutdown {
 /// scheduler's seed. After a child has run for longer than `most`, its waits begin at `first`
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackOff {
     /// The first wait.
     pub first: Duration,

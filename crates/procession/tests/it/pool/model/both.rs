@@ -109,7 +109,7 @@ impl Both {
         let queue = match shape.queue {
             Queue::HandOff => 0,
             Queue::Bounded(jobs) => jobs,
-            Queue::Unbounded => usize::MAX,
+            _ => usize::MAX,
         };
         let model = Model {
             shape,
