@@ -64,7 +64,7 @@ mod figures;
 #[cfg(feature = "pool")]
 mod function;
 mod hooks;
-mod job;
+pub(crate) mod job;
 mod job_handle;
 mod members;
 #[cfg(feature = "pool")]

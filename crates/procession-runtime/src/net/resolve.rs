@@ -1,12 +1,19 @@
 //! Host names. The system resolves them with a call that blocks a thread.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+use std::sync::Arc;
+use std::task::Poll;
 
 use super::simulated;
-use crate::pool::spawn_blocking;
-use crate::scheduler::budget;
+use crate::pool::JobError;
+use crate::pool::job::{Outstanding, ResultCell};
+use crate::process::wait_reason::Waiting;
+use crate::scheduler::helpers::{HelperJob, Helpers};
+use crate::scheduler::origin::JobOrigin;
+use crate::scheduler::{budget, current, owner};
 
 /// The target of a bind or a connect: one address, several addresses, or a host name that is
 /// resolved when it is needed.
@@ -39,8 +46,9 @@ impl Host {
         matches!(self.0, LookupKind::Name(_))
     }
 
-    /// Returns the addresses of the host. If it is a name, the system resolves it on a thread of
-    /// [`spawn_blocking`](crate::spawn_blocking()), since that call blocks.
+    /// Returns the addresses of the host. If it is a name, the system resolves it on a separate
+    /// thread, since that call blocks. A scheduler has at most 512 threads for this, and each ends
+    /// after 10 s without work. If all are busy, lookups wait in a queue without a bound.
     ///
     /// # Errors
     /// Returns the system's error, for example for a name that does not exist. Returns an error if
@@ -154,10 +162,43 @@ impl From<&[SocketAddr]> for Host {
     }
 }
 
+/// A lookup on a helper of the scheduler.
+// Not a job of a pool: a program that only connects to a name would link the engine of the pools.
+struct Lookup {
+    name: String,
+    cell: ResultCell<io::Result<Vec<SocketAddr>>>,
+}
+
+impl HelperJob for Lookup {
+    fn run(&self) {
+        self.cell.resolve(Ok(match simulated::resolve(&self.name) {
+            Some(addresses) => addresses,
+            None => self.name.to_socket_addrs().map(Iterator::collect),
+        }));
+    }
+
+    fn refuse(&self) {
+        self.cell.resolve(Err(JobError::Refused));
+    }
+}
+
 async fn look_up(name: String) -> io::Result<Vec<SocketAddr>> {
-    let looked_up = spawn_blocking(move || match simulated::resolve(&name) {
-        Some(looked_up) => looked_up,
-        None => name.to_socket_addrs().map(Iterator::collect),
+    let lookup = {
+        let here = owner::here();
+        let cell = ResultCell::new(Outstanding::of(&JobOrigin::current()));
+        let lookup = Arc::new(Lookup { name, cell });
+        Helpers::of(&here).run(&here.world, here.name(), Arc::clone(&lookup) as _);
+        lookup
+    };
+    let addresses = poll_fn(|task| {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
+        let addresses = lookup.cell.poll_result(task.waker());
+        if addresses.is_pending() {
+            current::note_waiting(Waiting::JOB);
+        }
+        addresses
     });
-    looked_up.await.map_err(io::Error::other)?
+    addresses.await.map_err(io::Error::other)?
 }

@@ -20,11 +20,11 @@ use crate::scheduler::shared::Shared;
 
 /// Keeps the test clock of a scheduler still while a job runs on a thread that the scheduler does
 /// not know.
-pub(super) struct Outstanding(Arc<Shared>);
+pub(crate) struct Outstanding(Arc<Shared>);
 
 impl Outstanding {
     /// Returns a guard if the job is submitted in a scheduler on the test clock.
-    pub(super) fn of(origin: &JobOrigin) -> Option<Self> {
+    pub(crate) fn of(origin: &JobOrigin) -> Option<Self> {
         let shared = origin.on_test_clock()?;
         shared.begin_outstanding();
         Some(Self(Arc::clone(shared)))
@@ -44,10 +44,10 @@ enum JobStage<T> {
 }
 
 /// The cell that the worker puts the result into and the handle takes it from.
-pub(super) struct ResultCell<T>(Mutex<JobStage<T>>);
+pub(crate) struct ResultCell<T>(Mutex<JobStage<T>>);
 
 impl<T> ResultCell<T> {
-    pub(super) fn new(outstanding: Option<Outstanding>) -> Self {
+    pub(crate) fn new(outstanding: Option<Outstanding>) -> Self {
         Self(Mutex::new(JobStage::Pending { waker: None, outstanding }))
     }
 
@@ -59,7 +59,7 @@ impl<T> ResultCell<T> {
         self.change(|stage| !matches!(stage, JobStage::Pending { .. }))
     }
 
-    pub(super) fn poll_result(&self, waker: &Waker) -> Poll<Result<T, JobError>> {
+    pub(crate) fn poll_result(&self, waker: &Waker) -> Poll<Result<T, JobError>> {
         // A waker is cloned and dropped outside the lock, because both run user code.
         let new = another(waker);
         let (result, old) = self.change(|stage| match stage {
@@ -75,7 +75,7 @@ impl<T> ResultCell<T> {
     }
 
     /// Stores a result and wakes the handle. Only the first result counts.
-    pub(super) fn resolve(&self, result: Result<T, JobError>) {
+    pub(crate) fn resolve(&self, result: Result<T, JobError>) {
         let before = self.change(|stage| match stage {
             JobStage::Pending { .. } => Ok(std::mem::replace(stage, JobStage::Ended(result))),
             _ => Err(result),

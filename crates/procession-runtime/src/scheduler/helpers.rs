@@ -1,4 +1,4 @@
-//! Helpers: threads that run blocking code on behalf of coroutines.
+//! Helpers: threads that run blocking code on behalf of coroutines, and that look names up.
 //!
 //! An idle helper stays for a while, and the most recently used helper is used first. So the
 //! threads of a burst leave, and a trickle of jobs keeps one helper. When the maximum number of

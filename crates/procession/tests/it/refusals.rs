@@ -16,6 +16,7 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 
+use procession::net::Host;
 use procession::scheduler::{BuildError, Builder};
 use procession::{Context, Exit, Scheduler, SpawnOptions, coroutine, sleep, spawn, yield_now};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -187,11 +188,15 @@ fn a_refused_thread_is_named_and_what_it_was_for_comes_back() {
         procession::spawn_blocking(|| 4).join(),
         Err(procession::pool::JobError::Refused)
     ));
+    let looked_up = || scheduler.block_on(Host::from("localhost:7").addresses());
+    let refused = looked_up().expect_err("no room for a thread");
+    assert!(refused.to_string().contains("no worker could be started"), "{refused}");
     lends.send(()).expect("it lives");
     soon(&goes);
     others.are_served(20);
     assert_eq!(scheduler.spawn(async { spawn(async { 5 }).await }).join(), Ok(Ok(5)));
     drop(no_space);
+    assert!(looked_up().is_ok_and(|addresses| !addresses.is_empty()));
     let again = threaded(1);
     assert_eq!(again.spawn(async { 1 }).join(), Ok(1));
     assert_eq!(pool.submit(job).expect("there is room").join(), Ok(3));
