@@ -6,11 +6,17 @@
 //! sockets and files may be closed elsewhere. Both are cheap. The listener continues as soon as it
 //! gets a descriptor.
 //!
+//! A connection that was accepted may still be refused by the kernel's queue of events, because the
+//! system bounds what a user may watch (`fs.epoll.max_user_watches`). This connection is closed,
+//! and the listener waits in the same way before it accepts the next one.
+//!
 //! # Rejected
-//! A spare descriptor that is closed to accept one connection and close it, so that its client
-//! notices. A client that is reset tries again immediately, which increases the load, while a
-//! client in the backlog waits. When the backlog is full, the kernel refuses connections by itself.
-//! Two listeners that share the spare descriptor can also both find it gone.
+//! - To keep a connection that cannot be watched until it can: a cancel of the accept would lose it
+//!   nevertheless, and the listener would have to wait for two things.
+//! - A spare descriptor that is closed to accept one connection and close it, so that its client
+//!   notices. A client that is reset tries again immediately, which increases the load, while a
+//!   client in the backlog waits. When the backlog is full, the kernel refuses connections by
+//!   itself. Two listeners that share the spare descriptor can also both find it gone.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -44,7 +50,8 @@ pub(super) const BACKLOG: i32 = 4096;
 fn is_exhausted(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+        // The last one is the limit of what the kernel's queue of events watches.
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC)
     )
 }
 
@@ -66,15 +73,31 @@ fn is_of_the_connection(error: &io::Error) -> bool {
         )
 }
 
-/// Returns the next connection, in non-blocking mode, and the address of its peer if that is one of
-/// the Internet.
-pub(super) async fn accept<T: AsFd>(io: &Io<T>) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+/// Translates the error of a connection that was accepted. A listener returns the same errors if it
+/// does not listen, but here they mean that the peer has reset the connection.
+fn of_the_accepted(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOTCONN | Errno::INVAL) => Errno::CONNABORTED.into(),
+        _ => error,
+    }
+}
+
+/// Returns the next connection as `admit` returns it. `admit` gets its socket, in non-blocking
+/// mode, and the address of its peer if that is one of the Internet. A connection that `admit`
+/// cannot use is closed.
+pub(super) async fn accept<T: AsFd, R>(
+    io: &Io<T>,
+    admit: impl Fn(OwnedFd, Option<SocketAddr>) -> io::Result<R>,
+) -> io::Result<R> {
     let call = |listener: &T| {
-        if let Some(accepted) = simulated::accept(listener) {
-            return accepted.map(|(socket, peer)| IoResult::whole((socket, Some(peer))));
-        }
-        let (socket, peer) = sockets::accept(listener)?;
-        Ok(IoResult::whole((socket, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))))
+        let (socket, peer) = match simulated::accept(listener) {
+            Some(accepted) => accepted.map(|(socket, peer)| (socket, Some(peer)))?,
+            None => {
+                let (socket, peer) = sockets::accept(listener)?;
+                (socket, peer.and_then(|peer| SocketAddr::try_from(peer).ok()))
+            }
+        };
+        admit(socket, peer).map(IoResult::whole).map_err(of_the_accepted)
     };
     loop {
         match io.run_within(Side::Read, None, call).await {
@@ -130,9 +153,42 @@ async fn retry(shared: &Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::io;
+    use std::net::{TcpListener as StdTcpListener, TcpStream as StdTcpStream};
     use std::task::Waker;
 
+    use rustix::io::Errno;
+
+    use super::accept;
+    use crate::net::TcpListener;
     use crate::scheduler::starved::Starved;
+
+    /// Goal: what goes wrong with a connection after it was accepted ends neither the accept nor
+    /// the listener. Method: the first connection is refused with each of these errors.
+    #[test]
+    fn a_connection_that_cannot_be_used_makes_way_for_the_next() {
+        crate::run(async {
+            let listener = StdTcpListener::bind("127.0.0.1:0").expect("there are ports");
+            let address = listener.local_addr().expect("it is bound");
+            let listener = TcpListener::try_from(listener).expect("there are descriptors");
+            let starved = Starved::of(listener.0.shared());
+            for (errno, put_off) in
+                [(Errno::NOSPC, 1), (Errno::NOMEM, 2), (Errno::NOTCONN, 2), (Errno::INVAL, 2)]
+            {
+                let clients =
+                    [(); 2].map(|()| StdTcpStream::connect(address).expect("the backlog is long"));
+                let errors = RefCell::new(vec![errno]);
+                let admit = |socket, peer| match errors.borrow_mut().pop() {
+                    Some(error) => Err(io::Error::from(error)),
+                    None => Ok((StdTcpStream::from(socket), peer)),
+                };
+                let (_socket, peer) = accept(&listener.0, admit).await.expect("another waits");
+                assert_eq!(peer, clients[1].local_addr().ok(), "after {errno}");
+                assert_eq!(starved.refused(), put_off, "after {errno}");
+            }
+        });
+    }
 
     #[test]
     fn a_listener_that_tries_again_leaves_nothing_behind() {

@@ -66,6 +66,9 @@ impl TcpListener {
     /// descriptor becomes free elsewhere, the wait ends at most 20 ms later. No descriptor is kept
     /// in reserve. [`DescriptorSnapshot::accepts_put_off`][put_off] counts these waits.
     ///
+    /// If the system has a descriptor, but watches no further one for this user
+    /// (`fs.epoll.max_user_watches` of Linux), the connection is closed, and the same wait follows.
+    ///
     /// [put_off]: crate::observe::snapshot::DescriptorSnapshot::accepts_put_off
     ///
     /// # Errors
@@ -77,13 +80,12 @@ impl TcpListener {
     #[track_caller]
     pub fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> {
         crate::scheduler::placed::placed(async move {
-            let (socket, address) = accept(&self.0).await?;
-            let socket = StdTcpStream::from(socket);
-            let address = match address {
-                Some(address) => address,
-                None => socket.peer_addr()?,
+            let admit = |socket, peer: Option<_>| {
+                let socket = StdTcpStream::from(socket);
+                let peer = peer.map_or_else(|| socket.peer_addr(), Ok)?;
+                Ok((TcpStream(Io::socket_on(self.0.shared(), socket)?), peer))
             };
-            Ok((TcpStream(Io::socket_on(self.0.shared(), socket)?), address))
+            accept(&self.0, admit).await
         })
     }
 

@@ -92,10 +92,12 @@ impl UnixListener {
     #[track_caller]
     pub fn accept(&self) -> impl Future<Output = io::Result<(UnixStream, SocketAddr)>> {
         crate::scheduler::placed::placed(async move {
-            let (socket, _) = accept(&self.0).await?;
-            let socket = StdUnixStream::from(socket);
-            let address = socket.peer_addr()?;
-            Ok((UnixStream(Io::on(self.0.shared(), socket)?), address))
+            let admit = |socket, _: Option<_>| {
+                let socket = StdUnixStream::from(socket);
+                let peer = socket.peer_addr()?;
+                Ok((UnixStream(Io::on(self.0.shared(), socket)?), peer))
+            };
+            accept(&self.0, admit).await
         })
     }
 

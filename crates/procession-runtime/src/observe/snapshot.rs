@@ -131,7 +131,8 @@ pub struct DescriptorSnapshot {
     pub polls: u64,
     /// Number of events that the kernel reported.
     pub events: u64,
-    /// Number of times a listener had no free descriptor for a connection and put the accept off.
+    /// Number of times a listener put the accept of a connection off, because the system had no
+    /// free descriptor, or watched no further one.
     pub accepts_put_off: u64,
 }
 

@@ -43,10 +43,11 @@ pub(crate) fn open(family: AddressFamily, of: SocketType) -> io::Result<OwnedFd>
     prepared(socket(family, of, None)?)
 }
 
-/// Takes the next connection of a listener, in non-blocking mode.
+/// Takes the next connection of a listener, in non-blocking mode. Some systems refuse to prepare a
+/// connection that its peer has reset, which says nothing about the listener.
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddrAny>)> {
     let (socket, peer) = acceptfrom(listener)?;
-    Ok((prepared(socket)?, peer))
+    Ok((prepared(socket).map_err(|_| Errno::CONNABORTED)?, peer))
 }
 
 fn prepared(socket: OwnedFd) -> io::Result<OwnedFd> {
