@@ -91,9 +91,14 @@ pub(crate) struct Io<T: AsFd> {
     write: Limit,
 }
 
+/// There is no timeout any more, but the operation that is polled keeps its timer.
+const LIFTED: u64 = NEVER - 1;
+
 /// The timeout of one direction.
 struct Limit {
-    /// In nanoseconds. `NEVER` is no timeout.
+    /// In nanoseconds. `NEVER` is no timeout, and then no timer is in `running`. If the timeout is
+    /// taken back while a timer is there, this is `LIFTED` until the timer is gone, so that the
+    /// next operation does not find it. Written under the lock of `running`.
     timeout: AtomicU64,
     /// The timer of the operation that is polled through one of the I/O traits, because these
     /// traits keep no state between polls. If that operation is abandoned, its timer continues for
@@ -106,12 +111,28 @@ impl Limit {
         Self { timeout: AtomicU64::new(NEVER), running: Mutex::new(None) }
     }
 
+    fn set(&self, timeout: u64) {
+        let running = self.running.lock();
+        let timeout = if timeout == NEVER && running.is_some() { LIFTED } else { timeout };
+        // Relaxed: a setting, which publishes nothing.
+        self.timeout.store(timeout, Relaxed);
+    }
+
     fn take_running(&self) -> Option<Pin<Box<Sleep>>> {
-        self.running.lock().take()
+        let mut running = self.running.lock();
+        if self.timeout.load(Relaxed) == LIFTED {
+            self.timeout.store(NEVER, Relaxed);
+        }
+        running.take()
     }
 
     fn put_running(&self, sleep: Pin<Box<Sleep>>) {
-        let before = self.running.lock().replace(sleep);
+        let mut running = self.running.lock();
+        if self.timeout.load(Relaxed) == NEVER {
+            self.timeout.store(LIFTED, Relaxed);
+        }
+        let before = running.replace(sleep);
+        drop(running);
         drop(before);
     }
 }
@@ -229,7 +250,7 @@ impl<T: AsFd> Io<T> {
     pub(crate) fn timeout(&self, side: Side) -> Option<Duration> {
         // Relaxed: a setting, which publishes nothing.
         let timeout = self.limit(side).timeout.load(Relaxed);
-        (timeout != NEVER).then(|| Duration::from_nanos(timeout))
+        (timeout < LIFTED).then(|| Duration::from_nanos(timeout))
     }
 
     /// Sets the timeout of one direction; `None` is no timeout.
@@ -243,7 +264,7 @@ impl<T: AsFd> Io<T> {
                 "cannot set a timeout of zero: use None for no timeout",
             ));
         }
-        self.limit(side).timeout.store(timeout.map_or(NEVER, nanoseconds), Relaxed);
+        self.limit(side).set(timeout.map_or(NEVER, nanoseconds));
         Ok(())
     }
 
@@ -339,11 +360,16 @@ impl<T: AsFd> Io<T> {
     ) -> Poll<io::Result<R>> {
         let mut poll =
             |task: &mut Context<'_>| self.poll_as(side, &mut Some(WaiterId::ANY), task, &mut call);
-        let Some(timeout) = self.timeout(side) else { return poll(task) };
         let limit = self.limit(side);
+        let timeout = limit.timeout.load(Relaxed);
+        if timeout == NEVER {
+            return poll(task);
+        }
         let mut running = None;
         let polled = poll_within(task, poll, || {
-            let sleep = limit.take_running().unwrap_or_else(|| Box::pin(self.sleep(timeout)));
+            let sleep = limit.take_running();
+            let sleep =
+                sleep.unwrap_or_else(|| Box::pin(self.sleep(Duration::from_nanos(timeout))));
             running.insert(sleep).as_mut()
         });
         match polled {

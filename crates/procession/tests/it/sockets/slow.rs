@@ -1,8 +1,10 @@
 //! Timeouts, and clients that are slow, silent or reset.
 
+use std::future::Future;
 use std::io;
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream as StdTcpStream;
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +12,7 @@ use procession::net::TcpStream;
 use procession::observe::ProcessState;
 use procession::{Scheduler, sleep, spawn, timeout};
 
-use super::{SHORT, connected, echo_server, says_back, waits};
+use super::{LONG, SHORT, connected, echo_server, says_back, waits};
 use crate::scene::threaded;
 
 #[test]
@@ -55,6 +57,44 @@ fn the_time_of_a_read_that_was_given_up_ends_with_it() {
         drop(next);
         writes.write_all(b"?").await.expect("it is connected");
         assert_eq!(server.read(&mut [0]).await.expect("it is connected"), 1);
+    });
+}
+
+/// Goal: a timeout that is taken back still limits the read that has begun, and no later one.
+/// Method: reads through the traits, which keep their timer between their polls.
+#[test]
+fn a_timeout_that_is_taken_back_ends_with_the_read_that_has_begun() {
+    async fn begin<'a>(
+        mut client: &'a TcpStream,
+        limit: Duration,
+        buffer: &'a mut [u8],
+    ) -> Pin<Box<impl Future<Output = io::Result<usize>> + 'a>> {
+        client.set_read_timeout(Some(limit)).expect("it is not zero");
+        let mut read = Box::pin(async move { AsyncReadExt::read(&mut client, buffer).await });
+        assert!(waits(read.as_mut()).await, "there is nothing, and its time has just begun");
+        read
+    }
+    threaded(1).block_on(async {
+        let (client, server) = connected().await;
+        let mut buffer = [0];
+        for _ in 0..2 {
+            let read = begin(&client, SHORT, &mut buffer).await;
+            client.set_read_timeout(None).expect("it is no limit");
+            assert_eq!(client.read_timeout(), None);
+            server.write_all(b"!").await.expect("it is connected");
+            assert_eq!(read.await.expect("it is there"), 1);
+            sleep(2 * SHORT).await;
+            let read = begin(&client, LONG, &mut buffer).await;
+            server.write_all(b"!").await.expect("it is connected");
+            assert_eq!(read.await.expect("it is there"), 1);
+        }
+        let read = begin(&client, SHORT, &mut buffer).await;
+        client.set_read_timeout(None).expect("it is no limit");
+        let read = timeout(LONG, read).await.expect("it keeps its timeout");
+        assert_eq!(read.expect_err("nothing came").kind(), ErrorKind::TimedOut);
+        let mut reader = &client;
+        let read = AsyncReadExt::read(&mut reader, &mut buffer);
+        assert!(timeout(2 * SHORT, read).await.is_err(), "it has no timeout");
     });
 }
 
