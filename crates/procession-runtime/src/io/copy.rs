@@ -1,5 +1,6 @@
 //! Copying between streams.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -13,7 +14,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use crate::process::exit::causes::Idle;
 use crate::scheduler::placed::placed;
 use crate::scheduler::{budget, current};
-use crate::time::{self, Instant, Sleep};
+use crate::time::{self, Elapsed, Instant, Sleep, poll_within};
 
 /// The size of the buffer of one direction.
 const BUFFER: usize = 16 << 10;
@@ -90,20 +91,20 @@ where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
     B: AsyncRead + AsyncWrite + Unpin + ?Sized,
 {
-    CopyBidirectional {
-        a,
-        b,
-        there: CopyDirection::default(),
-        back: CopyDirection::default(),
-        is_back_first: false,
-        idle: None,
-        call: Location::caller(),
-    }
+    let (there, back) = (CopyDirection::default(), CopyDirection::default());
+    let both = BothDirections { a, b, there, back, is_back_first: false };
+    CopyBidirectional { both, idle: None, call: Location::caller() }
 }
 
 /// The future of [`copy_bidirectional`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct CopyBidirectional<'a, A: ?Sized, B: ?Sized> {
+    both: BothDirections<'a, A, B>,
+    idle: Option<IdleLimit>,
+    call: &'static Location<'static>,
+}
+
+struct BothDirections<'a, A: ?Sized, B: ?Sized> {
     a: &'a mut A,
     b: &'a mut B,
     there: CopyDirection,
@@ -111,8 +112,6 @@ pub struct CopyBidirectional<'a, A: ?Sized, B: ?Sized> {
     /// The direction to poll first. The directions take turns, because the first one may spend the
     /// whole budget of the step.
     is_back_first: bool,
-    idle: Option<IdleLimit>,
-    call: &'static Location<'static>,
 }
 
 /// The time for which no data may move.
@@ -157,19 +156,66 @@ impl<A: ?Sized, B: ?Sized> CopyBidirectional<'_, A, B> {
 }
 
 impl IdleLimit {
-    /// Returns `Ready` when `moved` has been the same for the whole time.
-    fn poll(&mut self, task: &mut Context<'_>, moved: u64) -> Poll<io::Error> {
-        let sleep = match &mut self.sleep {
-            Some(sleep) if self.moved == moved => sleep,
-            Some(sleep) => {
-                Pin::new(&mut *sleep).reset(Instant::now() + self.timeout);
-                sleep
-            }
-            none => none.insert(time::sleep(self.timeout)),
+    /// Polls with this limit. `poll` also returns what has moved so far.
+    ///
+    /// When the time is over, `poll` may have missed data: the step had spent its budget, or the
+    /// event of the data has not been noted yet. So what moves in the last poll of the time lets
+    /// the time begin anew.
+    fn poll<R>(
+        &mut self,
+        task: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> (Poll<R>, u64),
+    ) -> Poll<Result<R, Idle>> {
+        let moved = Cell::new(self.moved);
+        let mut poll = |task: &mut Context<'_>| {
+            let (polled, now_moved) = poll(task);
+            moved.set(now_moved);
+            polled
         };
-        self.moved = moved;
-        ready!(Pin::new(sleep).poll(task));
-        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, Idle(self.timeout)))
+        loop {
+            let polled = poll_within(task, &mut poll, || self.sleep_since(moved.get()));
+            match ready!(polled) {
+                Ok(output) => return Poll::Ready(Ok(output)),
+                Err(Elapsed) if self.moved == moved.get() => {
+                    return Poll::Ready(Err(Idle(self.timeout)));
+                }
+                Err(Elapsed) => {}
+            }
+        }
+    }
+
+    /// Returns the sleep, which begins anew if `moved` has changed.
+    fn sleep_since(&mut self, moved: u64) -> Pin<&mut Sleep> {
+        let has_moved = std::mem::replace(&mut self.moved, moved) != moved;
+        let sleep = self.sleep.get_or_insert_with(|| time::sleep(self.timeout));
+        let mut sleep = Pin::new(sleep);
+        if has_moved {
+            sleep.as_mut().reset(Instant::now() + self.timeout);
+        }
+        sleep
+    }
+}
+
+impl<A, B> BothDirections<'_, A, B>
+where
+    A: AsyncRead + AsyncWrite + Unpin + ?Sized,
+    B: AsyncRead + AsyncWrite + Unpin + ?Sized,
+{
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<io::Result<(u64, u64)>> {
+        let (mut there, mut back) = (Poll::Pending, Poll::Pending);
+        for is_back in [self.is_back_first, !self.is_back_first] {
+            if is_back {
+                back = self.back.poll(task, self.b, self.a)?;
+            } else {
+                there = self.there.poll(task, self.a, self.b)?;
+            }
+        }
+        self.is_back_first = !self.is_back_first;
+        Poll::Ready(Ok((ready!(there), ready!(back))))
+    }
+
+    fn moved(&self) -> u64 {
+        self.there.buffer.moved() + self.back.buffer.moved()
     }
 }
 
@@ -181,35 +227,25 @@ where
     type Output = io::Result<(u64, u64)>;
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
-        let copy = self.get_mut();
-        let (mut there, mut back) = (Poll::Pending, Poll::Pending);
-        for is_back in [copy.is_back_first, !copy.is_back_first] {
-            if is_back {
-                back = copy.back.poll(task, copy.b, copy.a)?;
-            } else {
-                there = copy.there.poll(task, copy.a, copy.b)?;
-            }
+        let Self { both, idle, call } = self.get_mut();
+        let polled = match idle {
+            None => both.poll(task),
+            Some(idle) => idle.poll(task, |task| (both.poll(task), both.moved())).map(|polled| {
+                polled.unwrap_or_else(|idle| Err(io::Error::new(io::ErrorKind::TimedOut, idle)))
+            }),
+        };
+        if polled.is_pending() {
+            current::note_place(call);
         }
-        copy.is_back_first = !copy.is_back_first;
-        if let (Poll::Ready(there), Poll::Ready(back)) = (there, back) {
-            return Poll::Ready(Ok((there, back)));
-        }
-        let moved = copy.there.buffer.moved() + copy.back.buffer.moved();
-        if let Some(idle) = &mut copy.idle
-            && let Poll::Ready(error) = idle.poll(task, moved)
-        {
-            return Poll::Ready(Err(error));
-        }
-        current::note_place(copy.call);
-        Poll::Pending
+        polled
     }
 }
 
 impl<A: ?Sized, B: ?Sized> fmt::Debug for CopyBidirectional<'_, A, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyBidirectional")
-            .field("a_to_b", &self.there.buffer.copied)
-            .field("b_to_a", &self.back.buffer.copied)
+            .field("a_to_b", &self.both.there.buffer.copied)
+            .field("b_to_a", &self.both.back.buffer.copied)
             .field("idle_timeout", &self.idle.as_ref().map(|idle| idle.timeout))
             .finish_non_exhaustive()
     }

@@ -11,6 +11,7 @@
 
 use std::fmt::Debug;
 use std::future::{Future, poll_fn, ready};
+use std::net::Shutdown;
 use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -18,6 +19,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
+use futures_lite::AsyncWriteExt;
+use procession::fs::{self, File};
+use procession::io::copy_bidirectional;
 use procession::mailbox::{WhenFull, call_all};
 use procession::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use procession::pool::{OnFull, Pool, Queue};
@@ -602,6 +606,25 @@ fn what_is_ready_is_in_time_although_each_step_spends_its_budget() {
         let got = child.await.expect("it does not panic");
         assert_eq!(got, (Ok(1), Ok(1), Ok(()), Ok(Some(2)), Ok(Ok(3)), Ok(Some(4))));
     });
+}
+
+/// Data that is there is no silence, although each step of the copy spends its budget elsewhere.
+#[test]
+fn what_can_be_copied_is_in_time_although_each_step_spends_its_budget() {
+    let copied = driven().block_on(async {
+        let pair = || UnixStream::pair().expect("there are descriptors");
+        let ((client, mut ours), (mut theirs, server)) = (pair(), pair());
+        client.write_all(b"one").await.expect("it is connected");
+        for end in [&client, &server] {
+            end.shutdown(Shutdown::Write).expect("it is connected");
+        }
+        let process = spawn(async move {
+            let copies = copy_bidirectional(&mut ours, &mut theirs).idle_timeout(Duration::ZERO);
+            greedily(copies).await.map_err(|error| error.kind())
+        });
+        process.await
+    });
+    assert_eq!(copied, Ok(Ok((3, 0))));
 }
 
 #[test]

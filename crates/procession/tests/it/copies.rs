@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,14 +14,16 @@ use futures_lite::io::{AsyncRead, AsyncWrite};
 use procession::io::{copy, copy_bidirectional};
 use procession::net::UnixStream;
 use procession::time::Sleep;
-use procession::{sleep, spawn, yield_now};
+use procession::{Scheduler, sleep, spawn, yield_now};
 use procession_sync::Mutex;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use crate::scene::driven;
+use crate::scene::{driven, threaded};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+const SHORT: Duration = Duration::from_millis(5);
 
 /// What one poll of a scripted stream does.
 #[derive(Clone, Debug)]
@@ -186,6 +189,26 @@ fn a_copy_without_data_for_the_idle_timeout_ends() {
     });
     assert_eq!(copied.map_err(|error| error.kind()), Err(ErrorKind::TimedOut));
     assert_eq!(scheduler.now() - begin, 15 * SECOND, "ten seconds after the last byte");
+}
+
+/// Goal: data that came in time is copied, and lets the time begin anew, although nothing has noted
+/// its event. Method: nothing polls the kernel for the scheduler of the streams, which its callers
+/// drive.
+#[test]
+fn data_that_was_not_noted_is_no_silence() {
+    let builder = Scheduler::builder().worker_threads(1).callers_drive();
+    let asleep = builder.build().expect("it starts no thread");
+    let pair = || asleep.block_on(async { UnixStream::pair().expect("it is allowed") });
+    let ((client, mut ours), (mut theirs, server)) = (pair(), pair());
+    let mut client = StdUnixStream::try_from(client).expect("it is a socket");
+    threaded(1).block_on(async {
+        let silent = copy_bidirectional(&mut ours, &mut theirs).idle_timeout(SHORT);
+        assert_eq!(silent.await.expect_err("nothing comes").kind(), ErrorKind::TimedOut);
+        client.write_all(b"a question").expect("there is room");
+        let copied = copy_bidirectional(&mut ours, &mut theirs).idle_timeout(SHORT);
+        assert_eq!(copied.await.expect_err("no more comes").kind(), ErrorKind::TimedOut);
+    });
+    assert_eq!(server.try_read(&mut [0; 16]).expect("it was copied"), 10);
 }
 
 #[test]
