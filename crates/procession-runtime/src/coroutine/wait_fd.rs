@@ -218,7 +218,12 @@ fn wait_and_hold(
     };
     match waited {
         Ok(Some(Ok(()))) => FdWait::Ready,
-        Ok(None) => FdWait::TimedOut,
+        Ok(None) => {
+            // The file may have become ready in time, and nothing has asked the system since.
+            let fd = held.as_ref().and_then(HeldFile::fd).unwrap_or(fd);
+            let is_ready = is_ready(fd, interest, Some(Duration::ZERO));
+            if is_ready { FdWait::Ready } else { FdWait::TimedOut }
+        }
         Err(Interrupted::Cancelled) => FdWait::Cancelled,
         Err(Interrupted::Terminated) | Ok(Some(Err(_))) => FdWait::Terminated,
     }

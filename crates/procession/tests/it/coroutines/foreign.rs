@@ -70,6 +70,21 @@ fn a_deadline_ends_the_wait_and_leaves_nothing_registered() {
     assert_conserved(&scheduler);
 }
 
+/// Goal: a descriptor that is ready is in time, although nothing has noted its event. Method: the
+/// only worker comes to the wait after the deadline.
+#[test]
+fn what_is_ready_at_the_deadline_is_in_time() {
+    let scheduler = threaded(1);
+    let (mut writer, reader) = pair();
+    writer.write_all(b"!").expect("it is connected");
+    let waits = coroutine(&scheduler, move |_| {
+        let wait = |stream| in_coroutine(stream, Interest::Read, Some(Duration::ZERO));
+        (wait(&reader), wait(&writer))
+    });
+    assert_eq!(waits.join(), Ok((FdWait::Ready, FdWait::TimedOut)));
+    assert_conserved(&scheduler);
+}
+
 #[test]
 fn a_cancel_ends_each_wait_and_unwinds_nothing() {
     let scheduler = threaded(1);
