@@ -16,7 +16,8 @@
 //! # Reads
 //! A job reads at most what its read asks for. So the position is where the reader believes it to
 //! be, for all that share it. Only a read that is abandoned may move it further. Whatever a later
-//! and smaller read leaves of that data is given back to the file, if the file has a position.
+//! and smaller read leaves of that data is given back to the file, if the file has a position. An
+//! end that an abandoned read has found is looked for again, because such a file may have grown.
 
 use std::io;
 use std::pin::Pin;
@@ -47,6 +48,8 @@ pub(crate) trait BlockingFile: Send + Sync + 'static {
 pub(crate) struct Buffered<T> {
     target: Arc<T>,
     job: Option<JobHandle<JobDone>>,
+    /// The job that runs was begun before the present read, which did not begin it.
+    is_abandoned: bool,
     /// What was read and not taken yet is between `taken` and `filled`. The rest is room.
     ahead: Vec<u8>,
     taken: usize,
@@ -97,6 +100,7 @@ impl<T: BlockingFile> Buffered<T> {
         Self {
             target: Arc::new(target),
             job: None,
+            is_abandoned: false,
             ahead: Vec::new(),
             taken: 0,
             filled: 0,
@@ -120,7 +124,13 @@ impl<T: BlockingFile> Buffered<T> {
 
     /// Returns `true` if the next read has to wait for a job, or finds what an earlier job left.
     pub(super) fn is_engaged(&self) -> bool {
-        self.job.is_some() || self.is_unwritten || !self.ahead().is_empty()
+        let has_read = !self.ahead().is_empty() || self.read_error.is_some();
+        self.job.is_some() || self.is_unwritten || has_read
+    }
+
+    /// Notes that a read begins. A job that runs was begun for something else.
+    pub(super) fn begin_read(&mut self) {
+        self.is_abandoned = self.job.is_some();
     }
 
     /// Waits until no job runs. Returns the kind of the job that has ended.
@@ -170,12 +180,13 @@ impl<T: BlockingFile> Buffered<T> {
         if let Some(error) = self.read_error.take() {
             return Poll::Ready(Err(error));
         }
-        if has_read || !self.ahead().is_empty() {
+        let is_done = has_read && !self.has_old_end();
+        if is_done || !self.ahead().is_empty() {
             return Poll::Ready(Ok(self.ahead()));
         }
         ready!(self.poll_settled(task))?;
         let (target, mut buffer) = (Arc::clone(&self.target), std::mem::take(&mut self.ahead));
-        (self.taken, self.filled) = (0, 0);
+        (self.taken, self.filled, self.is_abandoned) = (0, 0, false);
         let room = room.min(BUFFER_MAX);
         if buffer.len() < room {
             buffer = vec![0; room];
@@ -191,6 +202,15 @@ impl<T: BlockingFile> Buffered<T> {
         // Nothing is to be written. A job that was lost is no end of the file.
         ready!(self.poll_settled(task))?;
         Poll::Ready(Ok(self.ahead()))
+    }
+
+    /// Returns `true` if an abandoned read has found an end that may not be the end any more. A
+    /// file with a position may have grown since. A terminal has no position, and tells an end
+    /// once.
+    fn has_old_end(&mut self) -> bool {
+        std::mem::take(&mut self.is_abandoned)
+            && self.ahead().is_empty()
+            && self.target.step_back(0).is_ok()
     }
 
     /// Takes data that was read ahead. If an abandoned read has left more data, moves the position

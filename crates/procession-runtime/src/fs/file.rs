@@ -140,6 +140,7 @@ impl File {
     /// Returns the system's error, or the error of an earlier write.
     #[track_caller]
     pub fn read(&mut self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+        self.buffered.begin_read();
         placed(poll_fn(move |task| self.poll_read_into(task, buffer)))
     }
 
@@ -178,6 +179,7 @@ impl File {
     /// If the future is dropped before it completes, a part of the data is in `buffer`.
     #[track_caller]
     pub fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
+        self.buffered.begin_read();
         placed(async move {
             let before = buffer.len();
             // Larger and larger, so that few jobs read a large file.

@@ -3,13 +3,14 @@
 
 use std::fs::File as StdFile;
 use std::future::{Future, poll_fn};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::task::Poll;
 
 use proptest::prelude::*;
 
-use super::File;
+use super::{File, run};
 
 #[derive(Clone, Debug)]
 enum FileOperation {
@@ -123,6 +124,41 @@ fn a_seek_from_the_position_does_not_count_what_was_abandoned() {
             file.read_exact(&mut byte).await.expect("it has as much");
             assert_eq!(u64::from(byte[0]), at);
         }
+    });
+}
+
+/// Goal: a file that has grown is read, whatever an abandoned read has found before. Method: the
+/// helpers are likely to have read the end before the file grows. If not, the read finds the same.
+#[test]
+fn the_end_that_an_abandoned_read_has_found_is_not_kept() {
+    let file = filled();
+    let twin = file.try_clone().expect("the system has descriptors");
+    let mut file = File::from(file);
+    file.reads_inline = false;
+    crate::run(async {
+        for end in (200..500).step_by(3) {
+            abandon_a_read(&mut file, end).await;
+            run(|| Ok(())).await.expect("the system has threads");
+            twin.write_all_at(b"new", end).expect("there is room");
+            assert_eq!(file.read(&mut [0; 8]).await.expect("it can be read"), 3);
+            assert_eq!(file.read(&mut [0; 8]).await.expect("it can be read"), 0, "the new end");
+        }
+    });
+}
+
+/// The error of an abandoned read is not overtaken by data that the worker itself reads.
+#[test]
+fn the_error_of_an_abandoned_read_stays_for_the_next() {
+    let folder = StdFile::open(std::env::temp_dir()).expect("it is there");
+    let mut file = File::from(folder);
+    file.reads_inline = false;
+    crate::run(async {
+        abandon_a_read(&mut file, 0).await;
+        file.flush().await.expect("there is nothing to write");
+        assert!(file.buffered.is_engaged());
+        let error = file.read(&mut [0; 8]).await.expect_err("it is a directory");
+        assert_eq!(error.kind(), ErrorKind::IsADirectory);
+        assert!(!file.buffered.is_engaged());
     });
 }
 
