@@ -11,8 +11,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use procession_sync::Mutex;
+
 use super::jobs::{run, submit};
 use crate::pool::JobHandle;
+use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
 
 /// Number of entries that one job reads, as in tokio.
@@ -45,21 +48,18 @@ pub fn read_dir(path: impl AsRef<Path>) -> impl Future<Output = io::Result<ReadD
         let mut entries =
             DirEntries { rest: fs::read_dir(path)?, chunk: VecDeque::new(), ended: false };
         entries.read();
-        Ok(ReadDir(DirReading::Here(Box::new(entries))))
+        Ok(ReadDir { entries: Arc::new(Mutex::new(entries)), job: None })
     }))
 }
 
 /// The entries of a directory. Made by [`read_dir`].
 ///
 /// With the feature `stream` it is a stream.
-pub struct ReadDir(DirReading);
-
-enum DirReading {
-    Here(Box<DirEntries>),
+pub struct ReadDir {
+    /// Locked by the job while it runs, and otherwise by the reader.
+    entries: Arc<Mutex<DirEntries>>,
     /// A helper reads the next entries.
-    There(JobHandle<Box<DirEntries>>),
-    /// The helper was refused.
-    Nowhere,
+    job: Option<JobHandle<()>>,
 }
 
 struct DirEntries {
@@ -88,7 +88,8 @@ impl ReadDir {
     /// Returns the next entry, or `None` at the end.
     ///
     /// # Errors
-    /// Returns the system's error for this entry. The next call continues after it.
+    /// Returns the system's error for this entry, or an error if the system has no thread for the
+    /// call. The next call continues after it.
     ///
     /// # Cancellation
     /// If the future is dropped before it completes, no entry is lost.
@@ -105,32 +106,25 @@ impl ReadDir {
         &mut self,
         task: &mut Context<'_>,
     ) -> Poll<io::Result<Option<DirEntry>>> {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
         loop {
-            match &mut self.0 {
-                DirReading::Here(entries) => {
-                    if let Some(entry) = entries.chunk.pop_front() {
-                        return Poll::Ready(entry.map(Some));
-                    }
-                    if entries.ended {
-                        return Poll::Ready(Ok(None));
-                    }
-                    let here = std::mem::replace(&mut self.0, DirReading::Nowhere);
-                    let DirReading::Here(mut entries) = here else {
-                        unreachable!("looked at above")
-                    };
-                    self.0 = DirReading::There(submit(move || {
-                        entries.read();
-                        entries
-                    })?);
-                }
-                DirReading::There(job) => {
-                    let read = ready!(Pin::new(job).poll(task));
-                    self.0 = DirReading::Nowhere;
-                    self.0 = DirReading::Here(read.map_err(io::Error::other)?);
-                }
-                // The directory is closed: its error was returned.
-                DirReading::Nowhere => return Poll::Ready(Ok(None)),
+            if let Some(job) = &mut self.job {
+                let read = ready!(Pin::new(job).poll(task));
+                self.job = None;
+                read.map_err(io::Error::other)?;
             }
+            let mut entries = self.entries.lock();
+            if let Some(entry) = entries.chunk.pop_front() {
+                return Poll::Ready(entry.map(Some));
+            }
+            if entries.ended {
+                return Poll::Ready(Ok(None));
+            }
+            drop(entries);
+            let entries = Arc::clone(&self.entries);
+            self.job = Some(submit(move || entries.lock().read())?);
         }
     }
 }
@@ -177,3 +171,6 @@ impl DirEntry {
         placed(run(move || entry.file_type()))
     }
 }
+
+#[cfg(test)]
+mod tests;
