@@ -28,6 +28,7 @@ use rustix::io::Errno;
 
 use super::jobs::{submit, submit_write};
 use crate::pool::{JobError, JobHandle};
+use crate::scheduler::budget;
 use crate::scheduler::writes::LostWrite;
 
 /// The most that one job reads or writes, as in tokio: 2 MiB.
@@ -262,6 +263,9 @@ impl<T: BlockingFile> Buffered<T> {
     /// Waits until the system has everything that was accepted. If it refuses a part, returns the
     /// error, and the next call tries again.
     pub(crate) fn poll_written(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
         ready!(self.poll_settled(task))?;
         Poll::Ready(if self.is_read_only { Err(Errno::BADF.into()) } else { Ok(()) })
     }

@@ -395,14 +395,14 @@ impl File {
         task: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<Option<usize>> {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
         if buffer.is_empty() {
             return Poll::Ready(Some(0));
         }
         if !self.reads_inline || self.buffered.is_engaged() {
             return Poll::Ready(None);
-        }
-        if !budget::charge(task) {
-            return Poll::Pending;
         }
         let room = buffer.len().min(INLINE_MAX);
         match cached_files::read_on(self.buffered.target(), &mut buffer[..room]) {

@@ -10,6 +10,7 @@ use rustix::net::RecvFlags;
 use super::io::{Io, IoResult, Side, StreamSocket};
 use super::parts::{read_parts, write_parts};
 use super::simulated;
+use crate::scheduler::budget;
 
 fn read_from<T: StreamSocket>(mut from: &T, buffer: &mut [u8]) -> io::Result<IoResult<usize>>
 where
@@ -137,12 +138,15 @@ where
         self.poll(Side::Write, task, |io| write_parts(io, parts))
     }
 
-    /// Shuts down the write direction for `poll_close`. A peer that is gone is not an error.
-    pub(super) fn close_writing(&self) -> io::Result<()> {
-        match self.shutdown(Shutdown::Write) {
+    /// Shuts down the write direction. A peer that is gone is not an error.
+    pub(super) fn poll_close(&self, task: &Context<'_>) -> Poll<io::Result<()>> {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
+        Poll::Ready(match self.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
-        }
+        })
     }
 }
 

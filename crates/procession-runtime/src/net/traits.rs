@@ -49,8 +49,8 @@ macro_rules! futures_io {
             }
 
             /// Shuts down the write direction, so that the peer reads the end of the stream.
-            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.io().close_writing())
+            fn poll_close(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.io().poll_close(task)
             }
         }
     };
@@ -90,8 +90,8 @@ macro_rules! write_traits {
                 Poll::Ready(Ok(()))
             }
 
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.io().close_writing())
+            fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.io().poll_close(task)
             }
         }
     )+};

@@ -12,6 +12,7 @@ use rustix::process::{
 use crate::net::io::{Io, IoResult, Side};
 use crate::pool::program::ProgramPool;
 use crate::pool::{JobError, JobHandle};
+use crate::scheduler::budget;
 use crate::sys::system::exit_handle;
 
 /// Threads that wait for processes without a handle. They are apart from other helpers, since a
@@ -72,6 +73,8 @@ impl ExitWait {
     }
 
     pub(super) async fn wait(&mut self, child: &mut StdChild) -> io::Result<ExitStatus> {
+        // The status may be known already.
+        budget::charged().await;
         loop {
             if let Some(status) = self.try_wait(child)? {
                 return Ok(status);

@@ -13,6 +13,7 @@ use rustix::io::ioctl_fionbio;
 
 use crate::coroutine::wait;
 use crate::net::io::{Io, IoResult, Side};
+use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
 
 /// The room for a read into a buffer that grows.
@@ -274,7 +275,10 @@ impl futures_io::AsyncWrite for ChildStdin {
     }
 
     /// Closes the pipe, so that the child sees the end of its input.
-    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_close(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
         self.get_mut().0 = None;
         Poll::Ready(Ok(()))
     }
@@ -294,7 +298,10 @@ impl tokio::io::AsyncWrite for ChildStdin {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !budget::charge(task) {
+            return Poll::Pending;
+        }
         self.get_mut().0 = None;
         Poll::Ready(Ok(()))
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::listener::{Signal, SignalKind, signal};
 use super::relay::SignalRelay;
+use crate::scheduler::budget;
 use crate::sync::select::Select;
 
 /// Treats SIGINT and SIGTERM as requests to end the program: the first signal asks for an orderly
@@ -52,6 +53,7 @@ impl EndRequest {
     #[track_caller]
     pub fn asked(&self) -> impl Future<Output = SignalKind> {
         crate::scheduler::placed::placed(async move {
+            budget::charged().await;
             loop {
                 let listen = |kind| Signal::new(Arc::clone(&self.relay), kind);
                 let mut interrupt = listen(SignalKind::interrupt());

@@ -119,11 +119,11 @@ impl Stdin {
     }
 
     fn poll_bytes(&self, task: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        if buffer.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
         if !budget::charge(task) {
             return Poll::Pending;
+        }
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
         }
         let waker = crate::process::waker::another(task.waker());
         let mut input = INPUT.lock();

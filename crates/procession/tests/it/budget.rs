@@ -14,7 +14,7 @@ use std::future::{Future, poll_fn, ready};
 use std::net::Shutdown;
 use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
@@ -24,6 +24,7 @@ use procession::fs::{self, File};
 use procession::io::copy_bidirectional;
 use procession::mailbox::{WhenFull, call_all};
 use procession::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
+use procession::os_process::Command;
 use procession::pool::{OnFull, Pool, Queue};
 use procession::process::{JoinSet, cancelled, until_cancelled};
 use procession::sync::channel::{self, Receiver, Sender};
@@ -1195,5 +1196,61 @@ fn a_socket_that_is_always_ready_lets_others_run() {
     });
     lets_others_run("listener, bound", nothing, |_| async {
         drop(TcpListener::bind(ANY).await.expect("there are ports"));
+    });
+}
+
+/// Like [`lets_others_run`], with a value that `act` has for itself.
+#[track_caller]
+fn lets_others_run_beside<S: Send + 'static>(
+    name: &str,
+    make: impl AsyncFnOnce() -> S,
+    act: for<'a> fn(&'a mut S) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
+) {
+    let make = async || procession_sync::Mutex::new(Some(make().await));
+    lets_others_run(name, make, move |subject| async move {
+        let mut own = subject.lock().take().expect("one process has it");
+        act(&mut own).await;
+        *subject.lock() = Some(own);
+    });
+}
+
+#[test]
+fn what_has_nothing_to_do_lets_others_run() {
+    let file = async || {
+        let options = File::options().read(true).write(true).open("/dev/null");
+        options.await.expect("each system has it")
+    };
+    lets_others_run_beside("a flush without data", file, |file| {
+        Box::pin(async move { file.flush().await.expect("there is nothing to write") })
+    });
+    lets_others_run_beside("an empty write", file, |file| {
+        Box::pin(async move { assert_eq!(file.write(&[]).await.expect("it is open"), 0) })
+    });
+    lets_others_run_beside("an empty read", file, |file| {
+        Box::pin(async move { assert_eq!(file.read(&mut []).await.expect("it is open"), 0) })
+    });
+    let stdin = async || procession::io::stdin();
+    lets_others_run_beside("an empty read of the input", stdin, |stdin| {
+        Box::pin(async move { assert_eq!(stdin.read(&mut []).await.expect("it is open"), 0) })
+    });
+    let directory = async || {
+        let mut entries = fs::read_dir(".").await.expect("it is there");
+        while entries.next_entry().await.expect("it can be read").is_some() {}
+        entries
+    };
+    lets_others_run_beside("the end of a directory", directory, |entries| {
+        Box::pin(async move { assert!(entries.next_entry().await.expect("it was read").is_none()) })
+    });
+    let child = async || {
+        let mut child = Command::new("true").spawn().expect("each system has it");
+        child.wait().await.expect("it can be asked");
+        child
+    };
+    lets_others_run_beside("a child that has ended", child, |child| {
+        Box::pin(async move { assert!(child.wait().await.expect("it was asked").success()) })
+    });
+    let stream = async || UnixStream::pair().expect("there are descriptors").0;
+    lets_others_run_beside("a stream that is closed again", stream, |stream| {
+        Box::pin(async move { stream.close().await.expect("it was connected") })
     });
 }
