@@ -28,7 +28,7 @@ use crate::scheduler::placed::placed;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::{Action, Armed};
-use crate::time::arm::arm;
+use crate::time::arm::{arm, arm_function};
 
 pub use self::elapsed::Elapsed;
 pub use self::instant::Instant;
@@ -350,10 +350,10 @@ impl Sleep {
         }
         current::note_waiting_at(Waiting::TIMER, sleep.place);
         let another = waker::for_timer(&shared, task.waker());
-        let timer = arm(&shared, deadline, None, Action::Wake(another)).or_else(|action| {
+        let timer = arm(&shared, deadline, Action::Wake(another)).or_else(|action| {
             let place = shared.clock.wait_for_timer(waker::another(task.waker()));
             // Again: a timer may have become free before this waker was registered.
-            match arm(&shared, deadline, None, action) {
+            match arm(&shared, deadline, action) {
                 Ok(timer) => {
                     drop_guarded(shared.clock.wait_no_longer(place));
                     Ok(timer)
@@ -619,7 +619,7 @@ pub fn run_after<F: FnOnce() + Send + 'static>(
             }
         });
     }));
-    match arm(&shared, when, None, action) {
+    match arm_function(&shared, when, None, action) {
         Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed, end: function.end() }),
         Err(action) => {
             drop(action);
@@ -671,7 +671,7 @@ pub fn run_every<F: Fn() + Send + Sync + 'static>(
     let function = Arc::new(TimerFunction::new(function));
     let called = Arc::clone(&function);
     let action = Action::Call(Arc::new(move || called.run(|function| function())));
-    match arm(&shared, when, Some(period), action) {
+    match arm_function(&shared, when, Some(period), action) {
         Ok(armed) => Ok(Timer { shared: Arc::clone(&shared), armed, end: function.end() }),
         Err(action) => {
             drop(action);

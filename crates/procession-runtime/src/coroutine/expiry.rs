@@ -16,7 +16,7 @@ use procession_protocols::scheduler::seat_id::NEVER;
 use crate::scheduler::shared::Shared;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::arm::arm;
+use crate::time::arm::arm_function;
 
 /// The number of stacks of each size that the function of the timer takes at once, because the
 /// worker that fires it runs nothing else meanwhile: some 0.2 ms.
@@ -56,7 +56,7 @@ impl Shared {
                 shared.expire_stacks(ends_period);
             }
         };
-        if arm(self, when, None, Action::Call(Arc::new(expire))).is_err() {
+        if arm_function(self, when, None, Action::Call(Arc::new(expire))).is_err() {
             // No timer is left. The next stacks that go to the slab are another occasion.
             self.coroutines.expiry.give_up();
         }

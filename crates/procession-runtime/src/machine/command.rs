@@ -28,7 +28,7 @@ use crate::scheduler::error::BuildError;
 use crate::scheduler::{reach, serving};
 use crate::sys::nanoseconds;
 use crate::time::action::{Action, Armed};
-use crate::time::arm::arm;
+use crate::time::arm::arm_function;
 
 /// A command with types. The value itself is the input.
 ///
@@ -412,7 +412,7 @@ pub(crate) fn sleep(slot: &Slot, tag: u64, input: Value) -> Result<Armed, Comman
             sleeper.push_system(Entry::new(System::Slept { tag, timer }), false);
         }
     }));
-    let armed = arm(shared, when, None, fire).map_err(|_| CommandError::TimerLimit)?;
+    let armed = arm_function(shared, when, None, fire).map_err(|_| CommandError::TimerLimit)?;
     *timer = Some(armed);
     Ok(armed)
 }

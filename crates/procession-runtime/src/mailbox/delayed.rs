@@ -11,7 +11,7 @@ use crate::mailbox::send_error::{SendError, SendErrorKind};
 use crate::scheduler::owner;
 use crate::sys::nanoseconds;
 use crate::time::action::Action;
-use crate::time::arm::arm;
+use crate::time::arm::arm_function;
 
 impl<M: Send + 'static> Address<M> {
     /// Sends the message after `delay`, counted from now. If it is refused then, it becomes a [dead
@@ -60,7 +60,7 @@ impl<M: Send + 'static> Address<M> {
                 );
             }
         }));
-        match arm(shared, when, None, action) {
+        match arm_function(shared, when, None, action) {
             Ok(_) => Ok(()),
             Err(_) => {
                 let message = take(&message).expect("the timer was refused, so it has not fired");

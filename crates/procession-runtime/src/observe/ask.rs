@@ -202,7 +202,7 @@ pub(crate) fn suspend(shared: &Arc<Shared>, pid: Pid, duration: Duration) -> Res
             let _ = wake::release(&slot, Some(number));
         }
     }));
-    let Ok(armed) = time::arm::arm(shared, when, None, end) else {
+    let Ok(armed) = time::arm::arm_function(shared, when, None, end) else {
         let _ = wake::release(&slot, Some(number));
         return Err(AskError::NoTimer);
     };

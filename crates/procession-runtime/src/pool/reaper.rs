@@ -17,7 +17,7 @@ use super::job_handle::AnyPool;
 use crate::scheduler::inherit::within::Within;
 use crate::scheduler::shared::Shared;
 use crate::time::action::{Action, Armed};
-use crate::time::arm::arm;
+use crate::time::arm::arm_function;
 use crate::time::sleep_on;
 use crate::{OnCancel, SpawnOptions};
 
@@ -38,7 +38,7 @@ fn call_at(
             call(&*pool);
         }
     };
-    arm(shared, when, None, Action::Call(Arc::new(call))).ok()
+    arm_function(shared, when, None, Action::Call(Arc::new(call))).ok()
 }
 
 /// Has the pool reaped at the time `when` by a process that waits for a timer, because none is left

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 
 use procession_protocols::time::timers::Timers;
 
+use crate::process::unwind::drop_guarded;
 use crate::scheduler::current;
 use crate::scheduler::local::LocalWorker;
 use crate::scheduler::shared::Shared;
@@ -77,35 +78,60 @@ impl Armed {
     }
 }
 
-/// Sets a timer of `shared`: in the heap of this worker if it belongs to `shared`, otherwise in the
-/// heap for outside threads.
+/// Sets a timer of `shared` that wakes: in the heap of this worker if it belongs to `shared`,
+/// otherwise in the heap for outside threads.
 ///
 /// # Errors
-/// Returns the action if the scheduler has reached its limit of timers. A function is also returned
-/// if the scheduler has ended, because no worker would run it.
+/// Returns the action if the scheduler has reached its limit of timers.
 ///
 /// # Rejected
 /// Inlining: no faster (`timers_cancel`).
-pub(crate) fn arm(
+pub(crate) fn arm(shared: &Shared, when: u64, action: Action) -> Result<Armed, Action> {
+    let (armed, earliest) = add(shared, when, None, action)?;
+    armed.place.note_set(shared, earliest, when);
+    Ok(armed)
+}
+
+/// Sets a timer of `shared` that calls a function. If the scheduler ends before the timer fires,
+/// the function is dropped.
+///
+/// # Errors
+/// Returns the action if the scheduler has reached its limit of timers, or has ended, because no
+/// worker would run the function.
+pub(crate) fn arm_function(
     shared: &Shared,
     when: u64,
     period: Option<NonZeroU64>,
     action: Action,
 ) -> Result<Armed, Action> {
-    if matches!(action, Action::Call(_)) && shared.lifetime.has_ended() {
+    if shared.lifetime.has_ended() {
         return Err(action);
     }
+    let (armed, earliest) = add(shared, when, period, action)?;
+    // The end is noted before it clears the timers. If it has passed this timer, the lock of the
+    // timers makes the note visible here. Before `note_set`, which may start the timekeeper.
+    if shared.lifetime.has_ended() {
+        drop_guarded(armed.delete(shared));
+    } else {
+        armed.place.note_set(shared, earliest, when);
+    }
+    Ok(armed)
+}
+
+/// Adds a timer. Returns `true` if its deadline may be the earliest of its heap.
+#[inline(always)]
+fn add(
+    shared: &Shared,
+    when: u64,
+    period: Option<NonZeroU64>,
+    action: Action,
+) -> Result<(Armed, bool), Action> {
     let place = current::with_local(|local| {
         match local.filter(|local| std::ptr::eq(&*local.shared, shared)) {
             Some(local) => TimerPlace::Seat(local.seat),
             None => TimerPlace::Outside,
         }
     });
-    match place.timers(shared).add(when, period, action) {
-        Ok(armed) => {
-            place.note_set(shared, armed.earliest, when);
-            Ok(Armed { place, id: armed.id })
-        }
-        Err(refused) => Err(refused.0),
-    }
+    let added = place.timers(shared).add(when, period, action).map_err(|refused| refused.0)?;
+    Ok((Armed { place, id: added.id }, added.earliest))
 }

@@ -29,7 +29,8 @@
 //! that `Look` has set, and corrects it.
 //!
 //! *Keep against the end.* The end is noted before the timers are cleared. A timer that is set
-//! before that is cleared, which wakes its waiter. A later timer finds the end noted.
+//! before that is cleared, which wakes its waiter. A later timer finds the end noted. The timer of
+//! a function, which nothing waits for, is deleted by the thread that has set it (`arm_function`).
 //!
 //! The thread does not keep the scheduler alive.
 //!

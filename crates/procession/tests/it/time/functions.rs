@@ -3,7 +3,7 @@
 mod limits;
 mod waits;
 
-use crate::home::mpsc;
+use crate::home::{mpsc, others_may_run, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -459,6 +459,32 @@ fn a_cancel_ends_a_receive_with_timeout() {
     receiver.cancel();
     assert_eq!(receiver.join(), Ok(Ok(None)));
     assert_eq!(scheduler.now(), start);
+}
+
+/// Goal: a function that is set while its scheduler ends is refused, or dropped at the end. Method:
+/// a thread sets functions until it is refused. The test keeps the scheduler, whose memory holds
+/// what the end has missed.
+#[test]
+fn a_function_that_is_set_during_the_end_goes_with_the_scheduler() {
+    for _ in 0..100 {
+        let scheduler = Scheduler::builder().worker_threads(1).build().expect("it has threads");
+        let (held, there) = (Arc::new(()), scheduler.clone());
+        let used = Arc::clone(&held);
+        let sets = thread::spawn(move || {
+            there.block_on(async {
+                loop {
+                    let used = Arc::clone(&used);
+                    if run_after(HOUR, move || drop(used)).is_err() {
+                        break;
+                    }
+                    others_may_run();
+                }
+            });
+        });
+        drop(scheduler.block_on(scheduler.shutdown(Duration::ZERO)));
+        sets.join().expect("it does not panic");
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
 }
 
 #[test]
