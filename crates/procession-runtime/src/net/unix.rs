@@ -1,8 +1,9 @@
 //! Unix domain sockets: sockets within one machine, which paths name.
 
 use std::ffi::OsStr;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem;
 use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{
@@ -10,7 +11,9 @@ use std::os::unix::net::{
     UnixStream as StdUnixStream,
 };
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{
@@ -28,11 +31,35 @@ use super::parts::{receive_parts, send_parts, send_parts_to};
 use super::stream::{std_conversions, stream_methods};
 use crate::scheduler::budget;
 use crate::sys::system::sockets;
-use crate::time::{sleep, timeout};
+use crate::time::{is_last_try, sleep, timeout};
 
 /// Interval between attempts while the peer's queue is full, for a connect or a datagram. The
 /// kernel does not report when there is room again.
 const BACKLOG_FULL_RETRY: Duration = Duration::from_millis(5);
+
+/// Calls until the peer's queue has room. Between the calls, waits for [`BACKLOG_FULL_RETRY`]. The
+/// last try of a timeout calls once more, because there may have been room since.
+async fn call_repeatedly<R>(mut call: impl FnMut() -> io::Result<R>) -> io::Result<R> {
+    let mut was_last_try = false;
+    loop {
+        budget::charged().await;
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut pause = pin!(sleep(BACKLOG_FULL_RETRY));
+                poll_fn(|task| {
+                    let has_tried = mem::replace(&mut was_last_try, is_last_try());
+                    if was_last_try && !has_tried {
+                        return Poll::Ready(());
+                    }
+                    pause.as_mut().poll(task)
+                })
+                .await;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
 
 /// A Unix socket that accepts connections at a path.
 ///
@@ -175,15 +202,8 @@ impl UnixStream {
 
     async fn connect_to(address: SocketAddrUnix) -> io::Result<Self> {
         let socket = sockets::open(AddressFamily::UNIX, SocketType::STREAM)?;
-        loop {
-            budget::charged().await;
-            match connect(&socket, &address) {
-                Ok(()) => return Io::new(StdUnixStream::from(socket)).map(Self),
-                Err(rustix::io::Errno::AGAIN) => sleep(BACKLOG_FULL_RETRY).await,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        call_repeatedly(|| Ok(connect(&socket, &address)?)).await?;
+        Io::new(StdUnixStream::from(socket)).map(Self)
     }
 
     /// Creates two connected sockets.
@@ -358,19 +378,8 @@ impl UnixDatagram {
         parts: &[IoSlice<'_>],
         address: SocketAddrUnix,
     ) -> io::Result<usize> {
-        let sends = async {
-            loop {
-                budget::charged().await;
-                match send_parts_to(self.0.get(), parts, &address) {
-                    // The kernel reports when this socket has room, not when the receiver has.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        sleep(BACKLOG_FULL_RETRY).await
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    result => return result,
-                }
-            }
-        };
+        // The kernel reports when this socket has room, not when the receiver has.
+        let sends = call_repeatedly(|| send_parts_to(self.0.get(), parts, &address));
         match self.write_timeout() {
             None => sends.await,
             Some(limit) => {

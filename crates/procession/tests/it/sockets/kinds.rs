@@ -14,7 +14,7 @@ use procession::net::{
 use procession::spawn;
 use procession::sync::oneshot;
 
-use super::{HERE, SHORT, connected, echo};
+use super::{HERE, SHORT, connected, echo, waits};
 use crate::scene::threaded;
 
 #[test]
@@ -181,6 +181,15 @@ fn unix_sockets_are_named_by_paths() -> io::Result<()> {
         receiver.recv_from(&mut back).await?;
         assert_eq!(&back, b"last");
         sends.await.expect("it does not panic")?;
+        // Shorter than the pause between two attempts.
+        let another = UnixDatagram::unbound()?;
+        another.set_write_timeout(Some(SHORT / 2))?;
+        while another.send_to(b"full", &datagram).await.is_ok() {}
+        let mut send = pin!(another.send_to(b"full", &datagram));
+        assert!(waits(send.as_mut()).await);
+        receiver.recv(&mut back).await?;
+        assert_eq!(send.await?, 4, "there was room in time");
+        while receiver.try_recv_from(&mut back).is_ok() {}
         receiver.set_read_timeout(Some(SHORT))?;
         assert_eq!(
             receiver.recv(&mut back).await.expect_err("there is none").kind(),
