@@ -9,13 +9,3 @@ mod output;
 
 pub use input::{Stdin, stdin};
 pub use output::{Stderr, Stdout, stderr, stdout};
-
-use std::os::fd::AsFd;
-
-use rustix::event::{PollFd, PollFlags, poll};
-
-/// Waits on this thread until a descriptor is ready that another program has set non-blocking.
-fn wait_until_ready(file: &impl AsFd, flags: PollFlags) {
-    // Ignored: the call that follows has the error of the descriptor.
-    let _ = poll(&mut [PollFd::new(file, flags)], None);
-}

@@ -20,10 +20,12 @@
 //! end that an abandoned read has found is looked for again, because such a file may have grown.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::jobs::{submit, submit_write};
@@ -34,8 +36,27 @@ use crate::scheduler::writes::LostWrite;
 /// The most that one job reads or writes, as in tokio: 2 MiB.
 const BUFFER_MAX: usize = 2 << 20;
 
+/// Repeats a call on this thread until it is done. A file may be in non-blocking mode, also because
+/// another program that shares it has set the mode. This waits for such a file.
+pub(crate) fn until_done<R>(
+    file: &impl AsFd,
+    ready: PollFlags,
+    mut call: impl FnMut() -> io::Result<R>,
+) -> io::Result<R> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Ignored: the call that follows has the error of the descriptor.
+                let _ = poll(&mut [PollFd::new(file, ready)], None);
+            }
+            result => return result,
+        }
+    }
+}
+
 /// A file with calls that may block.
-pub(crate) trait BlockingFile: Send + Sync + 'static {
+pub(crate) trait BlockingFile: AsFd + Send + Sync + 'static {
     /// Writes a part of `bytes`, and returns its length.
     fn write_some(&self, bytes: &[u8]) -> io::Result<usize>;
 
@@ -86,14 +107,12 @@ pub(super) enum JobEnd {
 /// Writes everything but the first `written` bytes, and counts them there.
 fn write_rest<T: BlockingFile>(target: &T, bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while *written < bytes.len() {
-        match target.write_some(&bytes[*written..]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => *written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        match until_done(target, PollFlags::OUT, || target.write_some(&bytes[*written..]))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => *written += count,
         }
     }
-    target.hand_over()
+    until_done(target, PollFlags::OUT, || target.hand_over())
 }
 
 impl<T: BlockingFile> Buffered<T> {

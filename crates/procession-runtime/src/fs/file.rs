@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustix::io::Errno;
+use rustix::event::PollFlags;
 
-use super::buffered::{BlockingFile, Buffered, JobEnd};
+use super::buffered::{BlockingFile, Buffered, JobEnd, until_done};
 use super::jobs::{run, run_write};
 use crate::scheduler::budget;
 use crate::scheduler::placed::placed;
@@ -27,6 +27,8 @@ const READ_SIZE: usize = 32 << 10;
 /// It implements the I/O traits of `futures-io`, and with the feature `tokio-io` the traits for
 /// reading and writing of tokio. In coroutines and on plain threads, use [`std::io::Read`],
 /// [`std::io::Write`] and [`std::io::Seek`].
+///
+/// A pipe or a terminal may be in non-blocking mode. The helper then waits until it is ready.
 ///
 /// # Writes
 /// A write hands a copy of the data to a helper thread and returns, without waiting for the system.
@@ -100,12 +102,7 @@ impl BlockingFile for StdFile {
 
 /// Reads once.
 fn read_some(file: &StdFile, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match rustix::io::read(file, &mut *buffer) {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
+    until_done(file, PollFlags::IN, || Ok(rustix::io::read(file, &mut *buffer)?))
 }
 
 impl File {

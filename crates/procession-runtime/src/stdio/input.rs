@@ -12,8 +12,8 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::{Mutex, MutexGuard};
 use rustix::event::PollFlags;
 
-use super::wait_until_ready;
 use crate::coroutine::wait;
+use crate::fs::buffered::until_done;
 use crate::pool::JobError;
 use crate::pool::program::ProgramPool;
 use crate::process::unwind::guarded;
@@ -177,15 +177,7 @@ fn give(change: impl FnOnce(&mut Input)) {
 /// Reads once, on a helper.
 fn read_some() {
     let mut buffer = vec![0; SIZE];
-    let read = loop {
-        match io::stdin().read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait_until_ready(&io::stdin(), PollFlags::IN);
-            }
-            read => break read,
-        }
-    };
+    let read = until_done(&io::stdin(), PollFlags::IN, || io::stdin().read(&mut buffer));
     give(|input| {
         input.is_read = false;
         match read {

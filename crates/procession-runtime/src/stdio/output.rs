@@ -3,30 +3,12 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, Stderr as StdStderr, Stdout as StdStdout, Write};
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use rustix::event::PollFlags;
-
-use super::wait_until_ready;
 use crate::coroutine::wait;
 use crate::fs::buffered::{BlockingFile, Buffered};
 use crate::scheduler::placed::placed;
-
-/// Repeats a call of an output until it is done. `WouldBlock` is an error only if the output was
-/// set non-blocking by another program; std keeps what it has not written.
-fn until_done<R>(output: &impl AsFd, mut call: impl FnMut() -> io::Result<R>) -> io::Result<R> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait_until_ready(output, PollFlags::OUT);
-            }
-            result => return result,
-        }
-    }
-}
 
 macro_rules! output {
     ($(#[$type_doc:meta])* $Output:ident, $(#[$make_doc:meta])* $make:ident, $Std:ident, $what:literal) => {
@@ -40,11 +22,11 @@ macro_rules! output {
 
         impl BlockingFile for $Std {
             fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
-                until_done(self, || (&mut &*self).write(bytes))
+                (&mut &*self).write(bytes)
             }
 
             fn hand_over(&self) -> io::Result<()> {
-                until_done(self, || (&mut &*self).flush())
+                (&mut &*self).flush()
             }
 
             fn step_back(&self, _: usize) -> io::Result<()> {

@@ -1,13 +1,18 @@
 //! Writes that the system refuses.
 
 use std::fs::File as StdFile;
-use std::io::{ErrorKind, Read, SeekFrom, pipe};
+use std::future::{Future, poll_fn};
+use std::io::{ErrorKind, SeekFrom, pipe};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
+use std::task::Poll;
 
 use procession::fs::{File, OpenOptions};
 use procession::io;
 use rustix::io::ioctl_fionbio;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Scratch;
 
 /// Opens the file that is always full, and writes to it.
 async fn full() -> File {
@@ -43,36 +48,79 @@ fn an_error_of_a_write_stays_until_the_data_is_written() {
     });
 }
 
-/// A pipe without room refuses a part of the data, and takes it when it was read.
+/// Goal: of data that was refused, each byte is written once. Method: a child process has a limit
+/// on the size of files, which stands for a full disk, and raises it.
 #[test]
 fn what_was_refused_is_written_once_and_in_order_when_there_is_room_again() {
-    let (mut reads, writes) = pipe().expect("the system has descriptors");
-    ioctl_fionbio(&reads, true).expect("it is open");
-    ioctl_fionbio(&writes, true).expect("it is open");
-    let mut file = File::from(OwnedFd::from(writes));
+    const NAME: &str =
+        "files::errors::what_was_refused_is_written_once_and_in_order_when_there_is_room_again";
+    const CHILD: &str = "PROCESSION_FULL";
+    if std::env::var_os(CHILD).is_none() {
+        // The signal that goes with the error would end the child.
+        let status = Command::new("sh")
+            .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().expect("a test knows itself"))
+            .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
+            .env(CHILD, "1")
+            .stdout(Stdio::null())
+            .status();
+        return assert!(status.expect("it can be started").success());
+    }
+    const STEP: u64 = 80_000;
+    let limit = |size| {
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        setrlimit(Resource::Fsize, Rlimit { current: Some(size), maximum }).expect("it is soft");
+    };
+    let scratch = Scratch::new("full");
+    let path = scratch.path("full");
     let data: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
-    let mut found = Vec::new();
+    limit(STEP);
     procession::run(async {
+        let mut file = File::create(&path).await.expect("there is room");
         file.write_all(&data).await.expect("it is handed over");
         let mut attempts = 0;
         while let Err(error) = file.flush().await {
-            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            assert_eq!(error.kind(), ErrorKind::FileTooLarge);
             let error = file.flush().await.expect_err("there is no room");
-            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            assert_eq!(error.kind(), ErrorKind::FileTooLarge);
             let error = file.write(b"not taken").await.expect_err("there is no room");
-            assert_eq!(error.kind(), ErrorKind::WouldBlock);
-            assert_eq!(
-                reads.read_to_end(&mut found).expect_err("the pipe is open").kind(),
-                ErrorKind::WouldBlock
-            );
+            assert_eq!(error.kind(), ErrorKind::FileTooLarge);
             attempts += 1;
+            assert_eq!(std::fs::metadata(&path).expect("it is there").len(), attempts * STEP);
+            limit((attempts + 1) * STEP);
         }
-        assert!(attempts > 1, "the pipe holds less");
+        assert_eq!(attempts, data.len() as u64 / STEP);
         file.write_all(b"end").await.expect("it is handed over");
         drop(file.into_std().await.expect("there is room"));
     });
-    reads.read_to_end(&mut found).expect("the pipe is closed");
+    let found = std::fs::read(&path).expect("it was written");
     assert!(found[..data.len()] == data && &found[data.len()..] == b"end", "{}", found.len());
+}
+
+/// A pipe in non-blocking mode that is full or empty is waited for.
+#[test]
+fn a_file_in_non_blocking_mode_is_waited_for() {
+    let (reads, writes) = pipe().expect("the system has descriptors");
+    ioctl_fionbio(&reads, true).expect("it is open");
+    ioctl_fionbio(&writes, true).expect("it is open");
+    let mut writer = File::from(OwnedFd::from(writes));
+    let mut reader = File::from(OwnedFd::from(reads));
+    procession::run(async {
+        let mut byte = [0];
+        let mut first = Box::pin(reader.read(&mut byte));
+        poll_fn(|task| Poll::Ready(assert!(first.as_mut().poll(task).is_pending()))).await;
+        writer.write_all(b"a").await.expect("it is handed over");
+        assert_eq!(first.await.expect("it is waited for"), 1);
+        let reads = procession::spawn(async move {
+            let mut found = Vec::new();
+            reader.read_to_end(&mut found).await.expect("it is waited for");
+            found.len()
+        });
+        writer.write_all(&[7; 300_000]).await.expect("it is handed over");
+        writer.flush().await.expect("it is waited for");
+        drop(writer);
+        assert_eq!(reads.await, Ok(300_000));
+    });
 }
 
 #[test]
