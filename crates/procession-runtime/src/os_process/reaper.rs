@@ -77,6 +77,18 @@ fn reap(bell: Option<&Bell>) -> bool {
         // The kernel has no memory for the wait. Look again later.
         let _: io::Result<usize> = poll(&mut [], Some(&LOOK)).map_err(io::Error::from);
     }
+    let reported: Vec<_> =
+        events[..handles.len()].iter().map(|event| !event.revents().is_empty()).collect();
+    // A debugger that traces a child gets its status first. Until then, the handle would report the
+    // end again and again. So a child whose handle has reported is looked at without it.
+    let mut orphans = ORPHANS.lock();
+    let watched = orphans.children.iter_mut().filter(|orphan| orphan.handle.is_some());
+    for (orphan, is_reported) in watched.zip(reported) {
+        if is_reported {
+            orphan.handle = None;
+        }
+    }
+    drop(orphans);
     if let Some(bell) = bell {
         // Emptied before the next look, so that a child that is added after that look rings again.
         bell.silence();
