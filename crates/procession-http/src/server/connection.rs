@@ -394,8 +394,9 @@ impl PhaseClock<'_> {
     /// Decides what it means that the time limit was reached.
     fn reached(&mut self, sleep: Pin<&mut Sleep>) -> Result<(), Error> {
         let phase = self.phase();
-        if self.phase != Some(phase) {
-            // A request of HTTP/2 has ended in its own process.
+        let is_next_head = phase == Phase::Head && self.begun != self.watch.requests().begun;
+        if self.phase != Some(phase) || is_next_head {
+            // A request of HTTP/2 has ended in its own process, or the last try has found the head.
             self.look(sleep);
             return Ok(());
         }
@@ -512,6 +513,13 @@ async fn run<I: Read + Unpin + 'static>(
             clock.look(sleep.as_mut());
             if clock.limit.is_none() || sleep.as_mut().poll(task).is_pending() {
                 return Poll::Pending;
+            }
+            if clock.phase() == Phase::Head {
+                // The head may be there, and nothing has noted it yet.
+                let polled = poll_last(task, |task| connection.as_mut().poll(task));
+                if let Some(ended) = ready!(polled) {
+                    return end(ended, ConnectionEnd::Open);
+                }
             }
             clock.reached(sleep.as_mut())?;
         }

@@ -8,11 +8,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
-use procession_runtime::inner::{PeerEnd, peer_end};
+use procession_runtime::inner::{PeerEnd, peer_end, poll_last};
 use procession_runtime::net::{TcpStream, UnixStream};
 use procession_runtime::time::{Sleep, sleep};
 use procession_sync::Mutex;
@@ -191,15 +191,16 @@ impl<I: 'static> WatchedStream<I> {
 }
 
 impl<I> WatchedStream<I> {
-    /// Limits a wait of the write side. Each result that is ready ends the wait.
+    /// Polls the write side, and limits its wait. Each result that is ready ends the wait.
     #[inline]
     fn limited<R>(
         &mut self,
         task: &mut Context<'_>,
-        polled: Poll<io::Result<R>>,
+        mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
+        let polled = poll(self, task);
         if polled.is_pending() {
-            return self.poll_stalled(task);
+            return self.poll_stalled(task, poll);
         }
         if self.stalled.is_some() {
             self.stalled = None;
@@ -208,13 +209,22 @@ impl<I> WatchedStream<I> {
     }
 
     #[cold]
-    fn poll_stalled<R>(&mut self, task: &mut Context<'_>) -> Poll<io::Result<R>> {
+    fn poll_stalled<R>(
+        &mut self,
+        task: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
         let Some(limit) = self.limit.filter(|_| !self.watch.is_upgraded()) else {
             return Poll::Pending;
         };
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         if stalled.as_mut().poll(task).is_pending() {
             return Poll::Pending;
+        }
+        // There may be room, and nothing has noted it yet.
+        if let Some(result) = ready!(poll_last(task, |task| poll(self, task))) {
+            self.stalled = None;
+            return Poll::Ready(result);
         }
         let text = "the peer did not read within the write timeout";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
@@ -261,9 +271,11 @@ impl<I: Write + Unpin> Write for WatchedStream<I> {
         task: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.io).poll_write(task, bytes);
-        self.note_written(&polled);
-        self.limited(task, polled)
+        self.limited(task, |stream, task| {
+            let polled = Pin::new(&mut stream.io).poll_write(task, bytes);
+            stream.note_written(&polled);
+            polled
+        })
     }
 
     fn poll_write_vectored(
@@ -271,9 +283,11 @@ impl<I: Write + Unpin> Write for WatchedStream<I> {
         task: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.io).poll_write_vectored(task, parts);
-        self.note_written(&polled);
-        self.limited(task, polled)
+        self.limited(task, |stream, task| {
+            let polled = Pin::new(&mut stream.io).poll_write_vectored(task, parts);
+            stream.note_written(&polled);
+            polled
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -281,13 +295,14 @@ impl<I: Write + Unpin> Write for WatchedStream<I> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.io).poll_flush(task);
-        self.watch.hold_up(polled.is_pending());
-        self.limited(task, polled)
+        self.limited(task, |stream, task| {
+            let polled = Pin::new(&mut stream.io).poll_flush(task);
+            stream.watch.hold_up(polled.is_pending());
+            polled
+        })
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.io).poll_shutdown(task);
-        self.limited(task, polled)
+        self.limited(task, |stream, task| Pin::new(&mut stream.io).poll_shutdown(task))
     }
 }

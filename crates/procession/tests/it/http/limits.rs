@@ -1,15 +1,21 @@
 //! Clients that send slowly, or nothing, and clients that never read. On the test clock.
 
+use std::future::{Future, poll_fn};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use procession::http::{Peer, RequestBody, Server};
+use procession::net::UnixStream;
 use procession::sync::channel::{self, Sender};
 use procession::time::Instant;
 use procession::{JoinHandle, Scheduler, sleep, spawn, timeout};
 
 use super::pipe::{Door, Pipe, listen, pipe};
 use super::{Answers, collect, service, spawn_server};
-use crate::scene::driven;
+use crate::scene::{driven, threaded};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MANY: u32 = 50;
@@ -425,6 +431,37 @@ fn one_connection_is_served_where_it_was_accepted() {
         served.cancel();
         assert_eq!(client.receive_all().await, "");
         served.await.expect("it does not panic").expect("it ends in order");
+    });
+}
+
+/// Goal: a head that has come in time, and room that there is in time, count although nothing has
+/// noted them. Method: nothing polls the kernel for the scheduler of the stream, which its callers
+/// drive. So the limits are the only reason to look.
+#[test]
+fn what_is_there_at_the_limit_is_in_time() {
+    let builder = Scheduler::builder().worker_threads(1).callers_drive();
+    let asleep = builder.build().expect("it starts no thread");
+    let pair = asleep.block_on(async { UnixStream::pair().expect("the system has sockets") });
+    let (mut client, stream) = (StdUnixStream::try_from(pair.0).expect("it is a socket"), pair.1);
+    client.set_nonblocking(true).expect("it is open");
+    threaded(1).block_on(async {
+        let limit = Duration::from_millis(20);
+        let server = Server::new().head_timeout(limit).write_timeout(limit);
+        let mut served = pin!(server.serve_connection(stream, answers()));
+        poll_fn(|task| Poll::Ready(assert!(served.as_mut().poll(task).is_pending()))).await;
+        client.write_all(b"GET /large HTTP/1.1\r\nhost: me\r\n\r\n").expect("there is room");
+        let mut answer = Vec::new();
+        poll_fn(|task| {
+            let polled = served.as_mut().poll(task);
+            let error = client.read_to_end(&mut answer).expect_err("the connection stays open");
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            if answer.len() > 1 << 20 {
+                return Poll::Ready(());
+            }
+            assert!(polled.is_pending(), "{polled:?} after {} bytes", answer.len());
+            Poll::Pending
+        })
+        .await;
     });
 }
 
