@@ -121,6 +121,7 @@ impl Tree {
 
     fn begin_start(&mut self, key: u64, now: u64) {
         let Some(child) = self.children.get_mut(&key) else { return };
+        let is_again = child.incarnation > 0;
         self.last_incarnation += 1;
         child.incarnation = self.last_incarnation;
         child.failure = None;
@@ -135,7 +136,6 @@ impl Tree {
                 let pid = process.pid();
                 child.process = child.started.is_some().then_some(process);
                 self.pids.insert(pid, key);
-                let is_again = child.incarnation > 1;
                 self.significant += usize::from(child.spec.significant);
                 if is_again && let Some(own) = self.own.slot() {
                     let log = &Reports::of(own.shared()).supervision;
