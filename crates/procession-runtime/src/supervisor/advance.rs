@@ -87,8 +87,8 @@ impl Tree {
             self.started = Some(Ok(()));
             self.answer_start();
         }
-        // A failed start of the tree is followed by stops.
-        self.ending.is_some() && self.agenda.stopping.is_empty() && !self.agenda.to_stop.is_empty()
+        // A failed start may be followed by stops.
+        self.agenda.stopping.is_empty() && !self.agenda.to_stop.is_empty()
     }
 
     /// Starts children, as far as the order allows. Returns `true` if it paused because they are

@@ -138,6 +138,35 @@ fn without_back_off_a_child_that_never_starts_again_escalates_soon() {
     assert!(matches!(tree.join(), Exit::GaveUp(_)));
 }
 
+/// Goal: a start that is refused within the same step stops the siblings before the back-off.
+#[test]
+fn one_for_all_stops_a_sibling_as_soon_as_a_start_is_refused() {
+    let (scheduler, log) = (driven(), Log::default());
+    let starts = Mutex::new(0);
+    let refused_once = move || {
+        let mut starts = starts.lock().expect("no test panics under it");
+        *starts += 1;
+        Refuses(*starts != 2)
+    };
+    let tree = Supervisor::one_for_all()
+        .intensity(9, HOUR)
+        .back_off(10 * SECOND, 10 * SECOND)
+        .child(worker(&log, "a"))
+        .child(ChildSpec::machine("b", refused_once, "go", || ()).name("b"));
+    let tree = start(&scheduler, tree);
+    assert_eq!(log.take(), "+a");
+    procession::process::kill(scheduler.whereis("b").expect("it runs"));
+    scheduler.block_on(async {
+        // The first back-off takes 5 to 10 s, and so does the second.
+        sleep(10 * SECOND).await;
+        assert_eq!(log.take(), "-a +a -a");
+        sleep(10 * SECOND).await;
+        assert_eq!(log.take(), "+a");
+    });
+    tree.cancel();
+    assert_eq!(tree.join(), Exit::Shutdown);
+}
+
 /// A server and a state machine that take a second to begin. With `true`, they then fail.
 struct Slow(Log, bool);
 
