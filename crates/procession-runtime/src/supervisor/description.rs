@@ -488,8 +488,8 @@ impl<T> fmt::Debug for ChildSpec<T> {
 pub(super) type StartNote = Box<dyn FnOnce() + Send>;
 
 /// The right of a child to report that it has started. Dropping it reports that the start failed.
-/// If the process drops it because it returns an error or panics, the reason is that error or
-/// panic.
+/// If the process of the child drops it because the process returns an error or panics, the reason
+/// is that error or panic.
 #[derive(Debug)]
 #[must_use = "dropping it reports that the start failed"]
 pub struct Started(Option<StartReport>);
@@ -537,10 +537,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // If the process panics, its end says more.
-        if let Some(report) = self.0.take()
-            && !std::thread::panicking()
-        {
+        if let Some(report) = self.0.take() {
             report.send(Err(StartReason::not_reported()));
         }
     }

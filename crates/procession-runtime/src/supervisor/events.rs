@@ -154,11 +154,13 @@ impl Tree {
         let ran = match before {
             ChildState::Running(_, _, since) => now - since,
             _ => {
-                let fails = matches!(exit, Exit::Failed(_) | Exit::Disconnected(_));
-                let reason = child.failure.take().filter(|reason| {
-                    // A child that fails drops its report, and its exit says why.
-                    !fails || *reason != StartReason::not_reported()
-                });
+                // A child that ends drops its report, and its exit says why. It says nothing if the
+                // child has returned, or was terminated because the report was dropped elsewhere.
+                let says_why = !matches!(exit, Exit::Normal | Exit::Shutdown | Exit::Killed);
+                let reason = child
+                    .failure
+                    .take()
+                    .filter(|reason| !says_why || *reason != StartReason::not_reported());
                 let reason = reason.unwrap_or_else(|| exit.to_string().into());
                 return self.fail_start(key, Some(pid), (reason, owed), now);
             }

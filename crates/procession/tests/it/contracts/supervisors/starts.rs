@@ -55,6 +55,16 @@ fn every_way_not_to_start_is_told() {
             "the process panicked: early",
         ),
         (
+            ChildSpec::with_init("f", |mut cx: Context<()>, started| async move {
+                drop(procession::spawn(async move {
+                    let _started = started;
+                    panic_quietly("elsewhere")
+                }));
+                while cx.recv().await.is_some() {}
+            }),
+            "it did not report that it is ready",
+        ),
+        (
             taken().affinity(99),
             "cannot start a process: it is bound to worker 99, but there are only 1, from 0",
         ),
