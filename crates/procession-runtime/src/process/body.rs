@@ -9,7 +9,8 @@
 //!   a place in a list.
 //! - A call goes through [`guarded`], unless the panic belongs to the caller.
 //! - A value is dropped by [`drop_guarded`], and several values by [`drop_each`], because while one
-//!   of two values unwinds, a panic of the other would abort the program.
+//!   of two values unwinds, a panic of the other would abort the program. A field that is dropped
+//!   with its owner is a [`DropGuarded`].
 //! - The `Drop` of a value that the user holds (a handle, a future) guards as well, since it may
 //!   run while a stack unwinds.
 //!

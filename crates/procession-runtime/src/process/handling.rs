@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::mailbox::header::RequestContext;
 use crate::process::request::MessageLog;
+use crate::process::unwind::DropGuarded;
 
 /// The state of a process that handles messages with headers, or that inherits values.
 #[derive(Default)]
@@ -29,7 +30,7 @@ pub(crate) struct Handling {
 pub(crate) const MAX_INHERITED: usize = 16;
 
 /// A value that processes share.
-pub(crate) type SharedValue = Arc<dyn Any + Send + Sync>;
+pub(crate) type SharedValue = DropGuarded<Arc<dyn Any + Send + Sync>>;
 
 /// The values of all locals that are inherited, at most [`MAX_INHERITED`]. It never changes, so
 /// that a spawn copies one reference, and runs no code of the user.
@@ -49,12 +50,12 @@ impl Inherited {
         let others =
             base.into_iter().flat_map(|base| &*base.0).filter(|other| other.local != local);
         let mut values: Vec<_> = others
-            .map(|other| InheritedValue { local: other.local, value: Arc::clone(&other.value) })
+            .map(|other| InheritedValue { local: other.local, value: other.value.clone() })
             .collect();
         if values.len() == MAX_INHERITED {
             return None;
         }
-        values.push(InheritedValue { local, value: Arc::clone(value) });
+        values.push(InheritedValue { local, value: value.clone() });
         Some(Self(Arc::new(values)))
     }
 

@@ -66,7 +66,6 @@ use crate::process::body::{Body, System};
 use crate::process::exit::OnCancel;
 use crate::process::handling::{Handling, Inherited};
 use crate::process::reporting::{HeldReport, Reporting};
-use crate::process::unwind::drop_guarded;
 use crate::process::wait_reason::WaitWord;
 use crate::relations::entries::Relations;
 use crate::relations::signal::Signal;
@@ -220,7 +219,8 @@ impl Extra {
     pub(crate) fn disinherit(&self) {
         let take = |handling: &mut Option<Box<Handling>>| handling.as_mut()?.inherited.take();
         let inherited = take(&mut self.handling.lock());
-        drop_guarded(inherited);
+        // Not under the lock, because a drop of the user may ask for values.
+        drop(inherited);
     }
 
     /// Returns the request that the process works for.

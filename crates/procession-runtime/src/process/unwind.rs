@@ -113,11 +113,21 @@ pub(crate) fn drop_guarded<T>(value: T) {
 }
 
 /// A user value that is dropped by [`drop_guarded`], also while one of its methods unwinds.
+///
+/// A value with several user values, such as a list, holds each of them in one, because Rust drops
+/// the others while the panic of the first unwinds, and aborts at the second panic.
+#[derive(Debug)]
 pub(crate) struct DropGuarded<T>(Option<T>);
 
 impl<T> DropGuarded<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Some(value))
+    }
+}
+
+impl<T: ?Sized> Clone for DropGuarded<Arc<T>> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(self))
     }
 }
 

@@ -9,6 +9,7 @@ use procession_protocols::relations::on_exit::Left;
 
 use crate::Pid;
 use crate::process::slot::Slot;
+use crate::process::unwind::DropGuarded;
 use crate::relations::links;
 use crate::scheduler::owner::Scheduler;
 use crate::scheduler::reach::find;
@@ -249,7 +250,8 @@ pub fn registered() -> Vec<Arc<str>> {
 #[must_use = "an entry is made for the process whose description it is given to"]
 pub struct TableEntry {
     key: Arc<str>,
-    make: Arc<MakeEntry>,
+    /// Has a value of the user.
+    make: DropGuarded<Arc<MakeEntry>>,
 }
 
 type MakeEntry = dyn Fn(Pid) -> Result<(), RegisterError> + Send + Sync;
@@ -259,7 +261,7 @@ impl TableEntry {
         key: Arc<str>,
         make: impl Fn(Pid) -> Result<(), RegisterError> + Send + Sync + 'static,
     ) -> Self {
-        Self { key, make: Arc::new(make) }
+        Self { key, make: DropGuarded::new(Arc::new(make)) }
     }
 
     /// Returns the key, which is the name of a group.

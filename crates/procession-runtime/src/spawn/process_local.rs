@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::coroutine::local::Local;
 use crate::process::handling::{Inherited, MAX_INHERITED, SharedValue};
-use crate::process::unwind::drop_guarded;
+use crate::process::unwind::DropGuarded;
 use crate::scheduler::handle_error::MisplacedCall;
 use crate::scheduler::inherit;
 use crate::scheduler::inherit::within::Within;
@@ -78,9 +78,12 @@ pub struct ProcessLocal<T: 'static> {
 /// Each scope has a separate cell, so that it can begin while the value of an outer scope is
 /// borrowed. The cells stay for later scopes.
 struct Scopes<T> {
-    cells: RefCell<Vec<Rc<RefCell<Option<T>>>>>,
+    cells: RefCell<Vec<Rc<ScopeCell<T>>>>,
     depth: Cell<usize>,
 }
+
+/// The value of one scope, while it is visible.
+type ScopeCell<T> = RefCell<Option<DropGuarded<T>>>;
 
 impl<T> Scopes<T> {
     fn new() -> Self {
@@ -88,13 +91,13 @@ impl<T> Scopes<T> {
     }
 
     /// Returns the cell of the innermost scope.
-    fn innermost(&self) -> Option<Rc<RefCell<Option<T>>>> {
+    fn innermost(&self) -> Option<Rc<ScopeCell<T>>> {
         let place = self.depth.get().checked_sub(1)?;
         self.cells.borrow().get(place).map(Rc::clone)
     }
 
     /// Begins a scope.
-    fn enter(&self, value: Option<T>) {
+    fn enter(&self, value: Option<DropGuarded<T>>) {
         let mut cells = self.cells.borrow_mut();
         let place = self.depth.replace(self.depth.get() + 1);
         if place == cells.len() {
@@ -105,7 +108,7 @@ impl<T> Scopes<T> {
     }
 
     /// Ends the innermost scope, and returns its value.
-    fn leave(&self) -> Option<T> {
+    fn leave(&self) -> Option<DropGuarded<T>> {
         let cell = self.innermost()?;
         self.depth.update(|depth| depth - 1);
         cell.take()
@@ -127,7 +130,10 @@ impl<T: 'static> ProcessLocal<T> {
     where
         T: Send + Sync,
     {
-        Self { scopes: Local::new(Scopes::new), share: Some(|value| Arc::new(value)) }
+        Self {
+            scopes: Local::new(Scopes::new),
+            share: Some(|value| DropGuarded::new(Arc::new(value))),
+        }
     }
 
     /// Returns a future that runs `future` with this value. In it, another scope of the same local
@@ -171,7 +177,7 @@ impl<T: 'static> ProcessLocal<T> {
             .and_then(|scopes| scopes.innermost())
             .ok_or(MisplacedCall::OutsideScope)?;
         let value = innermost.borrow();
-        value.as_ref().map(function).ok_or(MisplacedCall::OutsideScope)
+        value.as_deref().map(function).ok_or(MisplacedCall::OutsideScope)
     }
 
     /// Returns a clone of the value.
@@ -191,32 +197,21 @@ impl<T: 'static> ProcessLocal<T> {
 
     fn held(&self, value: T) -> Held<T> {
         match self.share {
-            None => Held::Own(Some(value)),
-            Some(share) => Held::Shared(HeldShared { value: Some(share(value)), made: None }),
+            None => Held::Own(Some(DropGuarded::new(value))),
+            Some(share) => Held::Shared { value: share(value), made: None },
         }
     }
 }
 
-/// The value of a scope.
+/// The value of a scope. Its drop is guarded, because it may run while the scope unwinds.
 enum Held<T> {
     /// `None` while the scope is visible.
-    Own(Option<T>),
-    Shared(HeldShared),
-}
-
-/// The shared value of a scope. Its drop is guarded, because it may run while the scope unwinds.
-struct HeldShared {
-    /// Set until the drop.
-    value: Option<SharedValue>,
-    /// The values around the scope when it was last visible, and the values with its own.
-    made: Option<(Option<Inherited>, Inherited)>,
-}
-
-impl Drop for HeldShared {
-    fn drop(&mut self) {
-        drop_guarded(self.made.take());
-        drop_guarded(self.value.take());
-    }
+    Own(Option<DropGuarded<T>>),
+    Shared {
+        value: SharedValue,
+        /// The values around the scope when it was last visible, and the values with its own.
+        made: Option<(Option<Inherited>, Inherited)>,
+    },
 }
 
 /// More inherited locals than allowed would have values.
@@ -246,7 +241,7 @@ enum Visible<'a, T: 'static> {
     Own {
         /// `None` if the thread ends, and its locals are gone. No value is visible then.
         scopes: Option<Rc<Scopes<T>>>,
-        value: &'a mut Option<T>,
+        value: &'a mut Option<DropGuarded<T>>,
     },
     Shared(#[expect(dead_code, reason = "held for its drop")] Within),
 }
@@ -264,7 +259,7 @@ impl<'a, T: 'static> Visible<'a, T> {
                 }
                 return Ok(Self::Own { scopes, value });
             }
-            Held::Shared(HeldShared { value, made }) => (value, made),
+            Held::Shared { value, made } => (value, made),
         };
         let around = inherit::present();
         let is_same = match (made.as_ref().map(|(before, _)| before), &around) {
@@ -273,11 +268,8 @@ impl<'a, T: 'static> Visible<'a, T> {
             _ => false,
         };
         if !is_same {
-            let values = value
-                .as_ref()
-                .and_then(|value| Inherited::with(around.as_ref(), local.address(), value));
-            let before = made.replace((around, values.ok_or(TooManyInherited)?));
-            drop_guarded(before);
+            let values = Inherited::with(around.as_ref(), local.address(), value);
+            *made = Some((around, values.ok_or(TooManyInherited)?));
         }
         Ok(Self::Shared(Within::enter(made.as_ref().map(|(_, values)| values.clone()))))
     }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::description::{ChildSpec, Make, Spawned, StartNote, StartReport, Started};
+use super::description::{ChildSpec, Factory, Make, Spawned, StartNote, StartReport, Started};
 use super::error::StartReason;
 use super::policy::{Restart, Stop};
 use crate::behaviour::server::{Server, serve_reporting};
@@ -14,7 +14,7 @@ use crate::mailbox::dead_letter::KeptMailbox;
 use crate::process::exit::Returns;
 use crate::process::priority::Priority;
 use crate::process::slot::SlotRef;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{DropGuarded, drop_guarded, guarded};
 use crate::scheduler::owner;
 use crate::scheduler::spawn_error::SpawnCause;
 use crate::sys;
@@ -134,6 +134,7 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
         input: impl Fn() -> P::Input + Send + Sync + 'static,
     ) -> Self {
         let method = method.into();
+        let (process, input) = (DropGuarded::new(process), DropGuarded::new(input));
         let factory = move |options: SpawnOptions, started: Started| {
             started.forget();
             let made = guarded(|| (process(), input()));
@@ -175,7 +176,8 @@ impl<M: Send + 'static> ChildSpec<Address<M>> {
     where
         F: Fn(SpawnOptions, Started) -> Result<Spawned, StartReason> + Send + Sync + 'static,
     {
-        let make = Make { factory: Arc::new(factory), reports_start, nested: None };
+        let factory = DropGuarded::new(Arc::new(factory) as Arc<Factory>);
+        let make = Make { factory, reports_start, nested: None };
         let address = |process: SlotRef| match Address::of_pin(process) {
             Ok(address) => address,
             Err(process) => unreachable!("{} was started with these messages", process.pid()),

@@ -16,6 +16,7 @@ use crate::mailbox::bounds::WhenFull;
 use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::slot::SlotRef;
+use crate::process::unwind::DropGuarded;
 use crate::process::wake::wake;
 use crate::relations::names::TableEntry;
 use crate::relations::signal::MonitorRef;
@@ -56,7 +57,7 @@ pub struct Supervisor {
     pub(super) stops_together: bool,
     pub(super) children: Vec<ChildSpec>,
     /// What is dropped with the last copy of the description.
-    kept: Vec<Arc<dyn Any + Send + Sync>>,
+    kept: Vec<DropGuarded<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Supervisor {
@@ -157,7 +158,7 @@ impl Supervisor {
     /// description until it has ended, and longer if it is the child of another supervisor, which
     /// may restart it. So the value may be a permit that counts supervisors.
     pub fn keep(mut self, value: impl Any + Send + Sync) -> Self {
-        self.kept.push(Arc::new(value));
+        self.kept.push(DropGuarded::new(Arc::new(value)));
         self
     }
 
@@ -234,7 +235,7 @@ pub(super) type Factory =
 /// The way in which a child is started.
 #[derive(Clone)]
 pub(super) struct Make {
-    pub(super) factory: Arc<Factory>,
+    pub(super) factory: DropGuarded<Arc<Factory>>,
     /// `true` if the child reports that it has started.
     pub(super) reports_start: bool,
     /// The description of the child, if it is a supervisor.

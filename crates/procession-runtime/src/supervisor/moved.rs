@@ -22,7 +22,7 @@ use crate::process::exit::Returns;
 use crate::process::priority::Priority;
 use crate::process::reporting::Reporting;
 use crate::process::typed::Typed;
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{DropGuarded, drop_guarded, guarded};
 use crate::relations::names::TableEntry;
 use crate::scheduler::owner;
 use crate::scheduler::spawn_error::SpawnError;
@@ -305,7 +305,7 @@ type TemplateStart<A> =
     dyn Fn(SpawnOptions, A, Started) -> Result<Spawned, SpawnError<A>> + Send + Sync;
 
 /// Makes a part of the description of a child from its argument.
-type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
+type FromArgument<A, T> = DropGuarded<Arc<dyn Fn(&A) -> T + Send + Sync>>;
 
 /// Describes children of one kind, each of which is made from an argument of type `A` and receives
 /// messages of type `M`.
@@ -395,15 +395,15 @@ type FromArgument<A, T> = dyn Fn(&A) -> T + Send + Sync;
 /// ```
 #[must_use = "a description does nothing; give it to a supervisor"]
 pub struct Template<A, M> {
-    start: Arc<TemplateStart<A>>,
+    start: DropGuarded<Arc<TemplateStart<A>>>,
     reports_start: bool,
     /// `None` if the child is never restarted.
     clone: Option<fn(&A) -> A>,
     restart: Restart,
     stop: Stop,
     significant: bool,
-    name: Option<Arc<FromArgument<A, Arc<str>>>>,
-    entries: Vec<Arc<FromArgument<A, TableEntry>>>,
+    name: Option<FromArgument<A, Arc<str>>>,
+    entries: Vec<FromArgument<A, TableEntry>>,
     label: Option<Arc<str>>,
     mailbox: Option<(u32, WhenFull)>,
     keeps_mailbox: bool,
@@ -499,7 +499,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         + 'static,
     ) -> Self {
         Self {
-            start: Arc::new(start),
+            start: DropGuarded::new(Arc::new(start)),
             reports_start,
             clone: None,
             restart: Restart::Temporary,
@@ -550,7 +550,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         mut self,
         name: impl Fn(&A) -> N + Send + Sync + 'static,
     ) -> Self {
-        self.name = Some(Arc::new(move |argument| name(argument).into()));
+        self.name = Some(DropGuarded::new(Arc::new(move |argument| name(argument).into())));
         self
     }
 
@@ -561,7 +561,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
     /// The function runs once for each child, in `add_another`. A restarted child has the same
     /// entries.
     pub fn enter(mut self, entry: impl Fn(&A) -> TableEntry + Send + Sync + 'static) -> Self {
-        self.entries.push(Arc::new(entry));
+        self.entries.push(DropGuarded::new(Arc::new(entry)));
         self
     }
 
@@ -607,7 +607,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
         let name = self.name.as_ref().map(|name| name(&argument));
         let entries = self.entries.iter().map(|entry| entry(&argument)).collect();
         let argument = Moved::new(argument);
-        let (start, clone, moved) = (Arc::clone(&self.start), self.clone, Arc::clone(&argument));
+        let (start, clone, moved) = (self.start.clone(), self.clone, Arc::clone(&argument));
         let factory = move |options: SpawnOptions, started: Started| {
             let start = |argument| start(options, argument, started);
             match clone {
@@ -634,7 +634,7 @@ impl<A: Send + 'static, M: Send + 'static> Template<A, M> {
 impl<A, M> Clone for Template<A, M> {
     fn clone(&self) -> Self {
         Self {
-            start: Arc::clone(&self.start),
+            start: self.start.clone(),
             name: self.name.clone(),
             entries: self.entries.clone(),
             label: self.label.clone(),

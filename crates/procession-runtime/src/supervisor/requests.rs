@@ -5,7 +5,6 @@ use super::error::{ChildError, StartReason};
 use super::status::{ChildInfo, ChildKey, Counts};
 use super::tree::{Child, ChildState, Tree};
 use crate::process::slot::SlotRef;
-use crate::process::unwind::drop_guarded;
 use crate::scheduler::reach::find;
 use crate::sys::nanoseconds;
 use crate::time::Instant;
@@ -111,8 +110,8 @@ impl Tree {
         match refused {
             Ok(()) => self.add(spec, Some(reply)),
             Err(error) => {
-                // Its closures belong to the user.
-                drop_guarded(spec);
+                // Before the answer, because its closures belong to the caller.
+                drop(spec);
                 reply.send(Err(error));
             }
         }

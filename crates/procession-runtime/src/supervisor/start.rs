@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::description::{ChildSpec, Make, Request, Spawned, Started, Supervisor};
+use super::description::{ChildSpec, Factory, Make, Request, Spawned, Started, Supervisor};
 use super::error::{StartError, StartReason};
 use super::policy::Stop;
 use super::reference::{Running, SupervisorRef};
@@ -11,6 +11,7 @@ use super::supervise::supervise;
 use crate::mailbox::call::pair;
 use crate::process::exit::OnCancel;
 use crate::process::slot::SlotRef;
+use crate::process::unwind::DropGuarded;
 use crate::process::wait_reason::Waiting;
 use crate::report::supervisor_report::DEFAULT_LABEL;
 use crate::scheduler::owner;
@@ -85,7 +86,8 @@ impl ChildSpec<SupervisorRef> {
                 .map_err(|error| StartReason::of(error.cause()))?;
             Ok(Spawned::of(child))
         };
-        let make = Make { factory: Arc::new(factory), reports_start: true, nested: Some(nested) };
+        let factory = DropGuarded::new(Arc::new(factory) as Arc<Factory>);
+        let make = Make { factory, reports_start: true, nested: Some(nested) };
         let reference = |process: SlotRef| match Address::of_pin(process) {
             Ok(address) => SupervisorRef::new(address),
             Err(process) => unreachable!("{} was started as a supervisor", process.pid()),

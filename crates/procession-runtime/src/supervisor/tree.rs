@@ -12,7 +12,7 @@ use super::status::{ChildKey, ChildStatus};
 use crate::mailbox::dead_letter::KeptMailbox;
 use crate::mailbox::deliver::discard_kept;
 use crate::process::slot::SlotRef;
-use crate::process::unwind::{drop_each, drop_guarded};
+use crate::process::unwind::drop_each;
 use crate::relations::signal::MonitorRef;
 use crate::report::failure::tell_owed;
 use crate::report::kept::Reports;
@@ -216,8 +216,6 @@ impl Tree {
             if let Some(id) = &child.spec.id {
                 self.ids.remove(id);
             }
-            // The closures of the description belong to the user.
-            drop_guarded(child);
         }
         self.agenda.to_start.remove(&key);
     }

@@ -12,6 +12,9 @@
 //! | messages after a request to end | the next receive | `messages_that_come_too_late` |
 //! | a sender, a sleep, a shutdown, a call | an unwinding | `futures_that_go_in_an_unwinding` |
 //! | what the builder was given | the last reference | `what_a_scheduler_was_given` |
+//! | values of locals | the scope, the last heir | `values_of_locals` |
+//! | what a description was given | its supervisor, the last copy | `what_a_supervisor_was_given` |
+//! | the entries of a refused process | the spawn | `entries_of_a_refused_process` |
 //! | a scheduler | a thread-local | `a_scheduler_in_a_thread_local` |
 //! | a future of `block_on` | a thread-local | `waits_in_a_destructor_of_a_thread_local` |
 //!
@@ -27,11 +30,14 @@ use std::sync::Arc;
 use std::task::{Context as Task, Wake, Waker};
 use std::time::Duration;
 
-use procession::machine::{CommandId, Completion, Value};
+use procession::machine::{
+    CommandId, Completion, Events, InitError, Process, Status, Value, WaitingFor, Yields,
+};
 use procession::mailbox::WhenFull;
 use procession::mailbox::relay::{Parcel, Relay, RelayCause, RelayError};
-use procession::process::send_exit;
+use procession::process::{ProcessLocal, Registry, send_exit};
 use procession::scheduler::Builder;
+use procession::supervisor::{ChildSpec, Stop, Supervisor, Template};
 use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, blocking, sleep, spawn};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
@@ -292,6 +298,105 @@ fn what_a_scheduler_was_given() {
     assert_eq!(other.spawn(async move { drop(address) }).join(), Ok(()), "it is not its panic");
     bombs.assert_gone_off(count);
     assert_works(&other);
+}
+
+static OWN: ProcessLocal<Bomb> = ProcessLocal::new();
+static ONE: ProcessLocal<Bomb> = ProcessLocal::inherited();
+static OTHER: ProcessLocal<Bomb> = ProcessLocal::inherited();
+
+#[test]
+fn values_of_locals() {
+    let bombs = Bombs::default();
+    drop_in_an_unwinding(OWN.scope(bombs.one(), async {}));
+    let unwinds = || OWN.within(bombs.one(), || panic_quietly("the first panic"));
+    assert!(catch_unwind(AssertUnwindSafe(unwinds)).is_err());
+    bombs.assert_gone_off(2);
+    for scheduler in [driven(), threaded(1)] {
+        let bombs = Bombs::default();
+        let spawn = || scheduler.spawn(sleep(Duration::from_millis(1)));
+        let heir = ONE.within(bombs.one(), || OTHER.within(bombs.one(), spawn));
+        assert_eq!(heir.join(), Ok(()));
+        assert_works(&scheduler);
+        bombs.assert_gone_off(2);
+    }
+}
+
+/// Waits for messages.
+struct Waits;
+
+impl Process for Waits {
+    type Input = ();
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: &str, (): ()) -> Result<(), InitError> {
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        _: &mut Events<()>,
+        _: &mut Yields<'_>,
+    ) -> Result<Status<()>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Status::Wait(WaitingFor::Messages))
+    }
+}
+
+/// Returns a closure that holds a bomb.
+fn hostile<T, R>(bombs: &Bombs, function: fn(T) -> R) -> impl Fn(T) -> R + Send + Sync + use<T, R> {
+    let bomb = bombs.one();
+    move |argument| {
+        let _ = &bomb;
+        function(argument)
+    }
+}
+
+async fn waits(mut cx: Context<()>) {
+    while cx.recv().await.is_some() {}
+}
+
+#[test]
+fn what_a_supervisor_was_given() {
+    for scheduler in [driven(), threaded(1)] {
+        let (bombs, registry) = (Bombs::default(), Registry::duplicate());
+        let machine = {
+            let (process, input) = (hostile(&bombs, |()| Waits), hostile(&bombs, |()| ()));
+            ChildSpec::machine("machine", move || process(()), "go", move || input(()))
+        };
+        let machine = machine.stop(Stop::Kill);
+        let child = ChildSpec::new("child", hostile(&bombs, waits));
+        let child = child.enter(registry.entry("a", bombs.one()));
+        let child = child.enter(registry.entry("b", bombs.one()));
+        let inner = Supervisor::one_for_one().child(machine).keep(bombs.one()).keep(bombs.one());
+        let outer = Supervisor::one_for_one().child(child).keep(bombs.one());
+        let outer = outer.child(ChildSpec::supervisor("inner", inner));
+        let tree = scheduler.block_on(outer.try_start()).expect("all children start");
+        tree.cancel();
+        assert_eq!(tree.join(), Exit::Shutdown);
+        assert_works(&scheduler);
+        bombs.assert_gone_off(8);
+    }
+    let (bombs, registry) = (Bombs::default(), Registry::<()>::duplicate());
+    let process = hostile(&bombs, |(cx, ())| waits(cx));
+    let name = hostile(&bombs, |(): ()| "name");
+    let entry = hostile(&bombs, move |registry: Registry<()>| registry.entry("key", ()));
+    let template = Template::new(move |cx: Context<()>, ()| process((cx, ())));
+    let template = template.name(move |(): &()| name(()));
+    drop_in_an_unwinding(template.enter(move |(): &()| entry(registry.clone())));
+    bombs.assert_gone_off(3);
+}
+
+#[test]
+fn entries_of_a_refused_process() {
+    let (bombs, registry) = (Bombs::default(), Registry::unique());
+    for scheduler in [driven(), threaded(1)] {
+        let entries = ["one", "other", "one"].map(|key| registry.entry(key, bombs.one()));
+        let options = entries.into_iter().fold(SpawnOptions::new(), SpawnOptions::enter);
+        let refused = options.on(&scheduler).try_spawn(async {}).err();
+        assert!(refused.is_some_and(|error| error.register_error().is_some()));
+        assert_works(&scheduler);
+    }
+    bombs.assert_gone_off(6);
 }
 
 #[test]

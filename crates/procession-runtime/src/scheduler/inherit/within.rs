@@ -1,8 +1,8 @@
 //! The times in which other values are inherited from here.
 //!
 //! ## User code
-//! The `Drop` of a value is code of the user. It runs outside of the locks, guarded if the runtime
-//! drops the last reference: `replace` returns what was there before, and [`Within`] drops it.
+//! The `Drop` of a value is code of the user. It runs outside of the locks, because `replace`
+//! returns what was there before, and [`Within`] drops it. Each value is guarded by itself.
 
 use std::future::Future;
 use std::mem;
@@ -13,7 +13,6 @@ use pin_project_lite::pin_project;
 
 use crate::process::handling::Inherited;
 use crate::process::slot::SlotRef;
-use crate::process::unwind::drop_guarded;
 use crate::scheduler::current::{self, drive_depth};
 use crate::scheduler::inherit::{OutsideValues, present, replace};
 
@@ -40,7 +39,7 @@ impl Within {
 impl Drop for Within {
     fn drop(&mut self) {
         let before = mem::take(&mut self.before);
-        drop_guarded(replace(self.process.as_deref(), before));
+        drop(replace(self.process.as_deref(), before));
     }
 }
 
