@@ -24,6 +24,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use rustix::process::{Signal, getpid, kill_process};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{Interest, with_default};
 use tracing::{Level, Metadata, Subscriber, info, info_span};
 use tracing_core::span::Current;
 
@@ -208,6 +209,75 @@ impl Subscriber for Recorder {
             Some((id, metadata)) => Current::new(id.clone(), metadata),
             None => Current::none(),
         })
+    }
+}
+
+/// A subscriber that panics wherever it can without preventing the spans of processes.
+struct Hostile;
+
+fn panic_quietly() -> ! {
+    std::panic::resume_unwind(Box::new("a subscriber"))
+}
+
+impl Subscriber for Hostile {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    /// Panics if it is asked for the spans of requests.
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        if *metadata.level() == Level::INFO { panic_quietly() } else { true }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {
+        panic_quietly()
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {
+        panic_quietly()
+    }
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic_quietly()
+    }
+
+    fn enter(&self, _: &Id) {
+        panic_quietly()
+    }
+
+    fn exit(&self, _: &Id) {
+        panic_quietly()
+    }
+
+    fn try_close(&self, _: Id) -> bool {
+        panic_quietly()
+    }
+}
+
+/// Goal: the subscriber of a program decides over no process, also while a panic unwinds.
+#[test]
+fn a_process_starts_and_ends_although_the_subscriber_panics() {
+    for request_ids in [false, true] {
+        let builder = Scheduler::builder().worker_threads(1).test_clock().on_exit(|_| {});
+        let scheduler = builder.request_ids(request_ids).build().expect("it starts no thread");
+        with_default(Hostile, || {
+            let (returns, panics) = (
+                scheduler.spawn(async { 1 }),
+                scheduler.spawn(async { std::panic::resume_unwind(Box::new("on purpose")) }),
+            );
+            let killed = scheduler.spawn(pending::<()>());
+            scheduler.run_until_idle();
+            procession::process::kill(killed.pid());
+            assert_eq!(returns.join(), Ok(1));
+            assert_eq!(panics.join(), Err::<(), _>(Exit::Panicked("on purpose".into())));
+            assert_eq!(killed.join(), Err(Exit::Killed));
+        });
+        let shutdown = scheduler.shutdown(Duration::from_secs(1));
+        assert!(scheduler.block_on(shutdown).is_empty(), "each process was counted and has ended");
     }
 }
 

@@ -31,8 +31,8 @@
 //! pools have no spans, because there is one process for each job: only asking whether a subscriber
 //! wants a span makes a job 3 to 5 % slower.
 //!
-//! A subscriber is user code. If it panics in a step, the process panics. Any other panic of a
-//! subscriber is dropped.
+//! A subscriber is user code. If it panics in a span or an event of the process, the process
+//! panics. A panic of a subscriber in a span of the runtime is dropped.
 
 use std::any::Any;
 use std::mem;
@@ -44,7 +44,7 @@ use tracing::{Level, Span, debug_span, event_enabled, info_span, span, span_enab
 use crate::mailbox::header::RequestContext;
 use crate::process::body::{Body, Step};
 use crate::process::slot::{Extra, Slot};
-use crate::process::unwind::{drop_guarded, guarded};
+use crate::process::unwind::{DropGuarded, drop_guarded, guarded};
 use crate::{Exit, Pid};
 
 /// A process in its span.
@@ -76,7 +76,7 @@ pub(crate) fn traced(slot: &Slot, body: Box<dyn Body>) -> Box<dyn Body> {
     };
     match guarded(make) {
         Ok(span) => {
-            let has_requests = slot.bound.has_headers() && wants_requests();
+            let has_requests = slot.bound.has_headers() && guarded(wants_requests).unwrap_or(false);
             if has_requests {
                 slot.extra_or_default().handling(|handling| handling.is_traced = true);
             }
@@ -93,8 +93,11 @@ fn wants_requests() -> bool {
 
 /// Returns a job that runs in the span in which it is submitted.
 pub(crate) fn in_current_span<T>(job: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    let span = guarded(Span::current).unwrap_or_else(|_| Span::none());
-    move || span.in_scope(job)
+    let span = DropGuarded::new(guarded(Span::current).unwrap_or_else(|_| Span::none()));
+    move || {
+        let _in_span = InSpan::new(&span);
+        job()
+    }
 }
 
 impl Traced {
@@ -134,6 +137,23 @@ pub(crate) fn end_request(slot: &Slot) {
     if let Some(span) = slot.extra_or_default().handling(|handling| handling.span.take()) {
         exit(&span);
         drop_guarded(span);
+    }
+}
+
+/// The time in which the thread is in a span. It may end in an unwinding, where a second panic
+/// would abort the program.
+struct InSpan<'a>(&'a Span);
+
+impl<'a> InSpan<'a> {
+    fn new(span: &'a Span) -> Self {
+        enter(span);
+        Self(span)
+    }
+}
+
+impl Drop for InSpan<'_> {
+    fn drop(&mut self) {
+        exit(self.0);
     }
 }
 
@@ -180,10 +200,11 @@ fn forget_request(slot: &Slot) {
 
 impl Body for Traced {
     fn step(&mut self, slot: &Slot, task: &mut TaskContext<'_>) -> Step {
-        let step = self.span.in_scope(|| {
+        let step = {
+            let _in_span = InSpan::new(&self.span);
             let _request = InRequest::enter(slot);
             self.body.step(slot, task)
-        });
+        };
         if matches!(step, Step::Ended(_)) {
             forget_request(slot);
         }
@@ -202,7 +223,9 @@ impl Body for Traced {
     fn end(&mut self, slot: &Slot, exit: Exit) {
         // Before the body ends, since a `Drop` may panic. The span is then closed with the body.
         self.note_exit(&exit);
-        self.span.in_scope(|| self.body.end(slot, exit));
+        let in_span = InSpan::new(&self.span);
+        self.body.end(slot, exit);
+        drop(in_span);
         forget_request(slot);
         self.close();
     }
