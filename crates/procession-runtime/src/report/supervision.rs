@@ -86,10 +86,21 @@ impl SupervisionLog {
         drop(children);
     }
 
-    /// Returns the children that have ended, with their supervisors.
-    pub(crate) fn all(&self) -> Vec<(Pid, Vec<ChildHistory>)> {
+    /// Returns the supervisors with children that have ended.
+    pub(crate) fn supervisors(&self) -> Vec<Pid> {
+        self.0.lock().keys().copied().collect()
+    }
+
+    /// Returns the children of a supervisor that have ended, as far as they are wanted. `is_wanted`
+    /// runs under the lock that every supervisor takes in its steps.
+    pub(crate) fn children(
+        &self,
+        supervisor: Pid,
+        mut is_wanted: impl FnMut(&ChildHistory) -> bool,
+    ) -> Vec<ChildHistory> {
         let log = self.0.lock();
-        log.iter().map(|(&pid, children)| (pid, children.values().cloned().collect())).collect()
+        let Some(children) = log.get(&supervisor) else { return Vec::new() };
+        children.values().filter(|child| is_wanted(child)).cloned().collect()
     }
 }
 

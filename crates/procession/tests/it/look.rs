@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::observe::{GroupKey, ProcessInfo, ProcessState, Query, SortKey, WaitReason};
-use procession::supervisor::{ChildSpec, Supervisor};
+use procession::supervisor::{ChildSpec, Restart, Supervisor};
 use procession::{
     Address, Context, Exit, Pid, Reply, Scheduler, SpawnOptions, sleep, start, yield_now,
 };
@@ -305,6 +305,39 @@ fn a_child_that_was_restarted_is_one_row_with_its_ends() {
     let stopped = children.iter().find(|row| row.id.as_deref() == Some("a"));
     assert_eq!(stopped.map(|row| (row.pid, row.ends)), Some((None, 12)), "a stop is no end");
     assert_eq!(children.len(), 2);
+}
+
+#[test]
+fn the_lists_of_supervisors_and_of_their_children_are_bounded() {
+    const MOST: usize = 1000;
+    let builder = Scheduler::builder().worker_threads(1).test_clock().on_supervisor(|_| {});
+    let scheduler = builder.build().expect("it starts no thread");
+    let waits = |mut cx: Context<()>| async move { cx.recv().await };
+    // All children of this one have ended once, and run again.
+    let mut large = Supervisor::one_for_one().intensity(u32::MAX, LONG);
+    for number in 0..=MOST {
+        large = large.child(ChildSpec::new(number.to_string(), waits));
+    }
+    let large = scheduler.block_on(large.try_start()).expect("it starts");
+    for child in scheduler.block_on(large.which()).expect("it is alive") {
+        let pid = child.status.pid().expect("it runs");
+        assert!(procession::process::send_exit(pid, Exit::failed("told to")));
+    }
+    scheduler.run_until_idle();
+    let rows = scheduler.supervision();
+    let [row] = &rows[..] else { panic!("{} supervisors", rows.len()) };
+    assert_eq!((row.children.len(), row.left_off), (MOST, 1));
+    assert!(row.children.iter().all(|child| (child.pid.is_some(), child.ends) == (true, 1)));
+    // The only children of the others have ended for good.
+    let ended: Vec<_> = (0..=MOST)
+        .map(|_| {
+            let ends = ChildSpec::new("ends", |_: Context<()>| async {});
+            let tree = Supervisor::one_for_one().child(ends.restart(Restart::Transient));
+            scheduler.block_on(tree.try_start()).expect("it starts")
+        })
+        .collect();
+    scheduler.run_until_idle();
+    assert_eq!((scheduler.supervision().len(), ended.len()), (MOST, MOST + 1));
 }
 
 /// Two processes compute by turns, one three times as much as the other. The samples of the one

@@ -65,15 +65,21 @@ impl SupervisedRow {
     }
 }
 
+/// The listed children of each supervisor, and the number of the others.
+type Listed = SortedMap<Pid, (Vec<SupervisedRow>, usize)>;
+
+/// Returns `true` if a supervisor is listed, or may be.
+fn has_room(listed: &Listed, supervisor: Pid) -> bool {
+    listed.len() < CHILDREN_MAX || listed.contains_key(&supervisor)
+}
+
 /// Returns all supervisors that have children, by PID.
 pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
-    let mut supervisors = SortedMap::<Pid, (Vec<SupervisedRow>, usize)>::new();
+    let mut supervisors = Listed::new();
     for index in 0..shared.table().used() {
         let Some(slot) = shared.table().pin_any(index) else { continue };
         let Some(supervisor) = links::supervisor(&slot) else { continue };
-        if slot.state.see().is_complete()
-            || (supervisors.len() == CHILDREN_MAX && !supervisors.contains_key(&supervisor))
-        {
+        if slot.state.see().is_complete() || !has_room(&supervisors, supervisor) {
             continue;
         }
         let (children, left_off) = supervisors.get_or_default(supervisor);
@@ -84,15 +90,32 @@ pub(crate) fn supervision(shared: &Shared) -> Vec<SupervisorRow> {
         let (pid, label) = (Some(slot.seen_pid()), short_label(&slot));
         children.push(SupervisedRow { pid, label, ..SupervisedRow::default() });
     }
-    for (supervisor, histories) in Reports::of(shared).supervision.all() {
+    // The log is read supervisor by supervisor, because its lock delays the steps of all of them.
+    let log = &Reports::of(shared).supervision;
+    for supervisor in log.supervisors() {
+        if !has_room(&supervisors, supervisor) {
+            continue;
+        }
         let (children, left_off) = supervisors.get_or_default(supervisor);
+        let pids = children.iter().enumerate().filter_map(|(at, child)| Some((child.pid?, at)));
+        let places: SortedMap<Pid, usize> = pids.collect();
+        let place_of = |history: &ChildHistory| places.get(&history.started?).copied();
+        let mut room = CHILDREN_MAX - children.len();
+        let histories = log.children(supervisor, |history| {
+            if place_of(history).is_some() {
+                return true;
+            }
+            let has_room = room > 0;
+            room -= usize::from(has_room);
+            // A child with a process is counted above.
+            *left_off += usize::from(!has_room && history.started.is_none());
+            has_room
+        });
         for history in histories {
-            let is_it = |child: &SupervisedRow| child.pid.is_some() && child.pid == history.started;
-            match children.iter().position(is_it) {
+            match place_of(&history) {
                 Some(at) => {
                     children[at] = std::mem::take(&mut children[at]).with_history(history);
                 }
-                None if children.len() == CHILDREN_MAX => *left_off += 1,
                 None => children.push(SupervisedRow::default().with_history(history)),
             }
         }
