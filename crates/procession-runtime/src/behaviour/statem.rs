@@ -160,7 +160,10 @@ pub(crate) async fn run_reporting<S: Statem>(
     ready();
     let exit = loop {
         let Some(event) = cx.next().await else { break Exit::Normal };
-        match machine.handle(event, &mut cx).await {
+        let transition = machine.handle(event, &mut cx).await;
+        // What is postponed from here on is another event.
+        cx.is_counted = false;
+        match transition {
             Transition::Keep => {}
             Transition::Next(state) if state == cx.state => {}
             Transition::Next(state) => {
@@ -254,7 +257,8 @@ pub struct StatemContext<S: Statem> {
     queue: VecDeque<HeldEvent<S::Message>>,
     postponed: Vec<HeldEvent<S::Message>>,
     inserted: Vec<HeldEvent<S::Message>>,
-    /// Set if the event that is handled counts as received, and was not postponed.
+    /// Set if the event that is handled counts as received, and was not postponed. If the machine
+    /// postpones a message that it has made instead, that message counts in its place.
     is_counted: bool,
     /// In the order in which they were set.
     timers: Vec<StatemTimer>,

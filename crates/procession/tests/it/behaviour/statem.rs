@@ -185,6 +185,40 @@ fn messages_that_a_machine_has_made_are_not_counted_at_its_end() {
     assert_conserved(&scheduler);
 }
 
+/// Takes messages, and postpones another one whenever it enters a state.
+struct PostponesOwn;
+
+impl Statem for PostponesOwn {
+    type State = u32;
+    type Message = u32;
+
+    async fn handle(&mut self, event: Seen, cx: &mut StatemContext<Self>) -> Transition<u32> {
+        match event {
+            StatemEvent::Message(0) => Transition::Keep,
+            _ => Transition::Next(cx.state() + 1),
+        }
+    }
+
+    async fn enter(&mut self, _: EnteredFrom<u32>, cx: &mut StatemContext<Self>) {
+        cx.postpone(StatemEvent::Message(0));
+    }
+}
+
+#[test]
+fn a_message_that_is_postponed_on_entering_a_state_is_not_the_one_that_was_handled() {
+    let scheduler = driven();
+    scheduler.block_on(async {
+        let machine = start(|cx| PostponesOwn.run(0, cx));
+        (0..3).for_each(|_| machine.send(1).expect("it is alive"));
+        machine.cancel();
+        assert_eq!(machine.await, Ok(Exit::Normal));
+    });
+    let snapshot = scheduler.snapshot();
+    let counts = (snapshot.messages_sent, snapshot.messages_received, snapshot.messages_discarded);
+    assert_eq!(counts, (3, 3, 0));
+    assert_conserved(&scheduler);
+}
+
 #[test]
 fn inserted_events_come_before_postponed_ones_and_both_end_an_event_timeout() {
     driven().block_on(async {
