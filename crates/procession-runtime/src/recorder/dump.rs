@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use procession_sync::{Condvar, Mutex};
 
+use crate::process::unwind::guarded;
 use crate::recorder::snapshot::RecorderSnapshot;
 use crate::scheduler::part::Part;
 use crate::scheduler::section::Section;
@@ -150,7 +151,8 @@ impl Dumps {
         }
         let name = format!("dump-{}", shared.name());
         let started = shared.world.start_thread(name, move || {
-            let written = write(&strong, cause);
+            // A panic is a mistake in the recorder. Without the end, no other dump would begin.
+            let written = guarded(|| write(&strong, cause)).unwrap_or(false);
             Self::of(&strong).end(written);
         });
         if started.is_err() {
@@ -186,7 +188,13 @@ impl Dumps {
 
 #[cfg(test)]
 mod tests {
-    use super::Dumps;
+    use std::panic::resume_unwind;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::{DumpCause, DumpTarget, Dumps};
+    use crate::Scheduler;
+    use crate::recorder::snapshot::RecorderSnapshot;
 
     #[test]
     fn dumps_are_one_at_a_time_and_apart() {
@@ -195,5 +203,19 @@ mod tests {
         assert!(dumps.is_writing() && !dumps.begin(50, 10));
         dumps.end(true);
         assert!(!dumps.is_writing() && !dumps.begin(14, 10) && dumps.begin(15, 10));
+    }
+
+    #[test]
+    fn a_dump_that_panics_has_failed() {
+        let mut builder = Scheduler::builder().worker_threads(1).callers_drive();
+        let dumps = builder.parts.get_mut::<Dumps>().expect("each builder has it");
+        let write = |_: &_, _| resume_unwind(Box::new("in a dump"));
+        dumps.target = Some(DumpTarget { directory: PathBuf::new(), write });
+        let scheduler = builder.build().expect("it starts no thread");
+        let shared = scheduler.shared();
+        assert!(Dumps::request(shared, DumpCause::Stall));
+        Dumps::of(shared).settle(Duration::from_secs(60));
+        let figures = RecorderSnapshot::of(shared);
+        assert_eq!((figures.dumps, figures.dumps_failed), (0, 1));
     }
 }

@@ -47,7 +47,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("pool", "coroutine observe process scheduler spawn sys time util"),
     ("process", "machine mailbox relations scheduler sys time util"),
     ("reactor", "process scheduler sys"),
-    ("recorder", "observe scheduler sys time util"),
+    ("recorder", "observe process scheduler sys time util"),
     ("relations", "mailbox process scheduler"),
     ("report", "observe process recorder relations scheduler sys time util"),
     ("scheduler", "machine mailbox process relations sys time util"),
