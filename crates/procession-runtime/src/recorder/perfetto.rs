@@ -57,8 +57,10 @@ pub(crate) fn write(recording: &Recording, tracks: &[Pid], to: impl Write) -> io
         WorkerTrack::new(recording, track).write(&mut out, moments, flows)?;
     }
     write_watchdog(&mut out, recording)?;
+    let mut events = process_events(recording, &workers, tracks);
     for (number, &pid) in tracks.iter().enumerate() {
-        write_process(&mut out, recording, &workers, PROCESSES + number as u64, pid)?;
+        let events = events.remove(&pid).unwrap_or_default();
+        write_process(&mut out, recording, PROCESSES + number as u64, (pid, events))?;
     }
     out.flush()
 }
@@ -334,42 +336,113 @@ fn label_and_location(named: Option<&TracedProcess>) -> String {
     }
 }
 
+/// A step of a process, or its wake-up.
+struct ProcessEvent {
+    at: u64,
+    /// The time at which the step is over.
+    end: u64,
+    worker: usize,
+    word: EventWord,
+}
+
+/// Returns the events of processes, each in the order of the times.
+fn process_events(
+    recording: &Recording,
+    workers: &[Vec<Moment>],
+    tracks: &[Pid],
+) -> SortedMap<Pid, Vec<ProcessEvent>> {
+    let mut events: SortedMap<_, _> = tracks.iter().map(|&pid| (pid, Vec::new())).collect();
+    for (worker, moments) in workers.iter().enumerate() {
+        let mut end = recording.stamps.end.1;
+        // From the last, because the end of a step is a later event.
+        for &Moment { at, word, follows_gap, .. } in moments.iter().rev() {
+            if (flows::is_step(word) || flows::is_wake(word))
+                && let Some(named) = recording.names.of(word)
+                && let Some(events) = events.get_mut(&named.pid)
+            {
+                events.push(ProcessEvent { at, end, worker, word });
+            }
+            if follows_gap || ends_step(word) {
+                end = at;
+            }
+        }
+    }
+    for events in events.values_mut() {
+        sort_by_key(events, |event| event.at);
+        // Most times are interpolated, so steps on two workers may overlap.
+        let mut next = u64::MAX;
+        for event in events.iter_mut().rev().filter(|event| flows::is_step(event.word)) {
+            event.end = event.end.min(next);
+            next = event.at;
+        }
+    }
+    events
+}
+
 /// Writes the track of a process: its steps, and what made it ready.
 fn write_process<W: Write>(
     out: &mut Output<W>,
     recording: &Recording,
-    workers: &[Vec<Moment>],
     uuid: u64,
-    pid: Pid,
+    (pid, events): (Pid, Vec<ProcessEvent>),
 ) -> io::Result<()> {
-    let is_it = |word: EventWord| {
-        recording.names.of(word).is_some_and(|named| named.pid == pid)
-            && (flows::is_step(word) || flows::is_wake(word))
-    };
-    // The times at which it begins and ends, and the worker.
-    let mut events = Vec::new();
-    for (worker, moments) in workers.iter().enumerate() {
-        for (number, moment) in moments.iter().enumerate().filter(|(_, moment)| is_it(moment.word))
-        {
-            let rest = moments[number + 1..].iter();
-            let end = rest.clone().find(|moment| moment.follows_gap || ends_step(moment.word));
-            let end = end.map_or(recording.stamps.end.1, |end| end.at);
-            events.push((moment.at, end, worker, moment.word));
-        }
-    }
-    sort_by_key(&mut events, |&(at, ..)| at);
-    let named = events.first().and_then(|&(.., word)| recording.names.of(word));
+    let named = events.first().and_then(|event| recording.names.of(event.word));
     let mut track = Track::begin(out, uuid, &format!("{} {pid}", name_of(named)))?;
-    for (at, end, worker, word) in events {
+    // The end of the slice that has begun. It is written before all later events, since times in a
+    // track only grow.
+    let mut open: Option<u64> = None;
+    for ProcessEvent { at, end, worker, word } in events {
+        if let Some(end) = open.take_if(|end| *end <= at) {
+            track.end(out, end)?;
+        }
         if flows::is_step(word) {
             let name = Some(track.name(&format!("step on worker {worker}")));
             let parts = EventParts { name, ..EventParts::default() };
             track.event(out, at, EventType::Begin, &parts)?;
-            track.end(out, end)?;
+            open = Some(end);
         } else {
             let name = format!("woken by worker {worker}");
             track.instant(out, at, &name, EventParts::default())?;
         }
     }
-    Ok(())
+    open.map_or(Ok(()), |end| track.end(out, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use procession_protocols::util::sorted_map::SortedMap;
+
+    use super::process_events;
+    use crate::Pid;
+    use crate::recorder::collect::{Chunks, Recording, Stamps, TracedNames, TracedProcess};
+    use crate::recorder::timeline::Moment;
+    use crate::scheduler::log::{EventWord, WordKind};
+
+    #[test]
+    fn a_step_is_over_when_the_process_begins_its_next_step() {
+        let pid = Pid::local(1, 5, 1);
+        let process = TracedProcess { pid, label: None, location: None };
+        let recording = Recording {
+            name: String::new(),
+            workers: Vec::new(),
+            watchdog: Chunks::default(),
+            stamps: Stamps { begin: (0, 0), end: (50, 50) },
+            names: TracedNames(SortedMap::from_iter([((5, 1), process)])),
+        };
+        let moment = |at, kind, slot| {
+            let word = EventWord::of_step(kind, slot, 1, 1);
+            Moment { at, word, follows_gap: false }
+        };
+        let one = vec![
+            moment(10, WordKind::Step, 5),
+            moment(12, WordKind::Wake, 5),
+            moment(30, WordKind::Step, 6),
+            moment(40, WordKind::Park, 0),
+        ];
+        let other = vec![moment(20, WordKind::Step, 5), moment(25, WordKind::Wake, 6)];
+        let events = process_events(&recording, &[one, other], &[pid]);
+        let times: Vec<_> =
+            events[&pid].iter().map(|event| (event.at, event.end, event.worker)).collect();
+        assert_eq!(times, [(10, 20, 0), (12, 30, 0), (20, 50, 1)]);
+    }
 }
