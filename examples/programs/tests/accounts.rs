@@ -1,5 +1,6 @@
 //! `accounts` keeps what it has confirmed, although accounts crash all the time.
 
+use std::env;
 use std::fs::remove_file;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,8 +38,30 @@ fn ledger(test: &str) -> String {
     path
 }
 
-fn start(ledger: &str) -> (Program, SocketAddr) {
-    let mut program = Program::start(env!("CARGO_BIN_EXE_accounts"), &[ledger]);
+const ACCOUNTS: [&str; 1] = [env!("CARGO_BIN_EXE_accounts")];
+
+/// The counterpart. Its reports of crashes go to standard output, which the tests do not read, so
+/// they are turned off.
+const IN_ELIXIR: [&str; 4] = [
+    "elixir",
+    "--erl",
+    "-kernel logger_level none",
+    concat!(env!("CARGO_MANIFEST_DIR"), "/peers/accounts.exs"),
+];
+
+/// The commands that start the programs: the counterpart only where Elixir is installed.
+fn programs() -> impl Iterator<Item = &'static [&'static str]> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let has_elixir = env::split_paths(&path).any(|folder| folder.join("elixir").is_file());
+    let in_elixir = has_elixir.then_some(&IN_ELIXIR[..]);
+    if in_elixir.is_none() {
+        println!("no Elixir: its program is skipped");
+    }
+    [&ACCOUNTS[..]].into_iter().chain(in_elixir)
+}
+
+fn start(command: &[&str], ledger: &str) -> (Program, SocketAddr) {
+    let mut program = Program::start(command[0], &[&command[1..], &[ledger]].concat());
     let address = program.address();
     (program, address)
 }
@@ -53,8 +76,12 @@ fn balance(client: &mut Client, account: usize) -> usize {
 
 #[test]
 fn what_was_confirmed_outlives_crashes_and_the_program() {
+    programs().for_each(survives_crashes);
+}
+
+fn survives_crashes(command: &[&str]) {
     let ledger = ledger("crashes");
-    let (program, address) = start(&ledger);
+    let (program, address) = start(command, &ledger);
     // Each client makes its deposits, while another one lets all accounts crash again and again. A
     // deposit without an `ok` may have been made or not.
     let unconfirmed: Vec<usize> = scope(|threads| {
@@ -81,7 +108,7 @@ fn what_was_confirmed_outlives_crashes_and_the_program() {
     });
     assert_eq!(program.terminate().code, Some(0));
 
-    let (program, address) = start(&ledger);
+    let (program, address) = start(command, &ledger);
     let mut client = Client::new(address);
     for (account, unconfirmed) in unconfirmed.into_iter().enumerate() {
         let possible = DEPOSITS..=DEPOSITS + unconfirmed;
@@ -92,7 +119,11 @@ fn what_was_confirmed_outlives_crashes_and_the_program() {
 
 #[test]
 fn a_crash_restarts_one_account_and_keeps_the_others() {
-    let (program, address) = start(&ledger("one"));
+    programs().for_each(restarts_one_account);
+}
+
+fn restarts_one_account(command: &[&str]) {
+    let (program, address) = start(command, &ledger("one"));
     let mut client = Client::new(address);
     for command in [
         "open ann",
@@ -117,7 +148,7 @@ fn a_crash_restarts_one_account_and_keeps_the_others() {
 #[test]
 fn what_was_confirmed_at_the_end_of_the_program_is_kept() {
     let ledger = ledger("end");
-    let (program, address) = start(&ledger);
+    let (program, address) = start(&ACCOUNTS, &ledger);
     let confirmed: Vec<usize> = scope(|threads| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|account| {
@@ -137,7 +168,7 @@ fn what_was_confirmed_at_the_end_of_the_program_is_kept() {
         clients.into_iter().map(|client| client.join().expect("it does not panic")).collect()
     });
 
-    let (program, address) = start(&ledger);
+    let (program, address) = start(&ACCOUNTS, &ledger);
     let mut client = Client::new(address);
     for (account, confirmed) in confirmed.into_iter().enumerate() {
         // The program answers the command that it has begun, and so it confirms all that it does.
