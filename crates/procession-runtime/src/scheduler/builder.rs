@@ -256,7 +256,7 @@ impl Builder {
 
     /// Sets how many workers may run processes of [`Priority::Batch`](crate::process::Priority) at
     /// the same time, from 1 to the width. Default: the width less 1, and at least 1, which follows
-    /// a [change of the width](Scheduler::set_worker_threads).
+    /// a [change of the width](Scheduler::set_worker_threads). A number that is set here does not.
     ///
     /// With the default, a batch process that computes for long never delays others on every
     /// worker, but at least one worker runs no batch process even if nothing else is ready. Choose

@@ -165,7 +165,6 @@ impl Scheduler {
         shared.workforce.set_worker_threads(workers as u32);
         // There may be a permit more for batch processes.
         shared.announce_batch_permit();
-        self.shared().announce_batch_permit();
         Ok(())
     }
 

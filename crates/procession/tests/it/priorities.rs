@@ -263,6 +263,33 @@ fn batch_processes_leave_a_worker_to_others() {
     assert!(most_together(&build(Some(2))) <= 2);
 }
 
+/// Two workers run batch processes without pause, and a third one finds nothing that it may run.
+#[test]
+fn a_smaller_width_leaves_a_worker_to_others() {
+    let scheduler = alone().worker_threads(3).watchdog(false).build().expect("it builds");
+    let over = Arc::new(AtomicU32::new(0));
+    let batch = || {
+        let over = Arc::clone(&over);
+        SpawnOptions::new().on(&scheduler).priority(Priority::Batch).spawn(async move {
+            while over.load(Relaxed) == 0 {
+                yield_now().await;
+            }
+        })
+    };
+    let all = [(); 4].map(|()| batch());
+    let workers = || scheduler.snapshot().levels.batch_workers;
+    while workers() < 2 {
+        others_may_run();
+    }
+    scheduler.set_worker_threads(2).expect("it is in range");
+    for _ in 0..100 {
+        assert!(workers() <= 1, "one of two is for others");
+        scheduler.spawn(async {}).join().expect("it ends");
+    }
+    over.store(1, Relaxed);
+    all.into_iter().for_each(|process| process.join().expect("it ends"));
+}
+
 /// The only permit is held by a process that blocks without saying so, until another batch process
 /// has run.
 #[test]

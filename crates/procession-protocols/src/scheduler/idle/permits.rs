@@ -41,8 +41,9 @@
 //! - Thread that wakes a worker (`Claim`): give it a permit, under the lock. Without a free permit,
 //!   no worker is claimed, except for what only this worker can do. Then the permit of another
 //!   worker is revoked, which parks after its step.
-//! - Thread that changes the width: under the lock, revoke permits while more permits are held than
-//!   the width.
+//! - Thread that changes the width: under the lock, revoke permits of seats that run batch
+//!   processes while more of these are held than their limit, which may follow the width. Then
+//!   revoke permits while more are held than the width.
 //!
 //! ## Why it works
 //! *Blocking.* `GiveBack` is also an announcement, and its fence a `ParkFence`. Either the worker
@@ -269,11 +270,13 @@ impl<const MUTATION: u8> Idle<MUTATION> {
     }
 
     /// Changes how many workers may run at the same time. Excess workers go out, and park after
-    /// their steps.
+    /// their steps. Workers that run batch processes beyond the new limit go out as well, and come
+    /// back for other processes.
     pub fn set_worker_threads(&self, width: u32) {
         self.change(|Seats { permits, .. }| {
             permits.width = width;
             self.width.store(width, Relaxed);
+            while permits.batch.is_exceeded(width) && permits.release_batch() {}
             while permits.taken() > width && permits.release_any() {}
             ((), 0)
         });

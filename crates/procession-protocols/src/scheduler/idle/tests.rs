@@ -288,6 +288,23 @@ fn seats_that_wait_for_a_batch_permit_get_it_in_turn() {
 }
 
 #[test]
+fn a_smaller_width_leaves_no_more_batch_permits_than_its_limit() {
+    let idle = idle_with_all_awake(3);
+    assert!(idle.begin_batch(SeatId(0), false) && idle.begin_batch(SeatId(1), false));
+    assert!(!idle.announce(SeatId(2), false));
+    idle.set_worker_threads(2);
+    assert_eq!(idle.batch(), 1, "the other permit is for others");
+    assert!(
+        idle.is_revoked(SeatId(1)),
+        "no more permits are held than the width, but one is batch"
+    );
+    // After its step.
+    idle.end_batch(SeatId(1));
+    assert!(idle.regain(SeatId(1), false), "it runs others now");
+    assert!(!idle.begin_batch(SeatId(1), false));
+}
+
+#[test]
 fn the_limit_follows_the_width_and_is_never_zero() {
     let idle = idle_with_all_awake(1);
     assert!(idle.begin_batch(SeatId(0), false), "the only worker may");

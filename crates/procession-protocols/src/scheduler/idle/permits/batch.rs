@@ -37,13 +37,23 @@ impl BatchPermits {
         }
     }
 
-    /// Returns the number of permits that are left for batch processes.
-    fn free(&self, width: u32) -> u32 {
+    /// Returns the maximum number of permits for batch processes.
+    fn most(&self, width: u32) -> u32 {
         if mutation::is(mutation::BUILT, mutation::BATCH_WITHOUT_LIMIT) {
             return u32::MAX;
         }
-        let limit = self.limit.unwrap_or(width.saturating_sub(1)).max(1);
-        limit.saturating_sub(self.taken)
+        self.limit.unwrap_or(width.saturating_sub(1)).max(1)
+    }
+
+    /// Returns the number of permits that are left for batch processes.
+    fn free(&self, width: u32) -> u32 {
+        self.most(width).saturating_sub(self.taken)
+    }
+
+    /// Returns `true` if more permits are held for batch processes than may be, because the width
+    /// has become smaller.
+    pub(super) fn is_exceeded(&self, width: u32) -> bool {
+        self.taken > self.most(width)
     }
 
     /// Returns how many permits are left that no seat waits for.

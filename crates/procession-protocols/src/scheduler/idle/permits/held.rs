@@ -96,6 +96,15 @@ impl Permits {
         extra.or_else(any).is_some_and(|victim| self.release(victim))
     }
 
+    /// Takes the permit of some seat that runs batch processes, as [`release_any`] does.
+    ///
+    /// [`release_any`]: Self::release_any
+    pub(super) fn release_batch(&mut self) -> bool {
+        let mut seats = (0..self.held.len() as u32).rev().map(SeatId);
+        let victim = seats.find(|&seat| self.batch.counts(seat));
+        victim.is_some_and(|victim| self.release(victim))
+    }
+
     /// Loses count of a permit, as a defect.
     pub(in super::super) fn miscount(&mut self) {
         self.taken = self.taken.wrapping_sub(1);
