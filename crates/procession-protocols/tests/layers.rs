@@ -24,7 +24,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("relations", "process util"),
     ("scheduler", "process util"),
     ("signal", ""),
-    ("sync", "util"),
+    ("sync", "process util"),
     ("sys", ""),
     ("time", "util"),
     ("util", ""),

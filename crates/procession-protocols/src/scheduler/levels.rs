@@ -404,10 +404,18 @@ impl<T: Copy, const MUTATION: u8> Levels<T, MUTATION> {
         lends
     }
 
-    /// `TakeBack`: forgets what a process has lent. Returns the borrower, for which the caller
-    /// continues with `change`.
-    pub fn take_back(&self, lender: ProcessKey, word: &AtomicU64) -> Option<ProcessKey> {
+    /// `TakeBack`: forgets what a process has lent, to `from` only if that is set. Returns the
+    /// borrower, for which the caller continues with `change`.
+    pub fn take_back(
+        &self,
+        lender: ProcessKey,
+        word: &AtomicU64,
+        from: Option<ProcessKey>,
+    ) -> Option<ProcessKey> {
         let entries = &mut *lock_with_backoff(&self.entries);
+        if from.is_some() && entries.loans.borrower_of(lender) != from {
+            return None;
+        }
         word.store(word.load(Relaxed) & !LENDS, Relaxed);
         entries.loans.take_back(lender)
     }

@@ -19,8 +19,11 @@
 //!
 //! `Wake` happens outside the lock.
 //!
-//! A waiter that has lent its priority to the holder (`scheduler/levels.rs`) is woken when the
-//! permits are freed, although it still waits, because it must lend to the next holder.
+//! `Call`: where processes have priorities, a waiter notes in its place at which one it runs, and
+//! whether it has lent that to the holder (`scheduler/levels.rs`). When permits are freed, each
+//! waiter that has lent is woken, although it still waits, because it must lend to the next holder.
+//! So is each waiter above the priority that the next holder has noted, because the holder before
+//! it may have needed no loan. A waiter that finds another holder when it notes this looks again.
 //!
 //! `Hold`: each step that moves permits of a lock also notes their holder, in the same critical
 //! section: the process that has all permits that are taken, or nobody known. This is the process
@@ -50,12 +53,12 @@
 //! `models::lend_against_release` and their canaries.
 
 use std::sync::Arc;
-use std::task::Waker;
 
 use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU64;
 use procession_sync::atomic::Ordering::{Acquire, Release};
 
+use crate::process::priority::Priority;
 use crate::sync::wait_list::{Another, Place, ServedWaiters, WaitList, Waiter, look};
 use crate::util::biased_lock::Lock;
 
@@ -72,7 +75,7 @@ pub mod mutation {
     /// `Hold` of a grant happens in a separate critical section.
     #[cfg(all(test, procession_loom))]
     pub const HOLD_AFTER_GRANT: u8 = 3;
-    /// A release does not wake the processes that have lent to the holder.
+    /// A release does not `Call`.
     #[cfg(all(test, procession_loom))]
     pub const RELEASE_KEEPS_LENDERS: u8 = 4;
 }
@@ -107,16 +110,34 @@ pub struct LockName {
     holder: AtomicU64,
     /// The process that a reader of the lock waits for.
     ahead: AtomicU64,
-    /// The wakers of the waiters that have lent their priorities to the holder. Only used within
-    /// the critical sections of the lock.
-    lenders: Mutex<Vec<Waker>>,
+    /// What the waiters have noted of their priorities. Only used within the critical sections of
+    /// the lock.
+    noted: Mutex<NotedPriorities>,
+}
+
+/// An upper bound of what the waiters of a lock have noted.
+#[derive(Debug)]
+struct NotedPriorities {
+    /// The highest priority, from `Batch` on.
+    highest: Priority,
+    /// A waiter has lent its priority to the holder.
+    lent: bool,
+}
+
+impl NotedPriorities {
+    const NONE: Self = Self { highest: Priority::Batch, lent: false };
+
+    fn add(&mut self, wanted: &Wanted) {
+        self.highest = self.highest.max(wanted.priority);
+        self.lent |= wanted.lent;
+    }
 }
 
 impl LockName {
     /// Creates the name of a lock without a holder.
     pub fn new(scheduler: u32, number: u32) -> Self {
         let (holder, ahead) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { scheduler, number, holder, ahead, lenders: Mutex::default() }
+        Self { scheduler, number, holder, ahead, noted: Mutex::new(NotedPriorities::NONE) }
     }
 
     /// Returns the slot and the generation of the holder, or 0 if it is not known.
@@ -156,10 +177,21 @@ pub struct Held {
     pub name: Option<(u32, u32)>,
 }
 
+/// What a waiter wants, and what it has noted.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     permits: usize,
     by: Holder,
+    /// The priority at which it runs, or the lowest one while it has noted none.
+    priority: Priority,
+    /// It has lent that priority to the holder.
+    lent: bool,
+}
+
+impl Wanted {
+    fn new(permits: usize, by: Holder) -> Self {
+        Self { permits, by, priority: Priority::Batch, lent: false }
+    }
 }
 
 #[derive(Debug)]
@@ -230,24 +262,43 @@ impl SemaphoreState {
         }
     }
 
-    /// Adds the processes that have lent to the holder, because it has released its permits.
-    fn call_lenders(&self, granted: &mut ServedWaiters) {
-        if let Some(name) = &self.name {
-            name.lenders.lock().drain(..).for_each(|waker| granted.push(Waiter::Alone(waker)));
+    /// `Call`, after permits were freed, and granted to waiters of this lowest priority, if any.
+    fn call_lenders(&mut self, next: Option<Priority>, woken: &mut ServedWaiters) {
+        let Some(name) = &self.name else { return };
+        let mut noted = name.noted.lock();
+        let next = next.unwrap_or(Priority::High);
+        if !noted.lent && noted.highest <= next {
+            return;
         }
+        *noted = NotedPriorities::NONE;
+        let called = |wanted: &mut Wanted| {
+            let is_called = wanted.lent || wanted.priority > next;
+            if is_called {
+                // It notes them anew.
+                (wanted.priority, wanted.lent) = (Priority::Batch, false);
+            }
+            noted.add(wanted);
+            is_called
+        };
+        self.waiters.call_where(called, woken);
     }
 
-    /// `Grant`.
+    /// `Grant`. If `frees`, the caller has freed permits, and `Call` follows.
     #[inline]
-    fn grant(&mut self, holds: bool) -> ServedWaiters {
+    fn grant(&mut self, holds: bool, frees: bool) -> ServedWaiters {
         let mut granted = ServedWaiters::default();
+        let mut lowest = None;
         while self.waiters.front().is_some_and(|wanted| wanted.permits <= self.free) {
             if let Some((waiter, wanted)) = self.waiters.serve(|&mut wanted| wanted) {
                 self.hand_out(wanted, holds);
                 granted.push(waiter);
+                lowest = lowest.into_iter().chain([wanted.priority]).min();
             }
         }
         self.publish();
+        if frees {
+            self.call_lenders(lowest, &mut granted);
+        }
         granted
     }
 }
@@ -266,12 +317,12 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
     /// Takes permits, unless fewer permits are free or somebody waits. `by` is the caller if this
     /// is a lock, or else `UNKNOWN`.
     pub fn try_acquire(&self, permits: usize, by: Holder) -> bool {
-        self.change(|state| !state.closed && state.take(Wanted { permits, by }))
+        self.change(|state| !state.closed && state.take(Wanted::new(permits, by)))
     }
 
     /// Takes permits, or enlists the caller. `by` is as for [`try_acquire`](Self::try_acquire).
     pub fn acquire_or_wait(&self, permits: usize, by: Holder, another: &mut Another<'_>) -> Entry {
-        let wanted = Wanted { permits, by };
+        let wanted = Wanted::new(permits, by);
         loop {
             let looks = !(cfg!(procession_loom) && MUTATION == 1);
             if !looks && self.try_acquire(permits, by) {
@@ -322,23 +373,23 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         })
     }
 
-    /// Notes that a waiter has lent its priority to the holder, so that it is woken when the holder
-    /// changes. Returns `false` if that has happened.
-    pub fn add_lender(&self, holder: Holder, waker: Waker) -> bool {
-        // Dropped outside of the lock.
-        let mut waker = Some(waker);
+    /// Notes at which priority a waiter runs, and whether it has lent that to `holder`, so that it
+    /// is woken when it must lend to the next holder. Returns `false` if there is another holder
+    /// already, and the waiter must look again.
+    pub fn note_priority(
+        &self,
+        place: &Place,
+        holder: Holder,
+        priority: Priority,
+        lent: bool,
+    ) -> bool {
         self.change(|state| {
-            if state.holder != holder || state.free > 0 {
+            if state.holder != holder || lent && state.free > 0 {
                 return false;
             }
-            if let Some(name) = &state.name {
-                let mut lenders = name.lenders.lock();
-                // It may have been woken for something else since it has lent the last time.
-                let is_same =
-                    |other: &Waker| waker.as_ref().is_some_and(|own| own.will_wake(other));
-                if !lenders.iter().any(is_same) {
-                    lenders.extend(waker.take());
-                }
+            if let (Some(name), Some(wanted)) = (&state.name, state.waiters.content_mut(place)) {
+                (wanted.priority, wanted.lent) = (priority, lent);
+                name.noted.lock().add(wanted);
             }
             true
         })
@@ -349,11 +400,7 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         let holds = !(cfg!(procession_loom) && MUTATION == 3);
         let granted = self.change(|state| {
             state.free(permits);
-            let mut granted = state.grant(holds);
-            if !(cfg!(procession_loom) && MUTATION == 4) {
-                state.call_lenders(&mut granted);
-            }
-            granted
+            state.grant(holds, !(cfg!(procession_loom) && MUTATION == 4))
         });
         if !holds && granted.len() > 0 {
             self.change(|state| {
@@ -364,21 +411,18 @@ impl<const MUTATION: u8> BatchSemaphore<MUTATION> {
         granted
     }
 
-    /// Removes a waiter. Returns its waker, to be dropped outside the lock, and the waiters to
-    /// wake.
-    pub fn cancel(&self, place: Place) -> (Option<Waiter>, ServedWaiters) {
+    /// Removes a waiter. Returns its waker, to be dropped outside the lock, the waiters to wake,
+    /// and the holder until then.
+    pub fn cancel(&self, place: Place) -> (Option<Waiter>, ServedWaiters, Holder) {
         self.change(|state| {
+            let holder = state.holder;
             let was_served = state.waiters.is_served(&place);
             let (wanted, own) = state.waiters.remove(place);
             let was_granted = was_served && wanted.permits != REFUSED;
             if was_granted && !(cfg!(procession_loom) && MUTATION == 2) {
                 state.free(wanted.permits);
             }
-            let mut granted = state.grant(true);
-            if was_granted {
-                state.call_lenders(&mut granted);
-            }
-            (own, granted)
+            (own, state.grant(true, was_granted), holder)
         })
     }
 
@@ -417,6 +461,7 @@ mod models {
     use procession_sync::{Arc, explore, thread};
 
     use super::{BatchSemaphore, Entry, Holder, LockName, mutation};
+    use crate::process::priority::Priority;
     use crate::sync::wait_list::Another;
 
     /// The holder releases the lock while the first waiter is cancelled.
@@ -569,15 +614,17 @@ mod models {
             let semaphore = Arc::new(BatchSemaphore::<MUTATION>::new(1));
             let _ = semaphore.name(std::sync::Arc::new(LockName::new(0, 0)));
             assert!(semaphore.try_acquire(1, process(1)));
-            for waiter in [2, 3] {
-                let entry = semaphore.acquire_or_wait(1, process(waiter), &mut Another::none());
-                assert!(matches!(entry, Entry::Waits(..)), "it is held");
-            }
+            let places = [2, 3].map(|waiter| {
+                match semaphore.acquire_or_wait(1, process(waiter), &mut Another::none()) {
+                    Entry::Waits(place, _) => place,
+                    other => unreachable!("it is held: {other:?}"),
+                }
+            });
             let holder = {
                 let semaphore = Arc::clone(&semaphore);
                 thread::spawn(move || semaphore.release(1).len())
             };
-            let lends = semaphore.add_lender(process(1), std::task::Waker::noop().clone());
+            let lends = semaphore.note_priority(&places[1], process(1), Priority::High, true);
             let woken = holder.join().expect("it does not panic");
             assert_eq!(woken, 1 + usize::from(lends), "a lender is not told of the next holder");
         });

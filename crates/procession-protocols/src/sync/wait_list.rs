@@ -417,6 +417,34 @@ impl<T> WaitList<T> {
         None
     }
 
+    /// Calls waiters that wait alone, without serving them: takes the wakers of the waiters with a
+    /// content that is `called`, to be woken outside of all locks. A called waiter keeps its place,
+    /// and gives its waker anew when it looks.
+    pub fn call_where(
+        &mut self,
+        mut called: impl FnMut(&mut T) -> bool,
+        wakers: &mut ServedWaiters,
+    ) {
+        let mut place = self.first;
+        while let Some(node) = self.nodes.get_mut(place as usize) {
+            if let (Some(Waiter::Alone(waker)), Some(content)) =
+                (&mut node.waiter, &mut node.content)
+                && called(content)
+            {
+                let waker = std::mem::replace(waker, Waker::noop().clone());
+                wakers.push(Waiter::Alone(waker));
+            }
+            place = node.after;
+        }
+    }
+
+    /// Returns the content of a waiter, unless it has left the queue.
+    pub fn content_mut(&mut self, place: &Place) -> Option<&mut T> {
+        let node = &mut self.nodes[place.0 as usize];
+        node.waiter.as_ref()?;
+        node.content.as_mut()
+    }
+
     /// Takes a waiter out of the queue. Returns it with its content if it may be served.
     #[inline]
     fn claim(&mut self, place: u32) -> Option<(Waiter, &mut T)> {

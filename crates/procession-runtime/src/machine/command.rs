@@ -336,7 +336,7 @@ async fn command_of(id: CommandId, input: Value) -> CommandResult {
     let (reply, caller) = call::pair();
     let completion = Completion::new(Target::Caller { shared: Arc::clone(&shared), reply });
     HandlerTable::of(&shared).serve(id, input, completion);
-    caller.replied(Waiting::COMPLETION, None).await.unwrap_or(Err(CommandError::Dropped))
+    caller.replied(Waiting::COMPLETION).await.unwrap_or(Err(CommandError::Dropped))
 }
 
 impl<F: Fn(Value, Completion) + Send + Sync + 'static> Handler for F {

@@ -200,19 +200,30 @@ impl Error for CallCause {
 }
 
 /// The side of a call that waits for the reply. Dropping it abandons the call.
-pub(crate) struct Caller<T>(Arc<Answer<T>>);
-
-/// Creates the right to reply, and the side that waits for the reply.
-pub(crate) fn pair<T>() -> (Reply<T>, Caller<T>) {
-    let answer = Arc::new(Answer::new());
-    (Reply(Some(Arc::clone(&answer))), Caller(answer))
+pub(crate) struct Caller<'a, T> {
+    answer: Arc<Answer<T>>,
+    /// The process that is called, if it is known.
+    callee: Option<Callee<'a>>,
 }
 
-impl<T> Drop for Caller<T> {
+/// Creates the right to reply, and the side that waits for the reply.
+pub(crate) fn pair<T>() -> (Reply<T>, Caller<'static, T>) {
+    pair_with(None)
+}
+
+/// Creates a [`pair`] for a call of a process that is known.
+pub(super) fn pair_with<T>(callee: Option<Callee<'_>>) -> (Reply<T>, Caller<'_, T>) {
+    let answer = Arc::new(Answer::new());
+    (Reply(Some(Arc::clone(&answer))), Caller { answer, callee })
+}
+
+impl<T> Drop for Caller<'_, T> {
     fn drop(&mut self) {
-        let (late, waker) = self.0.give_up();
-        if waker.is_some() {
-            current::take_back_loan();
+        let (late, waker) = self.answer.give_up();
+        if waker.is_some()
+            && let Some(callee) = self.callee
+        {
+            current::take_back_loan(current::target_of(callee.slot));
         }
         // Dropped outside the lock: a late reply belongs to the user, and its drop may panic.
         drop_guarded((late, waker));
@@ -311,27 +322,23 @@ fn limited(timeout: Duration) -> Duration {
     if mutation::is(mutation::BUILT, mutation::WITHOUT_LIMIT) { Duration::MAX } else { timeout }
 }
 
-impl<T> Caller<T> {
+impl<T> Caller<'_, T> {
     /// Waits for the reply to an accepted message, for at most `timeout`.
     pub(crate) async fn replied_within<M>(&self, timeout: Duration) -> Result<T, CallError<M>> {
-        let replied = time::timeout(timeout, self.replied(Waiting::REPLY, None)).await;
+        let replied = time::timeout(timeout, self.replied(Waiting::REPLY)).await;
         replied.map_or(Err(CallError::Elapsed), |reply| reply.map_err(CallError::from))
     }
 
     /// Waits for the reply. Returns the reason if there will be none.
-    pub(crate) async fn replied(
-        &self,
-        waiting: Waiting,
-        callee: Option<Callee<'_>>,
-    ) -> Result<T, NoReply> {
+    pub(crate) async fn replied(&self, waiting: Waiting) -> Result<T, NoReply> {
         poll_fn(|task| {
             if !budget::charge(task) {
                 return Poll::Pending;
             }
-            match self.0.look(waker::another(task.waker())) {
+            match self.answer.look(waker::another(task.waker())) {
                 CallLooked::Waits(before) => {
                     drop_guarded(before);
-                    match (waiting, callee) {
+                    match (waiting, self.callee) {
                         (Waiting::REPLY, Some(callee)) => callee.note(task),
                         (Waiting::REPLY, None) => current::note_waiting_for_some(waiting),
                         (other, _) => current::note_waiting(other),
@@ -368,9 +375,8 @@ fn cycle<M>(message: M, callee: Pid) -> CallError<M> {
 
 impl<'a> Callee<'a> {
     /// Must be called before the message is sent.
-    fn of<M: Send + 'static>(address: &'a Address<M>) -> Option<Self> {
-        let slot = address.slot()?;
-        Some(Self { slot, sent: slot.sent() })
+    pub(super) fn of(slot: &'a Slot) -> Self {
+        Self { slot, sent: slot.sent() }
     }
 
     fn note(self, task: &TaskContext<'_>) {
@@ -454,22 +460,20 @@ pub fn call_all<M: Send + 'static, T: Send + 'static>(
 struct PendingCall<'a, M: Send + 'static, T> {
     /// Until the message is accepted or refused.
     send: Option<SendWait<'a, M>>,
-    caller: Caller<T>,
-    callee: Option<Callee<'a>>,
+    caller: Caller<'a, T>,
     answer: Option<Result<T, CallError<M>>>,
 }
 
 impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     fn new(address: &'a Address<M>, message: impl FnOnce(Reply<T>) -> M) -> Self {
-        let (reply, caller) = pair();
+        let (reply, caller) = pair_with(address.slot().map(Callee::of));
         let message = message(reply);
         if address.slot().is_some_and(closes_cycle) {
             let answer = Some(Err(cycle(message, address.pid())));
-            return Self { send: None, caller, callee: None, answer };
+            return Self { send: None, caller, answer };
         }
         current::record_call(address.seen_pid());
-        let callee = Callee::of(address);
-        Self { send: Some(address.send_wait(message)), caller, callee, answer: None }
+        Self { send: Some(address.send_wait(message)), caller, answer: None }
     }
 
     /// Sends the message, or puts it into the queue of its mailbox. A message that waits for room
@@ -493,7 +497,7 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
     async fn end(&mut self) {
         poll_fn(|task| self.poll_send(task)).await;
         if self.answer.is_none() {
-            let replied = self.caller.replied(Waiting::REPLY, self.callee).await;
+            let replied = self.caller.replied(Waiting::REPLY).await;
             self.answer = Some(replied.map_err(CallError::from));
         }
     }
@@ -517,7 +521,7 @@ impl<'a, M: Send + 'static, T> PendingCall<'a, M, T> {
             self.note_sent(sent);
         }
         let Some(answer) = self.answer else {
-            return match self.caller.0.look(Waker::noop().clone()) {
+            return match self.caller.answer.look(Waker::noop().clone()) {
                 CallLooked::Replied(value) => Ok(value),
                 CallLooked::Ended(why) => Err(why.into()),
                 CallLooked::Waits(before) => {
@@ -555,16 +559,15 @@ impl<M: Send + 'static> Address<M> {
         timeout: Duration,
     ) -> impl Future<Output = Result<T, CallError<M>>> {
         crate::scheduler::placed::placed(async move {
-            let (reply, caller) = pair();
+            let (reply, caller) = pair_with(self.slot().map(Callee::of));
             let message = message(reply);
             if self.slot().is_some_and(closes_cycle) {
                 return Err(cycle(message, self.pid()));
             }
             current::record_call(self.seen_pid());
-            let callee = Callee::of(self);
             let replied = async {
                 self.send_wait(message).await.map_err(CallError::Refused)?;
-                caller.replied(Waiting::REPLY, callee).await.map_err(CallError::from)
+                caller.replied(Waiting::REPLY).await.map_err(CallError::from)
             };
             time::timeout(limited(timeout), replied).await.unwrap_or(Err(CallError::Elapsed))
         })

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use crate::Pid;
 use crate::mailbox::address::Address;
-use crate::mailbox::call::{CallError, pair};
+use crate::mailbox::call::{CallError, Callee, pair_with};
 use crate::mailbox::reply::Reply;
 use crate::mailbox::send_error::{SendCause, SendError};
+use crate::process::slot::Slot;
 use crate::scheduler::current;
 
 /// An address that accepts messages of type `N`, and hides what the process receives.
@@ -62,6 +63,9 @@ trait Deliver<N>: Send + Sync {
 
     fn is_alive(&self) -> bool;
 
+    /// Returns the slot of the process, unless it belongs to another node.
+    fn slot(&self) -> Option<&Slot>;
+
     /// Takes the message out of `message` and sends it. If the message is refused, puts it back.
     fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause>;
 }
@@ -73,6 +77,10 @@ impl<N: Send + 'static> Deliver<N> for Address<N> {
 
     fn is_alive(&self) -> bool {
         Self::is_alive(self)
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        Self::slot(self)
     }
 
     fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause> {
@@ -102,6 +110,10 @@ where
 
     fn is_alive(&self) -> bool {
         self.address.is_alive()
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        self.address.slot()
     }
 
     fn deliver(&self, message: &mut Option<N>) -> Result<(), SendCause> {
@@ -206,7 +218,7 @@ impl<N: Send + 'static> Recipient<N> {
         timeout: Duration,
     ) -> impl Future<Output = Result<T, CallError<N>>> {
         crate::scheduler::placed::placed(async move {
-            let (reply, caller) = pair();
+            let (reply, caller) = pair_with(self.process.slot().map(Callee::of));
             current::record_call(self.pid());
             self.send(message(reply)).map_err(CallError::Refused)?;
             caller.replied_within(timeout).await

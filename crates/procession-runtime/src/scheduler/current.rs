@@ -460,13 +460,23 @@ pub(crate) fn note_waiting_for(
     lends
 }
 
-/// Ends what the running process has lent for a wait that it gives up.
-pub(crate) fn take_back_loan() {
+/// Ends what the running process has lent to the process that it gives up to wait for.
+pub(crate) fn take_back_loan(from: WaitTarget) {
     with_current(|slot| {
         if slot.bound.is_leveled() {
-            slot.shared().take_back(slot);
+            slot.shared().take_back_from(slot, from);
         }
     });
+}
+
+/// Returns the priority that the running process lends while it waits, or `None` if it lends
+/// nothing: all processes are `Normal`, or its step blocks.
+pub(crate) fn lending_priority() -> Option<Priority> {
+    let mut priority = None;
+    if is_worker() {
+        with_current(|slot| priority = slot.shared().lending_priority(slot));
+    }
+    priority
 }
 
 /// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, if it

@@ -12,23 +12,23 @@
 //! The loan ends when the waiting process is queued, whatever the reason: a reply, the lock, a
 //! timeout, a cancel, the end of the other process. It also ends when the future that waits is
 //! dropped, at the latest with its process. A process that is woken and must wait again lends
-//! again. So nobody lends for another process: a borrower that waits itself is woken once, and so
-//! are the processes that have lent through a lock that is released.
+//! again. So nobody lends for another process: a borrower that waits itself is woken once. So are,
+//! when a lock is released, the processes that have lent through it, and the processes in its line
+//! above the priority of the next holder.
 //!
 //! The words and the counts are those of `scheduler/levels.rs` of the protocols. A program in which
 //! all processes are `Normal` does not come here.
 //!
 //! # Allowed
 //!
-//! - A process that waits for several others at once lends to the first.
+//! - A process that waits for several others at once lends to the first. If two of its waits are
+//!   for the same process, the loan ends with the first of the two that is given up.
 //! - A future that chooses what it polls, such as a `join!`, may be woken for another of its parts.
 //!   Then nothing is lent for the parts that it does not poll.
-//! - A process that lends nothing to the holder of a lock is not told of the next holder. So it
-//!   lends nothing to that one either, even if its priority is lower. The same holds for a process
-//!   that waits already when its priority, or that of the holder, is set.
+//! - A process that waits already when its priority, or the priority of the process that it waits
+//!   for, is set lends nothing more.
 //! - The depth of a chain is the greatest since its borrower last had no lender, so processes that
 //!   always have lenders may lend to fewer than eight.
-//! - A waker of a lender that gives up stays with the lock until it is released.
 //! - Processes that wait for one another in a cycle keep what was lent to one of them until one is
 //!   woken.
 //!
@@ -39,7 +39,7 @@
 //!   knows whether it has.
 
 use procession_protocols::process::priority::Priority;
-use procession_protocols::scheduler::levels::{lends_in, own_in};
+use procession_protocols::scheduler::levels::{ProcessKey, lends_in, own_in};
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 use procession_sync::atomic::fence;
 
@@ -90,21 +90,34 @@ impl Shared {
         lends.then_some(borrower)
     }
 
-    /// `TakeBack`: the wait of a process is over.
+    /// Returns the priority of the running process, if there may be a process of another priority.
+    pub(super) fn lending_priority(&self, slot: &Slot) -> Option<Priority> {
+        self.processes.level_words.is_set().then(|| self.priority(slot))
+    }
+
+    /// `TakeBack`: the process is queued, so none of its waits lasts.
     #[inline]
     pub(crate) fn take_back(&self, slot: &Slot) {
         if slot.bound.is_leveled() {
-            self.take_back_leveled(slot);
+            self.take_back_leveled(slot, None);
         }
     }
 
-    fn take_back_leveled(&self, slot: &Slot) {
+    /// `TakeBack`: the process no longer waits for this one. It may still wait for others, and have
+    /// lent to one of them.
+    pub(super) fn take_back_from(&self, slot: &Slot, borrower: WaitTarget) {
+        if let Some((index, generation)) = borrower.slot() {
+            self.take_back_leveled(slot, Some((index, generation.get())));
+        }
+    }
+
+    fn take_back_leveled(&self, slot: &Slot, from: Option<ProcessKey>) {
         let word = self.level_word(slot);
         // Relaxed: the process itself has set it, before whatever ends its wait.
         if !lends_in(word.load(Relaxed)) {
             return;
         }
-        if let Some((index, generation)) = self.workforce.levels.take_back(key_of(slot), word)
+        if let Some((index, generation)) = self.workforce.levels.take_back(key_of(slot), word, from)
             && let Some(borrower) = self.table().pin(index, generation)
         {
             self.change_priority(&borrower, None);

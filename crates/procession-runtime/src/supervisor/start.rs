@@ -67,7 +67,7 @@ impl Supervisor {
                 })
                 .map_err(|error| StartError::Refused(StartReason::of(error.cause())))?;
             let (address, handle) = child.into_parts();
-            caller.replied(Waiting::REPLY, None).await.unwrap_or(Err(StartError::Ended))?;
+            caller.replied(Waiting::REPLY).await.unwrap_or(Err(StartError::Ended))?;
             Ok(Running::new(SupervisorRef::new(address), handle))
         }
     }

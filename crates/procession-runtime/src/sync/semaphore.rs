@@ -99,18 +99,30 @@ impl Acquire<'_> {
         };
         match self.what {
             Acquired::Permits => current::note_waiting_for_some(Waiting::LOCK),
-            Acquired::Lock => note_lock(semaphore, &held, false, task.waker()),
-            Acquired::LockForReading => note_lock(semaphore, &held, true, task.waker()),
+            Acquired::Lock => self.note_lock(&held, false, task.waker()),
+            Acquired::LockForReading => self.note_lock(&held, true, task.waker()),
         }
         Poll::Pending
     }
+
+    /// Notes that the running process waits for a lock, which was held like this when it found
+    /// that.
+    fn note_lock(&self, held: &Held, reads: bool, waker: &Waker) {
+        let lent = note_lock(self.semaphore, held, reads, waker);
+        if let (Some(place), Some(priority)) = (&self.place, current::lending_priority())
+            && !self.semaphore.note_priority(place, held.by, priority, lent)
+        {
+            // It has another holder since. Lends to that one.
+            waker.wake_by_ref();
+        }
+    }
 }
 
-/// Notes that the running process waits for a lock, which was held like this when it found that.
-fn note_lock(semaphore: &BatchSemaphore, held: &Held, reads: bool, waker: &Waker) {
+/// Notes which process the running one waits for. Returns `true` if it has lent its priority.
+fn note_lock(semaphore: &BatchSemaphore, held: &Held, reads: bool, waker: &Waker) -> bool {
     let own = current::as_holder();
     if own.generation == 0 {
-        return;
+        return false;
     }
     let by = held.by;
     // Several may read, and a reader that finds permits waits for its turn.
@@ -133,20 +145,18 @@ fn note_lock(semaphore: &BatchSemaphore, held: &Held, reads: bool, waker: &Waker
             _ => WaitProof::None,
         }
     };
-    let lends = current::note_waiting_for(waker::lender(waker), Waiting::LOCK, target, proof);
-    if lends && !semaphore.add_lender(by, waker::another(waker)) {
-        // It has another holder since. Lends to that one.
-        waker.wake_by_ref();
-    }
+    current::note_waiting_for(waker::lender(waker), Waiting::LOCK, target, proof)
 }
 
 impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            let (own, woken) = self.semaphore.cancel(place);
+            let (own, woken, by) = self.semaphore.cancel(place);
             drop_guarded(own);
             woken.wake();
-            current::take_back_loan();
+            if by.scheduler == current::as_holder().scheduler {
+                current::take_back_loan(WaitTarget::new(by.slot, by.generation));
+            }
         }
         if self.keeps {
             self.semaphore.release(self.wanted).wake();

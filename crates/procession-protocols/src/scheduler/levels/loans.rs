@@ -62,6 +62,11 @@ impl Loans {
         Some(loan)
     }
 
+    /// Returns the borrower of a process, if it has lent.
+    pub(super) fn borrower_of(&self, lender: ProcessKey) -> Option<ProcessKey> {
+        self.by_lender.get(&lender).map(|loan| loan.borrower)
+    }
+
     /// Forgets the loan of a process, and returns the borrower.
     pub(super) fn take_back(&mut self, lender: ProcessKey) -> Option<ProcessKey> {
         self.remove(lender).map(|loan| loan.borrower)

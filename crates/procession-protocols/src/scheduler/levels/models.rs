@@ -129,7 +129,7 @@ fn lend_and_take_back<const MUTATION: u8>() {
         let third = {
             let (shared, words) = (Arc::clone(&shared), Arc::clone(&words));
             thread::spawn(move || {
-                assert_eq!(shared.levels.take_back(OTHER, &words[0]), Some(OWN));
+                assert_eq!(shared.levels.take_back(OTHER, &words[0], None), Some(OWN));
                 settle(&shared);
             })
         };
@@ -138,7 +138,7 @@ fn lend_and_take_back<const MUTATION: u8>() {
         settle(&shared);
         third.join().expect("it does not panic");
         assert_eq!(shared.priority(), Priority::High, "a loan is lost");
-        assert_eq!(shared.levels.take_back((2, 1), &words[1]), Some(OWN));
+        assert_eq!(shared.levels.take_back((2, 1), &words[1], Some(OWN)), Some(OWN));
         settle(&shared);
         assert_eq!(shared.priority(), Priority::Batch, "a loan outlives its cause");
         assert_eq!(shared.drain(), 1, "the process has one entry");

@@ -17,7 +17,8 @@ enum Action {
     Change(usize, Priority),
     /// From a process to a later one, so that there is no cycle.
     Lend(usize, usize),
-    TakeBack(usize),
+    /// All that a process has lent, or only what it has lent to another one.
+    TakeBack(usize, Option<usize>),
 }
 
 /// The processes, as they should be.
@@ -80,7 +81,8 @@ fn action() -> impl Strategy<Value = Action> {
         (0..PROCESSES, priority).prop_map(|(process, priority)| Action::Change(process, priority)),
         (0..PROCESSES - 1, 1..PROCESSES)
             .prop_map(|(from, by)| Action::Lend(from, (from + by).min(PROCESSES - 1))),
-        (0..PROCESSES).prop_map(Action::TakeBack),
+        (0..PROCESSES, proptest::option::of(0..PROCESSES))
+            .prop_map(|(from, to)| Action::TakeBack(from, to)),
     ]
 }
 
@@ -134,9 +136,11 @@ proptest! {
                         all.change(to, None)?;
                     }
                 }
-                Action::TakeBack(from) => {
-                    let to = all.borrowers[from].take();
-                    prop_assert_eq!(levels.take_back(key(from), &words[from]), to.map(key));
+                Action::TakeBack(from, only) => {
+                    let is_meant = |to: &mut usize| only.is_none_or(|only| only == *to);
+                    let to = all.borrowers[from].take_if(is_meant);
+                    let taken = levels.take_back(key(from), &words[from], only.map(key));
+                    prop_assert_eq!(taken, to.map(key));
                     to.map_or(Ok(()), |to| all.change(to, None))?;
                 }
             }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_lite::future::zip;
+use procession::mailbox::Recipient;
 use procession::process::{OnCancel, Priority, priority};
 use procession::sync::{Mutex, RwLock};
 use procession::{Address, Context, JoinHandle, Pid, Reply, SpawnOptions, sleep};
@@ -28,15 +30,19 @@ fn spawn<T: Send + 'static>(
     SpawnOptions::new().priority(priority).spawn(process)
 }
 
-/// Starts a batch process that holds a lock for ten seconds.
-fn hold(lock: &Arc<Mutex<()>>) -> JoinHandle<()> {
+/// Starts a process that holds a lock for ten seconds.
+fn hold_at(priority: Priority, lock: &Arc<Mutex<()>>) -> JoinHandle<()> {
     let lock = Arc::clone(lock);
-    spawn(Priority::Batch, async move {
+    spawn(priority, async move {
         let guard = lock.lock().await;
         sleep(10 * SECOND).await;
         drop(guard);
         sleep(LONG).await;
     })
+}
+
+fn hold(lock: &Arc<Mutex<()>>) -> JoinHandle<()> {
+    hold_at(Priority::Batch, lock)
 }
 
 /// Starts a process that wants a lock, and ends with it.
@@ -147,6 +153,91 @@ fn the_holder_of_a_lock_runs_at_the_priority_of_those_who_wait() {
         assert_runs_at(Priority::Normal, second.pid());
         assert_eq!(normal.await, Ok(()));
         assert_runs_at(Priority::Batch, second.pid());
+    });
+}
+
+/// The first holder needs no loan, so nobody has lent to it.
+#[test]
+fn the_next_holder_of_a_lock_inherits_from_those_behind_it() {
+    run(async {
+        let lock = Arc::new(Mutex::new(()));
+        let first = hold_at(Priority::High, &lock);
+        sleep(SECOND).await;
+        let second = hold(&lock);
+        sleep(SECOND).await;
+        let normal = want(Priority::Normal, &lock);
+        let high = want(Priority::High, &lock);
+        sleep(SECOND).await;
+        assert_runs_at(Priority::Batch, second.pid());
+        sleep(8 * SECOND).await;
+        assert_runs_at(Priority::High, second.pid());
+        assert_eq!((normal.await, high.await), (Ok(()), Ok(())));
+        assert_runs_at(Priority::Batch, second.pid());
+        drop(first);
+    });
+}
+
+#[test]
+fn a_wait_that_is_given_up_ends_no_loan_of_another_wait() {
+    run(async {
+        let (server, lock) = (slow_server(), Arc::new(Mutex::new(())));
+        let holder = hold(&lock);
+        sleep(SECOND).await;
+        // Each polls both of its waits in each step.
+        let (address, own) = (server.clone(), Arc::clone(&lock));
+        let calls = spawn(Priority::High, async move {
+            let call = address.call(|reply| reply, LONG);
+            zip(call, own.lock_timeout(SECOND)).await.0.is_ok()
+        });
+        sleep(2 * SECOND).await;
+        assert_runs_at(Priority::High, server.pid());
+        assert_eq!(calls.await, Ok(true));
+        let other = hold(&lock);
+        sleep(SECOND).await;
+        let (address, own) = (server.clone(), Arc::clone(&lock));
+        let locks = spawn(Priority::High, async move {
+            let call = address.call(|reply| reply, SECOND);
+            zip(own.lock_timeout(LONG), call).await.0.is_ok()
+        });
+        sleep(2 * SECOND).await;
+        assert_runs_at(Priority::High, other.pid());
+        assert_runs_at(Priority::Batch, server.pid());
+        assert_eq!(locks.await, Ok(true));
+        drop(holder);
+    });
+}
+
+/// If the lock kept the waker of a process that has ended, no other process could have its slot.
+#[test]
+fn a_lock_keeps_nothing_of_processes_that_gave_up() {
+    let scheduler = alone().worker_threads(1).test_clock().max_processes(64).build();
+    scheduler.expect("it builds").block_on(async {
+        let lock = Arc::new(Mutex::new(()));
+        let holder = hold(&lock);
+        sleep(SECOND).await;
+        for _ in 0..1000 {
+            let lock = Arc::clone(&lock);
+            let wants = spawn(Priority::High, async move {
+                lock.lock_timeout(Duration::from_millis(1)).await.is_err()
+            });
+            assert_eq!(wants.await, Ok(true));
+        }
+        drop(holder);
+    });
+}
+
+#[test]
+fn a_call_of_a_recipient_lends_as_a_call_of_an_address() {
+    run(async {
+        let server = slow_server();
+        for recipient in [Recipient::from(server.clone()), server.map(|reply: Reply<()>| reply)] {
+            let call = async move { recipient.call(|reply| reply, LONG).await.is_ok() };
+            let caller = spawn(Priority::High, call);
+            sleep(SECOND).await;
+            assert_runs_at(Priority::High, server.pid());
+            assert_eq!(caller.await, Ok(true));
+            assert_runs_at(Priority::Batch, server.pid());
+        }
     });
 }
 
