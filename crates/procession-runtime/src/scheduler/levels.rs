@@ -128,7 +128,12 @@ impl Shared {
             (None, _) if !self.workforce.has_level() => {}
             // This worker is about to look.
             (None, Some(local)) if !local.step.is_any() => {}
-            (None, Some(_)) if self.workforce.levels.is_alone() => self.workforce.announce_own(),
+            // A batch step may be long, so a nap is no reason to leave the entry to this worker.
+            (None, Some(local))
+                if self.workforce.levels.is_alone() && !local.queues.in_batch.get() =>
+            {
+                self.workforce.announce_own();
+            }
             (None, Some(_)) => self.workforce.announce(),
             (None, None) => self.workforce.announce_from_outside(),
         }
