@@ -446,7 +446,7 @@ impl Server {
     /// such a layer, return that type from `info`. With `connect_info(|peer| peer)`, the [`Peer`]
     /// itself is an extension.
     ///
-    /// `info` is called for each request, on the process of its connection.
+    /// `info` is called for each request, on the process that answers it.
     /// [`serve_connection`](Self::serve_connection) knows no client, so it does not call `info`.
     pub fn connect_info<T>(mut self, info: impl Fn(Peer) -> T + Send + Sync + 'static) -> Self
     where
@@ -464,7 +464,8 @@ impl Server {
     ///
     /// The head itself is read at [`Priority::Normal`], which the process of the connection has
     /// again after each request, whatever it had before. Processes that the service starts or calls
-    /// have their own priorities. `of` is called on the process of the connection.
+    /// have their own priorities. `of` is called on the process that answers the request, which is
+    /// the process of the connection unless that is HTTP/2.
     ///
     /// ```
     /// use procession::http::Server;

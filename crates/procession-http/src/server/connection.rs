@@ -67,23 +67,21 @@ where
         let mut service = self.service.clone();
         let limits = &self.settings.limits;
         let mut request = request.map(|body| RequestBody::new(body, limits, &self.watch));
-        if let (Some(info), Some(peer)) = (&self.settings.connect_info, self.peer) {
-            info(peer, request.extensions_mut());
-        }
+        let (info, peer) = (self.settings.connect_info.clone(), self.peer);
+        let priority = self.settings.priority.clone();
         if !self.settings.upgrades {
             request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
         }
-        let priority = self.settings.priority.as_ref();
-        let (request, priority) = match priority {
-            None => (request, Priority::Normal),
-            Some(of) => {
-                let (head, body) = request.into_parts();
-                let priority = of(&head);
-                (Request::from_parts(head, body), priority)
-            }
-        };
         let context = trace::context(request.headers());
         let answered = async move {
+            // The user's functions are called here, because their panic would end all requests of
+            // an HTTP/2 connection in the process of the connection.
+            let (mut head, body) = request.into_parts();
+            if let (Some(info), Some(peer)) = (info, peer) {
+                info(peer, &mut head.extensions);
+            }
+            let priority = priority.map_or(Priority::Normal, |of| of(&head));
+            let request = Request::from_parts(head, body);
             if priority != Priority::Normal {
                 begun.set_priority(priority);
                 // The step that calls the service has the priority.
