@@ -420,6 +420,17 @@ impl<T: Copy, const MUTATION: u8> Levels<T, MUTATION> {
         entries.loans.take_back(lender)
     }
 
+    /// Returns the highest of a process's own priority and the priorities that are lent to it.
+    pub fn priority_of(&self, process: ProcessKey, own: Priority) -> Priority {
+        lock_with_backoff(&self.entries).loans.priority_of(process, own)
+    }
+
+    /// Returns `true` if the entry that a level word names is queued.
+    pub fn has_entry(&self, word: u64) -> bool {
+        let entries = lock_with_backoff(&self.entries);
+        key_in(word).is_some_and(|key| entries.map.contains_key(&key))
+    }
+
     /// Returns the number of entries of a level, for any worker or for the worker in `seat`, as far
     /// as this thread can see.
     #[inline]

@@ -99,6 +99,16 @@ impl Laws<'_> {
         Some(format!("{} has lent its priority, and waits for no reply or lock", described(&slot)))
     }
 
+    /// Returns a process that runs at another priority than it should. The law: that is the highest
+    /// of its own priority and the priorities that are lent to it.
+    fn broken_priority(&self) -> Option<String> {
+        let breaks =
+            |slot: &SlotRef| !slot.state.see().is_complete() && !self.0.has_due_priority(slot);
+        let slot = self.existing().find(breaks)?;
+        let priority = self.0.priority(&slot);
+        Some(format!("{} is {priority}, and no cause of that is left", described(&slot)))
+    }
+
     /// Returns a monitor that breaks its law, if any. The law: each monitor reports the end of its
     /// process.
     fn broken_monitor(&self) -> Option<String> {
@@ -191,7 +201,7 @@ impl Subject for Shared {
         if is_parked {
             let laws = Laws(self);
             let relation = || laws.broken_monitor().or_else(|| laws.broken_relation());
-            laws.broken_loan().or_else(relation)
+            laws.broken_loan().or_else(|| laws.broken_priority()).or_else(relation)
         } else {
             None
         }
@@ -248,7 +258,7 @@ impl Subject for Shared {
             ready: Laws(self)
                 .existing()
                 .filter(is_waiting)
-                .map(|slot| (slot.seen_pid(), slot.steps(), self.priority(&slot)))
+                .map(|slot| (slot.seen_pid(), slot.steps(), self.queued_priority(&slot)))
                 .collect(),
             deadline: self.next_deadline(),
             events: kernel.map(|_| self.poller.counts().1),

@@ -130,6 +130,25 @@ impl Shared {
         slot.bound.is_leveled() && lends_in(self.processes.level_words.get(slot.index()))
     }
 
+    /// Returns `true` if a process runs at the highest of its own priority and the priorities that
+    /// are lent to it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn has_due_priority(&self, slot: &Slot) -> bool {
+        let own = self.own_priority(slot);
+        self.priority(slot) == self.workforce.levels.priority_of(key_of(slot), own)
+    }
+
+    /// Returns the priority by which a ready process has its turn. A process in a ring has its turn
+    /// there, whatever its priority is now.
+    #[cfg(feature = "sim")]
+    pub(crate) fn queued_priority(&self, slot: &Slot) -> Priority {
+        let word = || self.processes.level_words.get(slot.index());
+        match self.priority(slot) {
+            Priority::High if !self.workforce.levels.has_entry(word()) => Priority::Normal,
+            priority => priority,
+        }
+    }
+
     /// Returns the priority of a process itself.
     fn own_priority(&self, slot: &Slot) -> Priority {
         if !slot.bound.is_leveled() {

@@ -181,7 +181,8 @@ pub trait WaitSource: Send + Sync {
 #[derive(Debug, Default)]
 pub struct Demand {
     /// The processes that are ready, not bound to a worker and not in a step, with the number of
-    /// their steps and their priorities. Coroutines are left out, since they may wait for a stack.
+    /// their steps and the priorities by which they have their turns. Coroutines are left out,
+    /// since they may wait for a stack.
     pub ready: Vec<(Pid, u32, Priority)>,
     /// The earliest deadline of a timer, or `u64::MAX`.
     pub deadline: u64,

@@ -14,7 +14,10 @@
 //! watchdog. Each step that stalls adds the time in which the watchdog notices that.
 //!
 //! A `Batch` process has one turn in 64, and `High` processes have 8 in a row, so a `Batch` process
-//! may wait 64 times as long, and a `Normal` one ten times as long once there are `High` ones.
+//! may wait 64 times as long, and a `Normal` one ten times as long once there are `High` ones. For
+//! a `High` process there is no such factor, and `k` counts only `High` ones. With `v` workers
+//! that could run, it waits at most `9/8 k t + 2 v t + 2 t + 1 ms`, because each of the workers may
+//! be in a step, and have one turn in nine for another process next.
 //!
 //! The schedulers of hosts share the processor. If `n` workers of other schedulers have something
 //! to run, each step of a scheduler may follow one step of each such worker: `2 ((1 + n) (k t + 2
@@ -100,8 +103,10 @@ pub(super) struct Bounds {
     /// The largest number of workers that could run at a time, without the workers of one
     /// scheduler.
     pub(super) most_others: u64,
-    /// A process of the priority `High` was ready.
-    has_high: bool,
+    /// The largest number of workers of one scheduler that could run at a time.
+    pub(super) most_workers: u64,
+    /// The largest number of `High` processes of a scheduler that were ready at a time.
+    most_high: u64,
     /// The number of steps that have stalled.
     stalls: u64,
     /// How many steps stall now.
@@ -157,13 +162,17 @@ impl Bounds {
     /// Returns how long a waiter may wait that was first seen then.
     fn limit(&self, waiter: Waiter, since: Since, slack: u64) -> u64 {
         let turns = if waiter.is_new() { 4 } else { 2 };
-        let turns = turns
-            * match waiter {
-                Waiter::Process(.., Priority::Batch) => 64,
-                Waiter::Process(.., Priority::Normal) if self.has_high => 10,
-                _ => 1,
-            };
-        let steps = (1 + self.most_others) * (self.most_ready + 2) * self.longest_step + MS;
+        let (turns, before) = match waiter {
+            Waiter::Process(.., Priority::High) => {
+                (1, self.most_high * 9 / 8 + 2 * self.most_workers)
+            }
+            Waiter::Process(.., Priority::Batch) => (turns * 64, self.most_ready),
+            Waiter::Process(.., Priority::Normal) if self.most_high > 0 => {
+                (turns * 10, self.most_ready)
+            }
+            _ => (turns, self.most_ready),
+        };
+        let steps = (1 + self.most_others) * (before + 2) * self.longest_step + MS;
         let stalls = self.stalls - since.stalls;
         let lost = self.lost - since.lost;
         let limit = turns * steps + 4 * self.longest_delay + stalls * RESCUE + slack;
@@ -186,7 +195,8 @@ impl Bounds {
         self.most_ready = self.most_ready.max(demand.ready.len() as u64);
         let mut waiters: Vec<_> =
             demand.ready.iter().map(|&(pid, steps, of)| Waiter::Process(pid, steps, of)).collect();
-        self.has_high |= demand.ready.iter().any(|&(.., of)| of == Priority::High);
+        let high = demand.ready.iter().filter(|&&(.., of)| of == Priority::High).count();
+        self.most_high = self.most_high.max(high as u64);
         waiters.extend((demand.deadline <= now).then_some(Waiter::Timer(demand.deadline)));
         waiters.extend(demand.events.map(Waiter::Events));
         // This also counts the steps that stall now, and the faults that continue.
@@ -207,6 +217,7 @@ impl Bounds {
 
 #[cfg(test)]
 mod tests {
+    use procession::process::Priority;
     use procession::sim::Demand;
 
     use super::{Bounds, RESCUE};
@@ -219,7 +230,23 @@ mod tests {
 
     /// Returns when the bound is broken, in looks of 1 ms.
     fn broken(bounds: &mut Bounds, first: u64) -> Option<u64> {
-        (first..first + 100).find(|look| bounds.look(0, &demand(), look * MS, 0).is_some())
+        broken_by(bounds, &demand(), first)
+    }
+
+    fn broken_by(bounds: &mut Bounds, demand: &Demand, first: u64) -> Option<u64> {
+        (first..first + 100).find(|look| bounds.look(0, demand, look * MS, 0).is_some())
+    }
+
+    #[test]
+    fn a_high_process_waits_for_no_others_than_high_ones() {
+        let process = |priority| (procession::spawn(async {}).pid(), 1, priority);
+        let mut waits = demand();
+        waits.deadline = u64::MAX;
+        waits.ready = (0..8).map(|_| process(Priority::Normal)).collect();
+        let bounds = || Bounds { most_workers: 1, longest_step: MS, ..Bounds::default() };
+        assert_eq!(broken_by(&mut bounds(), &waits, 1), Some(1 + 2 * (8 + 2 + 1) + 1));
+        waits.ready.push(process(Priority::High));
+        assert_eq!(broken_by(&mut bounds(), &waits, 1), Some(1 + 1 + 2 + 2 + 1 + 1));
     }
 
     #[test]

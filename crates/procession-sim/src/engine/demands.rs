@@ -40,7 +40,7 @@ impl State {
             .find_map(|(number, demand)| self.bounds.look(number, demand.as_ref()?, now, slack))
     }
 
-    /// Notes how many workers could run, without the workers of one scheduler.
+    /// Notes how many workers could run: of one scheduler, and without those of one scheduler.
     fn note_others(&mut self, now: u64) {
         let can_run = |thread: &&Virtual| match thread.status {
             Status::Ready => true,
@@ -53,6 +53,8 @@ impl State {
         }
         let others = workers.values().sum::<u64>() - workers.values().min().unwrap_or(&0);
         self.bounds.most_others = self.bounds.most_others.max(others);
+        let most = workers.values().copied().max().unwrap_or_default();
+        self.bounds.most_workers = self.bounds.most_workers.max(most);
     }
 
     /// Notes the waits of threads that could run.

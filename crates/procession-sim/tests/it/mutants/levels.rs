@@ -10,10 +10,10 @@ use procession::process::Priority;
 use procession::{Scheduler, SpawnOptions, yield_now};
 use procession_sim::Sim;
 use procession_sync::Mutex;
-use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::Relaxed;
+use procession_sync::atomic::{AtomicBool, AtomicUsize};
 
-use super::check;
+use super::{check, number};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -72,6 +72,37 @@ async fn overtaking(sim: Sim) {
     scheduler.shutdown(LONG).await;
 }
 
+/// A step makes 1000 or `SIM_HIGH` high processes ready, and one of each other priority among them.
+async fn crowd(sim: Sim) {
+    let high = number("SIM_HIGH").unwrap_or(1000);
+    sim.heal();
+    let built = Scheduler::builder().worker_threads(1).max_threads(1).build();
+    let Ok(scheduler) = built else { return };
+    let turns = Arc::new(Mutex::new(Vec::new()));
+    let others = [Priority::Normal, Priority::Batch].map(|of| (sim.choose(0..high), of));
+    let own = Arc::clone(&turns);
+    let makes = scheduler.spawn(async move {
+        let start = |priority| {
+            let turns = Arc::clone(&own);
+            let process = async move { turns.lock().push(priority) };
+            drop(SpawnOptions::new().priority(priority).spawn(process));
+        };
+        for number in 0..high {
+            others.iter().filter(|&&(at, _)| at == number).for_each(|&(_, of)| start(of));
+            start(Priority::High);
+        }
+    });
+    sim.always("the step ends", makes.await.is_ok());
+    sim.always("the scheduler becomes empty", scheduler.wait_until_empty().await.is_ok());
+    let turns = turns.lock().clone();
+    sim.always("each process has its turn", turns.len() as u64 == high + 2);
+    for (_, of) in others {
+        let at = turns.iter().position(|&turn| turn == of).unwrap_or(usize::MAX);
+        sim.always("no priority is overtaken beyond its bound", at <= bound(of));
+    }
+    scheduler.shutdown(LONG).await;
+}
+
 /// Processes change the priorities of others, which yield, sleep and wait for a lock meanwhile.
 async fn changes(sim: Sim) {
     let any = |sim: &Sim| Priority::ALL[sim.choose(0..3) as usize];
@@ -111,7 +142,7 @@ async fn changes(sim: Sim) {
     }
 }
 
-/// Batch processes compute, block and come back beside others.
+/// Batch processes compute, block and come back beside others. The width may become smaller.
 async fn limit(sim: Sim) {
     let width = sim.choose(1..4) as usize;
     let most = 1 + sim.choose(0..width as u64) as usize;
@@ -120,10 +151,11 @@ async fn limit(sim: Sim) {
     let builder = if by_default { builder } else { builder.max_batch(most) };
     // The system may refuse the thread.
     let Ok(scheduler) = builder.build() else { return };
-    let most = if by_default { (width - 1).max(1) } else { most };
+    let most_of = move |width: usize| if by_default { (width - 1).max(1) } else { most.min(width) };
+    let most = Arc::new(AtomicUsize::new(most_of(width)));
     let mut all = Vec::new();
     for number in 0..5 {
-        let (own, on) = (sim.clone(), scheduler.clone());
+        let (own, on, most) = (sim.clone(), scheduler.clone(), Arc::clone(&most));
         let options = SpawnOptions::new().on(&scheduler).priority(Priority::Batch);
         // Some stay on one worker.
         let options = if number < 2 { options.affinity(number % width as u32) } else { options };
@@ -134,15 +166,21 @@ async fn limit(sim: Sim) {
                     1 => procession::sleep(50 * MICROSECOND).await,
                     _ => own.compute(100 * MICROSECOND),
                 }
+                // The limit only becomes smaller, and holds from then on.
+                let most = most.load(Relaxed);
                 let workers = on.snapshot().levels.batch_workers as usize;
                 own.always("batch processes have no more permits than they may", workers <= most);
                 yield_now().await;
             }
         }));
     }
-    let own = sim.clone();
+    let (own, on) = (sim.clone(), scheduler.clone());
     all.push(scheduler.spawn(async move {
-        for _ in 0..20 {
+        for turn in 0..20 {
+            if turn == 10 && width > 1 {
+                on.set_worker_threads(width - 1).expect("it is in range");
+                most.store(most_of(width - 1), Relaxed);
+            }
             own.compute(30 * MICROSECOND);
             procession::sleep(40 * MICROSECOND).await;
         }
@@ -165,6 +203,11 @@ fn keeps_the_laws<P: Future<Output = ()> + 'static>(workload: fn(Sim) -> P) {
 #[test]
 fn no_priority_is_overtaken_beyond_its_bound() {
     keeps_the_laws(overtaking);
+}
+
+#[test]
+fn many_high_processes_overtake_within_the_bounds() {
+    keeps_the_laws(crowd);
 }
 
 #[test]
