@@ -1,5 +1,8 @@
 //! Failures that were reported of other runtimes. `.ci/mutants` plants the defects that take the
 //! defences away. Each workload has a test of its own, so that it meets its defect in every run.
+//!
+//! The laws are about times, and about what has happened by a time. So they hold only where no
+//! thread loses its turn between two operations of atomics, because that may take 5 ms at a time.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;

@@ -1,6 +1,8 @@
 //! The laws of priorities: the bounds on overtaking in both directions, changes while processes are
 //! queued, and the limit for batch processes. `.ci/mutants` plants the defects that break them.
-//! Each workload has a test of its own, so that it meets its defects in every run.
+//! Each workload has a test of its own, so that it meets its defects in every run. The bounds count
+//! from the moment at which all processes are ready, so they hold only where no worker loses its
+//! turn between the choice of a process and its step.
 
 use std::future::Future;
 use std::sync::Arc;
