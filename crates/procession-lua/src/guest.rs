@@ -146,6 +146,7 @@ impl Guest {
             timer: None,
             timers: Timers::default(),
             answered: None,
+            client: None,
             monitors: 0,
             cancelled: false,
             cancel_seen: false,

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use procession::net::{TcpListener, TcpStream};
 use procession::sync::CancellationToken;
+use procession::time::Instant;
 use procession_sync::Mutex;
 
 use crate::account::{Account, Held};
 use crate::limits::{Hold, Resource};
 use crate::permissions::{self, Bounds};
 use crate::secured::Secured;
-use crate::stream::Stream;
+use crate::stream::{PeerEnd, Stream};
 use crate::tls::{Server, Tls};
 
 /// The text of the error of a wait that a cancel has ended.
@@ -25,6 +26,13 @@ const READ_MAX: usize = 64 * 1024;
 /// peer still sends. Most peers that send a long body read the refusal in between, and stop.
 const LINGER_BYTES: usize = 16 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(5);
+
+/// The time for the answer to a peer that has closed its half. The system says the same of a peer
+/// that has closed the connection.
+const HALF_CLOSED_TIME: Duration = Duration::from_secs(5);
+/// How often the system is asked for a peer behind bytes that are unread, and for a peer that has
+/// closed its half.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A TCP connection of a guest.
 #[derive(Debug)]
@@ -130,6 +138,25 @@ impl Connection {
     /// Waits until there may be something to read. It holds no buffer while it waits.
     pub(crate) async fn readable(self: Arc<Self>, timeout: Option<Duration>) -> io::Result<()> {
         with_timeout(timeout, self.stream.readable()).await
+    }
+
+    /// Waits until the peer has reset the connection, or has closed its half for
+    /// [`HALF_CLOSED_TIME`].
+    pub(crate) async fn until_abandoned(&self) {
+        let mut answered_until = None;
+        loop {
+            match self.stream.peer_end().await {
+                PeerEnd::Gone => return,
+                PeerEnd::HalfClosed => {
+                    let now = Instant::now();
+                    if *answered_until.get_or_insert(now + HALF_CLOSED_TIME) <= now {
+                        return;
+                    }
+                }
+                PeerEnd::Open => {}
+            }
+            procession::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Writes like [`Stream::try_write`]: returns `None` if the kernel has taken everything, and

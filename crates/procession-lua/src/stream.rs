@@ -2,10 +2,11 @@
 
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use procession::net::TcpStream;
+use procession::net::{PollFd, PollFlags, TcpStream, poll};
 
 use crate::account::Account;
 use crate::tls::Session;
@@ -16,6 +17,16 @@ use crate::tls::Session;
 pub(crate) struct Stream {
     socket: TcpStream,
     session: Option<Session>,
+}
+
+/// What the system knows of the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerEnd {
+    Open,
+    /// The peer has ended its direction, or has closed the connection.
+    HalfClosed,
+    /// The peer has reset the connection.
+    Gone,
 }
 
 /// A socket that is read even if the reactor has not seen its bytes yet. It takes more time.
@@ -130,6 +141,26 @@ impl Stream {
     /// Waits until [`drop_some`](Self::drop_some) may find something.
     pub(crate) async fn until_more(&self) -> io::Result<()> {
         self.socket.readable().await
+    }
+
+    /// Waits until the socket has something to read, which may be its end, and returns what the
+    /// system knows of the peer. Reads nothing, so an end may be behind bytes.
+    pub(crate) async fn peer_end(&self) -> PeerEnd {
+        let Ok(unread) = self.socket.peek(&mut [0]).await else { return PeerEnd::Gone };
+        let mut asked = [PollFd::new(self.socket.as_fd().as_raw_fd(), PollFlags::RDHUP)];
+        let flags = match poll(&mut asked, Some(Duration::ZERO)) {
+            Ok(_) => asked[0].answer(),
+            Err(_) => PollFlags::EMPTY,
+        };
+        // A system without `RDHUP` reports `HUP` of a peer that has ended its direction.
+        let knows_half = !PollFlags::RDHUP.is_empty();
+        if flags.contains(PollFlags::ERR) || knows_half && flags.contains(PollFlags::HUP) {
+            PeerEnd::Gone
+        } else if unread == 0 || flags.contains(PollFlags::RDHUP) && knows_half {
+            PeerEnd::HalfClosed
+        } else {
+            PeerEnd::Open
+        }
     }
 
     /// Closes the connection in both directions. The peer of a session learns that nothing is

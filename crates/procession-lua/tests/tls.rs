@@ -5,11 +5,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use procession::{Scheduler, SpawnOptions};
-use procession_lua::{Permissions, Program, Tls, TlsError, Value};
+use procession::time::Instant;
+use procession::{Context, Scheduler, SpawnOptions};
+use procession_lua::{Message, Permissions, Program, Tls, TlsError, Value};
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::Relaxed;
 use rcgen::{
@@ -17,6 +18,7 @@ use rcgen::{
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -364,6 +366,91 @@ fn a_slow_client_of_an_http_server_is_ended_by_its_limit() {
         Ok(_) => assert!(!answer.starts_with(b"HTTP"), "{answer:?}"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
+}
+
+/// A process that serves one connection.
+const ABANDONED: &str = "
+    function answer()
+      process.send('test', 'begun')
+      time.sleep(3600000)
+      return 'answer'
+    end
+    function one()
+      local listener = assert(net.listen('127.0.0.1:0', { tls = true }))
+      process.send('test', listener:address())
+      local connection = assert(listener:accept())
+      listener:close()
+      http['serve connection'](connection, 'answer', 3600000)
+    end
+    function client(address)
+      local connection = assert(net.connect(address, 10000, { tls = true }))
+      assert(connection:write('GET / HTTP/1.1\\r\\nHost: h\\r\\n\\r\\n'))
+      process.receive()
+    end";
+
+/// Goal: over TLS, too, the request of a client that has closed its connection ends within a limit.
+#[test]
+fn a_closed_connection_ends_the_request() {
+    let folder = Folder::new("closed");
+    folder.certificate("server", &["127.0.0.1"], 2100);
+    let program = program(ABANDONED, folder.tls("server"));
+    let scheduler = Scheduler::builder().worker_threads(1).test_clock().build();
+    let scheduler = scheduler.expect("the test clock needs no threads");
+    let test = scheduler.start(move |mut cx: Context<Message>| async move {
+        procession::process::register("test", cx.pid()).expect("the name is free");
+        let one = program.spawn("one", []).expect("it starts");
+        let Some(Message::Plain(address)) = cx.recv().await else { panic!("it is an address") };
+        let client = program.spawn("client", [address]).expect("it starts");
+        assert_eq!(cx.recv().await, Some(Message::Plain("begun".into())));
+        client.kill();
+        let start = Instant::now();
+        one.await.expect("it ends in order");
+        assert_eq!((Instant::now() - start).as_secs(), 5);
+    });
+    scheduler.block_on(test).expect("it is right");
+}
+
+/// Goal: over TLS, too, the request of a client that has reset its connection ends.
+#[test]
+fn a_reset_connection_ends_the_request() {
+    let folder = Folder::new("reset");
+    folder.certificate("server", &["127.0.0.1"], 2100);
+    let program = program(ABANDONED, folder.tls("server"));
+    let scheduler = scheduler();
+    let (tells, told) = mpsc::channel();
+    let test = scheduler.start(move |mut cx: Context<Message>| async move {
+        procession::process::register("test", cx.pid()).expect("the name is free");
+        let one = program.spawn("one", []).expect("it starts");
+        for _ in 0..2 {
+            let text = cx.recv().await;
+            let Some(Message::Plain(Value::String(text))) = text else { panic!("it is a text") };
+            tells.send(text).expect("the test waits");
+        }
+        one.await.expect("it ends in order");
+    });
+    let text = || {
+        let text = told.recv_timeout(TIMEOUT).expect("the guest sends it");
+        String::from_utf8(text.to_vec()).expect("it is text")
+    };
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(folder.path.join("authority.pem"));
+    roots.add(authority.expect("it is one")).expect("it is one");
+    let provider = rustls::crypto::ring::default_provider();
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .expect("there are some")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "127.0.0.1".try_into().expect("it is a name");
+    let session = ClientConnection::new(Arc::new(config), name).expect("it is valid");
+    let mut client = StreamOwned::new(session, TcpStream::connect(text()).expect("it listens"));
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("it is connected");
+    assert_eq!(text(), "begun");
+    scheduler.block_on(async {
+        let socket = procession::net::TcpStream::try_from(client.sock).expect("it is a socket");
+        socket.set_linger(Some(Duration::ZERO)).expect("it is a socket");
+    });
+    test.join_timeout(TIMEOUT).expect("it ends").expect("it is right");
 }
 
 #[test]

@@ -1,14 +1,18 @@
 //! The operations of a guest on messages of HTTP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use procession::machine::Yields;
 use procession::time::Instant;
 
-use super::state::{Cancel, Running, Served, Taken};
+use super::state::{Awaited, Cancel, Client, Helper, Running, Served, Taken};
 use crate::arguments::Arguments;
 use crate::http::{self, Asked, Memory};
 use crate::value::Value;
+
+/// The time that the process of an abandoned request has to end after its cancel.
+const CANCEL_TIME: Duration = Duration::from_secs(5);
 
 impl Running {
     pub(super) fn serve_http(
@@ -29,14 +33,16 @@ impl Running {
             b"next" => {
                 let timeout = arguments.duration(1)?.unwrap_or_default();
                 // Most requests arrive as a whole. They need no process that waits.
-                match http::try_next_request(&to, self.memory(arguments)) {
-                    Some(request) => Ok(Served::Done(request)),
+                let served = match http::try_next_request(&to, self.memory(arguments)) {
+                    Some(request) => Served::Done(request),
                     None => {
                         let memory = self.memory(arguments);
-                        let work = http::next_request(to, timeout, memory);
-                        self.in_helper(yields, Cancel::Ignored, String::new(), work)
+                        let work = http::next_request(Arc::clone(&to), timeout, memory);
+                        self.in_helper(yields, Cancel::Ignored, String::new(), work)?
                     }
-                }
+                };
+                self.client = Some(Client { connection: to, reads: self.tag, watch: None });
+                Ok(served)
             }
             b"answer" => {
                 let (text, stays) = http::answer(&arguments.value(1)?, &arguments.value(2)?)?;
@@ -73,6 +79,28 @@ impl Running {
         Memory { account: Arc::clone(&self.account), most: arguments.1 }
     }
 
+    /// Watches the client of a request that is not answered when a step ends. Most requests are
+    /// answered before.
+    pub(super) fn watch_client(&mut self, yields: &Yields<'_>) {
+        let Some(client) = self.client.as_mut().filter(|client| client.watch.is_none()) else {
+            return;
+        };
+        if matches!(self.waits, Awaited::Done(tag, ..) if tag == client.reads) {
+            return;
+        }
+        self.tag += 1;
+        let (connection, own) = (Arc::clone(&client.connection), yields.pid());
+        let work = async move {
+            connection.until_abandoned().await;
+            procession::process::cancel(own);
+            procession::sleep(CANCEL_TIME).await;
+            procession::process::kill(own);
+            Ok(Value::Nil)
+        };
+        // Ignored: if there is no room for a process, the next step tries again.
+        client.watch = Helper::start(yields, self.tag, String::new(), work).ok();
+    }
+
     /// Writes an answer. The program gets `true` if the connection stays open.
     fn answer(
         &mut self,
@@ -82,6 +110,7 @@ impl Running {
         yields: &Yields<'_>,
     ) -> Result<Served, String> {
         let (to, until) = (arguments.connection(0)?, arguments.deadline(3)?);
+        self.client = None;
         let written = match to.try_write(&text) {
             Ok(None) => return Ok(Served::Done(stays.into())),
             Ok(Some(written)) => written,

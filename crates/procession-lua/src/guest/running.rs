@@ -186,6 +186,9 @@ impl Running {
         self.budget.inbox.begin(self.has_waited && self.asked.is_none());
         let ran = self.run_on(program, yields);
         self.budget.inbox.end();
+        if matches!(ran, Ok(Ran::MayUpgrade | Ran::Until(Status::Continue | Status::Wait(_)))) {
+            self.watch_client(yields);
+        }
         ran
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Running {
     pub(super) timers: Timers,
     /// The monitor of a call that was answered. The end that it reports has not arrived yet.
     pub(super) answered: Option<MonitorRef>,
+    /// The client whose request the process handles.
+    pub(super) client: Option<Client>,
     /// The number of monitors with a report that was not received yet.
     pub(super) monitors: usize,
     pub(super) cancelled: bool,
@@ -72,6 +74,17 @@ impl Running {
     pub(super) fn figures(&self) -> Figures {
         Figures { inbox: self.budget.inbox.len(), memory: self.lua.used_memory() }
     }
+}
+
+/// The client of a request.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) connection: Arc<Connection>,
+    /// The tag of the operation that reads the request.
+    pub(super) reads: u64,
+    /// Ends the process if the client abandons the request. Present once a step has ended before
+    /// the answer.
+    pub(super) watch: Option<Helper>,
 }
 
 /// The end of a process: its function has ended, but it may still wait for an output.

@@ -11,7 +11,8 @@ local function is_there(connection, timeout)
   end
 end
 
--- Answers a request. Returns true if the connection stays open.
+-- Answers a request. Returns true if the connection stays open. From "http.next" to "http.answer", the
+-- runtime watches the client, and ends this process if the client abandons the request.
 local function answer(connection, name, timeout, request, about)
   local ok, found = settle(pcall(function() return globals[name](request) end))
   if ok then ok, found = yield("http.answer", connection, found, about, timeout) end
