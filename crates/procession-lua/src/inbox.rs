@@ -15,6 +15,8 @@ use crate::value::{self, Value};
 
 /// The number of operations that a step serves without waiting. After that, other processes run.
 const OPERATIONS_MAX: u32 = 128;
+/// The capacity up to which an inbox keeps its memory.
+const KEPT: usize = 64;
 
 /// An item for `process.receive`.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl Inbox {
     }
 
     pub(crate) fn pop(&self) -> Option<Received> {
-        self.state().items.pop_front().map(|(received, _charge)| received)
+        self.state().pop()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,13 +98,25 @@ impl Inbox {
         let Some((Received::Message(value), _)) = state.items.front() else { return None };
         // If there is no memory, the step tries again.
         let given = value::give(lua, value).ok()?;
-        state.items.pop_front();
+        drop(state.pop());
         state.count();
         Some((given, state.has_more()))
     }
 }
 
 impl State {
+    /// Takes the next message, and gives memory back that exceeds twice the use.
+    fn pop(&mut self) -> Option<Received> {
+        let (received, _charge) = self.items.pop_front()?;
+        let (room, used) = (self.items.capacity(), self.items.len());
+        if room > KEPT && used < room / 4 {
+            // At least as many messages were taken since the last time as are copied now, so the
+            // amortized cost of a message is constant.
+            self.items.shrink_to(room / 2);
+        }
+        Some(received)
+    }
+
     fn count(&mut self) -> bool {
         let left = self.operations.checked_sub(1);
         self.operations = left.unwrap_or(0);
@@ -112,5 +126,30 @@ impl State {
     fn has_more(&self) -> bool {
         let is_plain = matches!(self.items.front(), Some((Received::Message(_), _)));
         is_plain && self.is_open && self.operations > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Inbox, KEPT, Received};
+    use crate::value::Value;
+
+    #[test]
+    fn an_inbox_gives_back_what_exceeds_twice_its_use() {
+        let inbox = Inbox::default();
+        inbox.begin(true);
+        for number in 0..100_000 {
+            inbox.push(Received::Message(Value::Integer(number)), None);
+        }
+        let lua = mlua::Lua::new();
+        for left in (0..100_000).rev() {
+            // A program takes messages in both ways.
+            let taken =
+                if left % 2 == 0 { inbox.pop().is_some() } else { inbox.take(&lua).is_some() };
+            inbox.begin(true);
+            assert!(taken, "{left}");
+            let room = inbox.state().items.capacity();
+            assert!(room <= KEPT.max(4 * left + 4), "room for {room}, {left} left");
+        }
     }
 }
