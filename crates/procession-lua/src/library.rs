@@ -306,6 +306,7 @@ fn serve(lua: &Lua, name: &[u8], arguments: &Arguments, own: &Own) -> Result<mlu
             nothing
         }
         b"address" => give(lua, address(arguments)?),
+        b"backlog" => arguments.listener(0)?.backlog().map_or(nothing, |count| give(lua, count)),
         b"commands" => commands(lua, program),
         b"doomed" => {
             let doomed = budget.end_thread(lua);

@@ -1,7 +1,8 @@
 //! Sockets of guests.
 
 use std::cell::RefCell;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,11 @@ const HALF_CLOSED_TIME: Duration = Duration::from_secs(5);
 /// How often the system is asked for a peer behind bytes that are unread, and for a peer that has
 /// closed its half.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The fields of a socket in the table of the system: the bytes that it has not sent and, after a
+/// colon, the connections or the bytes that it has received; and the number of its inode.
+const QUEUES_FIELD: usize = 4;
+const INODE_FIELD: usize = 9;
 
 /// A TCP connection of a guest.
 #[derive(Debug)]
@@ -343,5 +349,25 @@ impl Listener {
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Returns the number of connections that wait to be accepted, if the system tells.
+    pub(crate) fn backlog(&self) -> Option<i64> {
+        let inode = rustix::fs::fstat(&self.listener).ok()?.st_ino.to_string();
+        let file = match self.address().ok()? {
+            SocketAddr::V4(_) => "/proc/thread-self/net/tcp",
+            SocketAddr::V6(_) => "/proc/thread-self/net/tcp6",
+        };
+        // The lines of listeners are the first ones.
+        for line in BufReader::new(File::open(file).ok()?).lines() {
+            let line = line.ok()?;
+            let mut fields = line.split_whitespace();
+            let queues = fields.nth(QUEUES_FIELD)?;
+            if fields.nth(INODE_FIELD - QUEUES_FIELD - 1) == Some(inode.as_str()) {
+                let (_sent, received) = queues.split_once(':')?;
+                return i64::from_str_radix(received, 16).ok();
+            }
+        }
+        None
     }
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use procession::{Exit, Scheduler, SpawnOptions};
-use procession_lua::{Permissions, Program, Value};
+use procession_lua::{Output, Permissions, Program, Value};
 
 /// Longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -707,6 +707,100 @@ fn a_cancelled_server_waits_for_room_for_its_processes() {
         end";
     let found = "hello bye, hello bye, hello here, hello here";
     assert_eq!(run(&[source, CANCELLED].concat()), Ok(Value::string(found)));
+}
+
+/// Goal: a server that drains ends although new clients come all the time.
+#[test]
+fn a_cancelled_server_serves_no_client_that_comes_later() {
+    let source = "
+        function answer(connection)
+          connection:write('hello')
+          connection:read()
+          connection:close()
+        end
+        function serve(listener) net.serve(listener, 'answer') end
+        function load(address, main)
+          local served, client = 0, assert(net.connect(address))
+          process.send(main, 'connected')
+          while client do
+            if client:read() == 'hello' then served = served + 1 end
+            client:close()
+            client = net.connect(address)
+          end
+          process.send(main, served)
+        end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          local pid = process.spawn({ 'serve', limits = { sockets = 1 } }, listener)
+          process.monitor(pid)
+          local holds = assert(net.connect(listener:address()))
+          assert(holds:read() == 'hello')
+          for _ = 1, 3 do process.spawn('load', listener:address(), process.self()) end
+          for _ = 1, 3 do assert(process.receive() == 'connected') end
+          listener:forget()
+          process.cancel(pid)
+          local served = 0
+          for _ = 1, 4 do
+            local message = process.receive()
+            served = served + (math.type(message) and message or 0)
+          end
+          return served
+        end";
+    assert_eq!(run(source), Ok(3.into()));
+}
+
+/// Goal: clients wait while a limit leaves no room for their processes.
+#[test]
+fn a_server_without_room_for_a_process_drops_no_client() {
+    let source = "
+        function answer(connection)
+          connection:write('hello ')
+          connection:write(connection:read())
+          connection:close()
+        end
+        function serve(listener) net.serve(listener, 'answer') end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          process.spawn({ 'serve', limits = { processes = 2 } }, listener)
+          local clients, found = {}, {}
+          for i = 1, 3 do clients[i] = assert(net.connect(listener:address())) end
+          for i, client in ipairs(clients) do
+            found[i] = client:read()
+            client:write('here')
+            found[i] = (found[i] or 'nothing') .. (client:read() or '')
+          end
+          return table.concat(found, ', ')
+        end";
+    assert_eq!(run(source), Ok(Value::string("hello here, hello here, hello here")));
+}
+
+/// Goal: what a server logs while it has no room does not grow with the number of its tries.
+/// Method: no process waits for a socket, so that the test clock moves.
+#[test]
+fn a_server_without_room_logs_a_line_per_second() {
+    let source = "
+        function answer() process.receive() end
+        function serve(listener) net.serve(listener, 'answer') end
+        function main()
+          local listener = assert(net.listen('127.0.0.1:0'))
+          process.spawn({ 'serve', limits = { sockets = 1 } }, listener)
+          local clients = {}
+          for i = 1, 2 do clients[i] = assert(net.connect(listener:address())) end
+          time.sleep(10000)
+        end";
+    let (mut reader, writer) = std::io::pipe().expect("there are descriptors");
+    let program = Program::load("test", source).expect("the source is valid Lua");
+    let program = program.permissions(Permissions::all());
+    let program = program.output(Output::new(std::io::sink()), Output::new(writer));
+    let scheduler =
+        Scheduler::builder().test_clock().build().expect("the test clock needs no threads");
+    let main = program.spawn_with(SpawnOptions::new().on(&scheduler), "main", []);
+    assert_eq!(scheduler.block_on(main.expect("it has main")), Ok(Value::Nil));
+    drop((scheduler, program));
+    let mut log = String::new();
+    reader.read_to_string(&mut log).expect("it is text");
+    let lines = log.lines().filter(|line| line.contains("cannot accept")).count();
+    assert!((5..=11).contains(&lines), "{lines} lines: {log}");
 }
 
 /// The globals of the library are made when they are first used. A program does not see that.

@@ -4,20 +4,23 @@ local check, error, late, native, pairs, yield = check, error, late, native, pai
 local lists, strings = check(native("open", "table")), check(native("open", "string"))
 local find, sub, concat = strings.find, strings.sub, lists.concat
 local CHUNK = 65536
--- The connections that a server accepts after a cancel, at most. No backlog is longer.
+-- The longest backlog, for a system that does not tell its length.
 local BACKLOG = 4096
 
-local function log(level, ...)
-  if not late.log then check(native("lazy", check(native("library", "log")))) end
-  late.log(level, ...)
-end
-
 -- Serves until a cancel. Each connection has a process, which calls the global function `name` with
--- the connection and the other arguments. After a cancel the connections that wait are accepted,
--- the listener is closed, these processes are cancelled, and the function returns once all of them
--- have ended. If the server ends in another way, they are cancelled, too.
+-- the connection and the other arguments. After a cancel the connections that wait already are
+-- accepted, the listener is closed, these processes are cancelled, and the function returns once all
+-- of them have ended. If the server ends in another way, they are cancelled, too.
 function net.serve(listener, name, ...)
-  local serving, count, draining = {}, 0, false
+  local serving, count, draining, logged = {}, 0, false, {}
+  -- Logs at most one line of a kind per second, because each try to get room may fail.
+  local function log(level, what, cause)
+    local _, now = native("now")
+    if logged[what] and now - logged[what] < 1000 then return end
+    logged[what] = now
+    if not late.log then check(native("lazy", check(native("library", "log")))) end
+    late.log(level, what, cause)
+  end
   local function cancel_all()
     for pid in pairs(serving) do check(native("cancel", pid)) end
   end
@@ -29,16 +32,18 @@ function net.serve(listener, name, ...)
       serving[message.down] = nil
       count = count - 1
     end
+    draining = draining or why == "cancelled"
     return why ~= "timeout" and why ~= "cancelled"
   end
   -- The end of a process makes room for another one.
   local function wait_for_room()
-    cancel_all()
-    note(1000)
+    if draining then cancel_all() end
+    note(100)
   end
   local function start(connection, ...)
     local ok, pid = native("spawn scoped", name, connection, ...)
-    while not ok and draining and count > 0 do
+    while not ok and count > 0 do
+      log("warn", "a connection waits:", pid)
       wait_for_room()
       ok, pid = native("spawn scoped", name, connection, ...)
     end
@@ -65,7 +70,7 @@ function net.serve(listener, name, ...)
       local ok, closed = native("address", listener)
       if not ok then error(closed, 2) end
       log("warn", "cannot accept:", cause)
-      check(yield("sleep", 10))
+      note(10)
     end
     for _ = 1, 1000 do
       if not note(0) then break end
@@ -73,7 +78,9 @@ function net.serve(listener, name, ...)
   end
   -- The system would reset the connections that wait.
   draining = true
-  local left = BACKLOG
+  -- Clients that come from now on may come faster than these are served.
+  local ok, backlog = native("backlog", listener)
+  local left = ok and backlog or BACKLOG
   while left > 0 do
     local ok, connection = yield("accept waiting", listener)
     if ok and connection then
