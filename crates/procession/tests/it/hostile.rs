@@ -15,6 +15,7 @@
 //! | values of locals | the scope, the last heir | `values_of_locals` |
 //! | what a description was given | its supervisor, the last copy | `what_a_supervisor_was_given` |
 //! | the entries of a refused process | the spawn | `entries_of_a_refused_process` |
+//! | an entry that is gone already | the spawn | `an_entry_that_goes_before_its_process_runs` |
 //! | a scheduler | a thread-local | `a_scheduler_in_a_thread_local` |
 //! | a future of `block_on` | a thread-local | `waits_in_a_destructor_of_a_thread_local` |
 //!
@@ -39,6 +40,7 @@ use procession::process::{ProcessLocal, Registry, send_exit};
 use procession::scheduler::Builder;
 use procession::supervisor::{ChildSpec, Stop, Supervisor, Template};
 use procession::{Context, Exit, Reply, Scheduler, SpawnOptions, blocking, sleep, spawn};
+use procession_sync::Mutex;
 use procession_sync::atomic::AtomicU32;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -397,6 +399,40 @@ fn entries_of_a_refused_process() {
         assert_works(&scheduler);
     }
     bombs.assert_gone_off(6);
+}
+
+/// Listens to a registry, until it removes the first process that is entered.
+struct Removes {
+    registry: Registry<Bomb>,
+    listening: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+impl Wake for Removes {
+    fn wake(self: Arc<Self>) {
+        drop(self.listening.lock().take());
+        let pid = self.registry.lookup("key")[0].0;
+        assert_eq!(self.registry.unregister("key", pid), 1);
+    }
+}
+
+/// Goal: the spawn has the last reference to the value, and queues the process nevertheless.
+#[test]
+fn an_entry_that_goes_before_its_process_runs() {
+    for scheduler in [driven(), threaded(1)] {
+        let (bombs, registry) = (Bombs::default(), Registry::duplicate());
+        let mut listener = registry.listen();
+        let mut listening: Pin<Box<dyn Future<Output = ()> + Send>> =
+            Box::pin(async move { drop(listener.recv().await) });
+        let removes = Removes { registry: registry.clone(), listening: Mutex::new(None) };
+        let removes = Arc::new(removes);
+        let waker = Waker::from(Arc::clone(&removes));
+        assert!(listening.as_mut().poll(&mut Task::from_waker(&waker)).is_pending());
+        *removes.listening.lock() = Some(listening);
+        let options = SpawnOptions::new().on(&scheduler).enter(registry.entry("key", bombs.one()));
+        assert_eq!(options.spawn(async { 1 }).join(), Ok(1));
+        assert_works(&scheduler);
+        bombs.assert_gone_off(1);
+    }
 }
 
 #[test]
