@@ -37,7 +37,7 @@ use crate::link::{Caller, Link, Order, count};
 use crate::node::admission::Attempt;
 use crate::node::{Inlet, Node};
 use crate::outbound::PULSE_LANE;
-use crate::pulse::{Next, Pulse};
+use crate::pulse::{self, Next, Pulse};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire;
@@ -265,9 +265,8 @@ impl Connection {
     fn answer(&mut self, watcher: NodePid, monitor: Reference) {
         self.pulse.was_asked(*self.node.name() < self.link.peer.name);
         let received = self.link.counts.received.load(Relaxed);
-        let received = [Term::atom("received"), Term::from(received as i64)];
         let from = Target::Name(Atom::known(PULSE));
-        self.link.tell(PULSE_LANE, Term::tuple(received), |reason| Control::Down {
+        self.link.tell(PULSE_LANE, pulse::received(received), |reason| Control::Down {
             from,
             to: watcher,
             monitor,
@@ -303,10 +302,7 @@ impl Connection {
 
     /// Takes the answer of the other node. Returns `false` if it is none.
     fn answered(&mut self, question: &Reference, reason: &Term) -> bool {
-        let received = match reason.as_tuple() {
-            Some([word, received]) if word.is_atom("received") => received.as_integer(),
-            _ => None,
-        };
+        let received = pulse::received_of(reason);
         let round_trip = self.pulse.answered(question, received.is_some(), Instant::now());
         let Some(round_trip) = round_trip else { return false };
         if let Some(farewell) = &mut self.farewell {

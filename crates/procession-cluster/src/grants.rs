@@ -281,6 +281,7 @@ impl AllGrants {
 #[cfg(test)]
 mod tests {
     use super::{AllGrants, Grants, NAMES_MAX, Permitted, Reach};
+    use crate::release::corpus;
     use crate::term::maps::{get_list, map};
     use crate::term::{Atom, NodePid, Term};
     use crate::wire::control::Target;
@@ -344,6 +345,13 @@ mod tests {
             told.told(None);
             assert_eq!(permitted(&|to| told.permits(to)), [true; 3], "it is not known any more");
         }
+    }
+
+    #[test]
+    fn statements_on_sends_are_those_of_the_protocol() {
+        let some = Grants::new().send("orders").send_by_pid();
+        let words = [Grants::all(), some].map(|grants| grants.reach.to_term());
+        corpus::check("grants", &words, |word| Reach::from_term(&word).is_some());
     }
 
     #[test]

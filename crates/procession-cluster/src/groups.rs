@@ -42,12 +42,14 @@ use procession::{Address, Context, Pid, SpawnOptions, yield_now};
 mod listed;
 mod name;
 mod peer;
+mod wire;
 
 use self::listed::Listed;
 pub use self::name::group_name;
 pub(crate) use self::name::group_of;
 use self::name::known_name;
-use self::peer::{Entries, Members, Peer, counted, is_of_node, message, pids, tell};
+use self::peer::{Entries, Members, Peer, counted, is_of_node, tell};
+use self::wire::{Said, pids};
 use crate::error::RegisterError;
 use crate::guarded::Guarded;
 use crate::letter::Letter;
@@ -362,7 +364,7 @@ impl Scope {
         }
         let Some(term) = group_of(&group) else { return };
         let Some(member) = self.node.node_pid(pid) else { return };
-        self.tell_all(message("join", [self.own_pid(), term, member.clone().into()]));
+        self.tell_all(wire::join(self.own_pid(), term, member.clone().into()));
         self.local.entry(group).or_default().push((pid, member));
     }
 
@@ -374,10 +376,7 @@ impl Scope {
             self.local.remove(group);
         }
         if let Some(term) = group_of(group) {
-            self.tell_all(message(
-                "leave",
-                [self.own_pid(), member.into(), Term::List(vec![term])],
-            ));
+            self.tell_all(wire::leave(self.own_pid(), member.into(), term));
         }
     }
 
@@ -385,7 +384,7 @@ impl Scope {
 
     fn ask(&mut self, node: Atom) {
         let to = Remote::Name { name: self.name.clone(), node: node.clone() };
-        let discover = message("discover", [self.own_pid()]);
+        let discover = wire::discover(self.own_pid());
         if !self.is_permitted(&to) || tell(&self.own, to, discover).is_err() {
             self.unasked.insert(node);
         }
@@ -411,18 +410,16 @@ impl Scope {
                     room = left;
                     groups.push(entry);
                 }
-                None => joins.extend(members.chunks(JOIN_MAX).map(|members| {
-                    message("join", [self.own_pid(), group.clone(), list(members)])
-                })),
+                None => {
+                    let join = |members| wire::join(self.own_pid(), group.clone(), list(members));
+                    joins.extend(members.chunks(JOIN_MAX).map(join));
+                }
             }
         }
-        let mut sync = vec![self.own_pid(), Term::List(groups)];
-        if is_own_kind && !joins.is_empty() {
-            sync.push(Term::atom("partial"));
-            joins.push(message("synced", [self.own_pid()]));
-        }
-        let sync = message("sync", sync);
-        [Term::tuple([Term::atom("$gen_cast"), sync])].into_iter().chain(joins).collect()
+        let is_partial = is_own_kind && !joins.is_empty();
+        let synced = is_partial.then(|| wire::synced(self.own_pid()));
+        let sync = wire::sync(self.own_pid(), groups, is_partial);
+        [sync].into_iter().chain(joins).chain(synced).collect()
     }
 
     fn is_of_own_kind(&self, peer: &NodePid) -> bool {
@@ -445,7 +442,7 @@ impl Scope {
         for node in std::mem::take(&mut self.unasked) {
             self.ask(node);
         }
-        let discover = message("discover", [self.own_pid()]);
+        let discover = wire::discover(self.own_pid());
         let (mut peers, mut all) = (std::mem::take(&mut self.peers), [None, None]);
         for peer in peers.values_mut().filter(|peer| peer.is_waiting()) {
             if !self.is_permitted(&Remote::from(&peer.pid)) {
@@ -498,26 +495,15 @@ impl Scope {
     }
 
     async fn term(&mut self, node: &Atom, term: &Term) {
-        let (is_cast, term) = match term.as_tuple() {
-            Some([head, term]) if head.is_atom("$gen_cast") => (true, term),
-            _ => (false, term),
-        };
-        let Some([Term::Atom(word), Term::Pid(peer), rest @ ..]) = term.as_tuple() else { return };
-        if peer.node != *node {
+        let Some((peer, said)) = wire::read(term).filter(|(peer, _)| peer.node == *node) else {
             return;
-        }
-        match (is_cast, word.as_str(), rest) {
-            // Later releases of OTP add a version.
-            (false, "discover", [] | [_]) => self.discovered(peer).await,
-            (false, "join", [group, who]) => self.join(peer, group, pids(who)).await,
-            (false, "leave", [who, Term::List(groups)]) => {
-                self.leave(peer, pids(who), groups).await;
-            }
-            (true, "sync", [Term::List(groups), partial @ ..]) => {
-                self.sync(peer, groups, !partial.is_empty()).await;
-            }
-            (false, "synced", []) => self.remove_surplus(peer).await,
-            _ => {}
+        };
+        match said {
+            Said::Discover => self.discovered(peer).await,
+            Said::Join(group, who) => self.join(peer, group, who).await,
+            Said::Leave(who, groups) => self.leave(peer, who, groups).await,
+            Said::Sync(groups, is_partial) => self.sync(peer, groups, is_partial).await,
+            Said::Synced => self.remove_surplus(peer).await,
         }
     }
 
@@ -566,7 +552,7 @@ impl Scope {
             return;
         }
         let all = self.all(self.is_of_own_kind(pid));
-        let discover = message("discover", [self.own_pid()]);
+        let discover = wire::discover(self.own_pid());
         let Some(peer) = self.peers.get_mut(&pid.node) else { return };
         (peer.rest, peer.is_behind) = (all, false);
         peer.tell_rest(&self.own);

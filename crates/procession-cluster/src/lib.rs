@@ -112,6 +112,7 @@ mod node;
 mod outbound;
 mod pulse;
 mod reason;
+mod release;
 mod remote;
 mod remotes;
 #[cfg(feature = "serde")]

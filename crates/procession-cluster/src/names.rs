@@ -554,7 +554,8 @@ mod tests {
     use procession::process::Groups;
 
     use super::{Claim, Monitors, Rank, Table, claimed, group_of_claim};
-    use crate::groups::group_of;
+    use crate::groups::{group_name, group_of};
+    use crate::release::corpus;
     use crate::term::{Atom, NodePid};
 
     /// Goal: the table forgets a claim of another node that has ended, and not its membership,
@@ -595,5 +596,12 @@ mod tests {
         for group in ["counter", "{counter}", "{counter,now}", "{counter,7,8}"] {
             assert_eq!(claimed(group), None);
         }
+    }
+
+    #[test]
+    fn a_claim_is_that_of_the_protocol() {
+        let group = group_of_claim("counter", 17).and_then(|group| group_of(&group));
+        let reads = |word| claimed(&group_name(&word)).is_some_and(|(name, _)| &*name == "counter");
+        corpus::check("claim", &[group.expect("it is short")], reads);
     }
 }

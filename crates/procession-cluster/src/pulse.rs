@@ -35,10 +35,23 @@ use std::time::Duration;
 use procession::time::Instant;
 use procession_sync::Mutex;
 
-use crate::term::Reference;
+use crate::term::{Reference, Term};
 
 /// The least patience with a node that cannot be asked.
 const UNASKED_PATIENCE: Duration = Duration::from_secs(48);
+
+/// Returns the answer of a node of this crate: the number of messages that it has received.
+pub(crate) fn received(count: u64) -> Term {
+    Term::tuple([Term::atom("received"), Term::from(count as i64)])
+}
+
+/// Returns the number in such an answer.
+pub(crate) fn received_of(answer: &Term) -> Option<i64> {
+    match answer.as_tuple() {
+        Some([word, count]) if word.is_atom("received") => count.as_integer(),
+        _ => None,
+    }
+}
 
 /// The next moment at which connections of a node ask.
 #[derive(Debug, Default)]

@@ -61,11 +61,10 @@ use crate::connection::Connection;
 use crate::connection::io::{CLOSED, Ends, SHUTS_DOWN, Told, told_to_end, unless};
 use crate::connection::stage::{Farewell, Left, Stage};
 use crate::link::Order;
-use crate::node::drain::{LEAVING, LOOK_EVERY, SETTLED};
+use crate::node::drain::LOOK_EVERY;
+use crate::release::Statement;
 use crate::term::Term;
 
-/// The statement that the other node has sent everything, and ends the connection.
-const DONE: &str = "done";
 /// The end of a connection to a node that has left the cluster in order.
 pub(super) const LEFT: &str = "it has left the cluster";
 
@@ -97,23 +96,25 @@ impl Connection {
 
     /// Sends the statement that this node has nothing more to send, to a node of this crate.
     fn tell_done(&self) {
-        self.node.state(&self.link, Term::atom(DONE));
+        self.node.state(&self.link, &Statement::Done);
     }
 
     /// Takes a statement of the other node: that it has nothing more for this one, that it leaves
     /// the cluster, or that all its calls and starts have come.
     pub(super) fn other_told(&mut self, statement: Option<&Term>) {
-        let Some(statement) = statement else { return };
-        if statement.is_atom(DONE) {
-            self.is_other_done = true;
-            let why = if self.link.outbound.is_leaving() { LEFT } else { CLOSED };
-            self.end_in_order(why.to_owned());
-        } else if statement.is_atom(LEAVING) {
-            self.link.outbound.refuse_calls();
-            self.owes_settled = true;
-        } else if statement.is_atom(SETTLED) {
+        match statement.and_then(Statement::read) {
+            Some(Statement::Done) => {
+                self.is_other_done = true;
+                let why = if self.link.outbound.is_leaving() { LEFT } else { CLOSED };
+                self.end_in_order(why.to_owned());
+            }
+            Some(Statement::Leaving) => {
+                self.link.outbound.refuse_calls();
+                self.owes_settled = true;
+            }
             // Ignored: it may have been so before.
-            let _ = self.link.settled.set(());
+            Some(Statement::Settled) => drop(self.link.settled.set(())),
+            None => {}
         }
     }
 
@@ -122,7 +123,7 @@ impl Connection {
     pub(super) fn settle(&mut self) {
         if self.owes_settled && self.link.outbound.has_sent_calls() {
             self.owes_settled = false;
-            self.node.state(&self.link, Term::atom(SETTLED));
+            self.node.state(&self.link, &Statement::Settled);
         }
         if self.is_cancelled && self.node.is_idle() {
             self.end_in_order(SHUTS_DOWN.to_owned());

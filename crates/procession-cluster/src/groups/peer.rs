@@ -114,20 +114,6 @@ pub(super) fn is_of_node(pid: &NodePid, other: &NodePid) -> bool {
     pid.node == other.node && pid.creation == other.creation
 }
 
-/// Returns a message between scopes.
-pub(super) fn message(word: &str, parts: impl IntoIterator<Item = Term>) -> Term {
-    Term::tuple([Term::atom(word)].into_iter().chain(parts))
-}
-
-/// Returns a process, or the processes of a list. Of anything else, none.
-pub(super) fn pids(term: &Term) -> &[Term] {
-    match term {
-        Term::Pid(_) => std::slice::from_ref(term),
-        Term::List(items) => items,
-        _ => &[],
-    }
-}
-
 /// Sends a message. Returns it if it has no room, or is not permitted.
 pub(super) fn tell(own: &Member, to: impl Into<Remote>, term: Term) -> Result<(), Term> {
     let Err(refused) = own.send(to, term) else { return Ok(()) };

@@ -62,15 +62,11 @@ use procession::{sleep, timeout};
 use crate::link::Link;
 use crate::node::Node;
 use crate::outbound::PULSE_LANE;
-use crate::term::{Atom, Term};
+use crate::release::Statement;
+use crate::term::Atom;
 use crate::wire::control::{Control, Target};
 use crate::wire::names::PULSE;
 
-/// The statement of a node that leaves the cluster.
-pub(crate) const LEAVING: &str = "leaving";
-/// The statement that all calls and starts were sent that a node has accepted for a node that
-/// leaves.
-pub(crate) const SETTLED: &str = "settled";
 /// How often a node that leaves looks whether it has finished. Nothing notifies it, because each
 /// call would pay for that.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -234,7 +230,7 @@ impl Node {
     /// `Say`, if the other node is of this crate, as far as is known.
     pub(crate) fn tell_leaving(&self, link: &Link) {
         if link.is_of_own_kind() && link.told_leaving.set(()).is_ok() {
-            self.state(link, Term::atom(LEAVING));
+            self.state(link, &Statement::Leaving);
         }
     }
 
@@ -259,9 +255,9 @@ impl Node {
     }
 
     /// Sends a statement about the connection to a node of this crate.
-    pub(crate) fn state(&self, link: &Link, statement: Term) {
+    pub(crate) fn state(&self, link: &Link, statement: &Statement) {
         let (to, monitor) = (link.peer_pid(), self.question());
-        link.tell(PULSE_LANE, statement, |reason| Control::Down {
+        link.tell(PULSE_LANE, statement.to_term(), |reason| Control::Down {
             from: Target::Name(Atom::known(PULSE)),
             to,
             monitor,

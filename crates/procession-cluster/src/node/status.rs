@@ -434,6 +434,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{EndedConnection, ExclusiveNameInfo, GroupInfo, NameInfo, NodeStatus, PeerInfo};
+    use crate::release::corpus;
     use crate::term::{Atom, NodePid};
 
     /// A status with another number in each place.
@@ -511,5 +512,11 @@ mod tests {
         for status in all {
             assert_eq!(NodeStatus::from_term(&status.to_term()), Some(status));
         }
+    }
+
+    #[test]
+    fn a_status_is_that_of_the_protocol() {
+        let reads = |word| NodeStatus::from_term(&word).is_some();
+        corpus::check("status", &[status(0).to_term()], reads);
     }
 }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{MessageError, from_term, message, to_term};
+use crate::release::corpus;
 use crate::term::{Atom, NodePid, Reference, Term};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -206,4 +207,11 @@ proptest! {
         let term = super::terms::decode(&bytes, usize::MAX).expect("it can be read");
         prop_assert_eq!(from_term::<Whole>(term).expect("it is read"), whole);
     }
+}
+
+#[test]
+fn a_message_with_a_version_is_that_of_the_protocol() {
+    let messages = message::<u8>("shop.job", 2);
+    let written = messages.write(&7).expect("it has a term");
+    corpus::check("message", &[written], |word| messages.read(word).is_ok());
 }

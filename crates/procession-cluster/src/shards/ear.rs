@@ -1,15 +1,13 @@
 //! The way of terms of other nodes to a router. It believes only what the node of the router that
-//! speaks has sent, and reads no numbers beyond its limits.
+//! speaks has sent.
 
 use std::sync::Arc;
 
 use procession::process::catch_panic;
 
-use super::error::Refusal;
-use super::limits::{HOPS_MAX, KEY_MAX};
 use super::router::{Portable, Router};
-use super::slot::{Envelope, Key};
-use super::wire::{ASK, DONE, GIVEN, LEAVE, MESSAGE, MOVED, REFUSED, STATE};
+use super::slot::Envelope;
+use super::wire::{self, Word};
 use crate::node::{Node, TypedInlet};
 use crate::term::{Atom, NodePid, Term};
 
@@ -24,75 +22,42 @@ impl<M: Portable> TypedInlet for Ear<M> {
 }
 
 impl<M: Portable> Ear<M> {
-    fn shard(&self, term: &Term) -> Option<u32> {
-        let shard = u32::try_from(term.as_integer()?).ok()?;
-        (shard < self.0.count()).then_some(shard)
-    }
-
     fn hear(&self, node: &Node, own: &NodePid, sender: &Atom, term: Term) -> Option<()> {
-        let Term::Tuple(mut parts) = term else { return None };
-        let content = parts.pop()?;
-        let [Term::Atom(word), Term::Pid(via), leaves, rest @ ..] = &*parts else { return None };
-        if via.node != *sender {
-            return None;
-        }
-        let via = via.clone();
-        match leaves.is_atom("true") {
+        let heard = wire::read(term, self.0.count());
+        let (via, leaves, word) = heard.filter(|(via, ..)| via.node == *sender)?;
+        match leaves {
             true => self.0.left(&via),
             false => self.0.met(&via),
         }
-        match (word.as_str(), rest) {
-            (ASK, []) => self.0.asked(&via, self.shard(&content)?),
+        let message = |content| {
+            let message = node.read_converted(own, sender, content);
+            if message.is_none() {
+                self.0.unreadable(&via);
+            }
+            message
+        };
+        match word {
+            Word::Ask(shard) => self.0.asked(&via, shard),
             // That the router leaves was heard before.
-            (LEAVE, []) => self.0.leaves(&via, self.shard(&content)?),
-            (MOVED, []) => self.0.moved(&via, self.shard(&content)?),
-            (GIVEN, [shard, other]) => {
-                let Term::List(latest) = content else { return None };
-                let latest = latest.iter().filter_map(|entry| match entry.as_tuple() {
-                    Some([Term::Pid(origin), order]) => Some((origin, count(order)?)),
-                    _ => None,
-                });
-                self.0.given(&via, self.shard(shard)?, other.as_pid(), latest);
+            Word::Leave(shard) => self.0.leaves(&via, shard),
+            Word::Moved(shard) => self.0.moved(&via, shard),
+            Word::Given { shard, other, latest } => {
+                let latest = latest.iter().map(|(origin, order)| (origin, *order));
+                self.0.given(&via, shard, other.as_ref(), latest);
             }
-            (DONE, []) => self.0.done(&via, count(&content)?),
-            (STATE, [shard, hops, key]) => {
-                let (shard, hops, key) = (self.shard(shard)?, hop_count(hops)?, key_of(key)?);
-                self.0.restore(shard, hops, &key, content);
-            }
-            (REFUSED, [call, Term::Atom(why), key]) => {
-                let (call, key, why) = (count(call)?, key_of(key)?, Refusal::of_word(why.as_str()));
-                let Some(message) = node.read_converted(own, sender, content) else {
-                    self.0.unreadable(&via);
-                    return None;
-                };
+            Word::Done(count) => self.0.done(&via, count),
+            Word::State { shard, hops, key, state } => self.0.restore(shard, hops, &key, state),
+            Word::Refused { call, why, key, content } => {
+                let message = message(content)?;
                 self.0.settle(&via);
                 self.0.returned(&key, call, message, why);
             }
-            (MESSAGE, [shard, Term::Pid(origin), order, call, hops, key]) => {
-                let (shard, key) = (self.shard(shard)?, key_of(key)?);
-                let (order, call) = (count(order)?, count(call)?);
-                let (origin, hops) = (origin.clone(), hop_count(hops)?);
-                let Some(message) = node.read_converted(own, sender, content) else {
-                    self.0.unreadable(&via);
-                    return None;
-                };
+            Word::Message { shard, origin, order, call, hops, key, content } => {
+                let message = message(content)?;
                 let envelope = Envelope { origin, number: order, call, hops, via, message };
                 self.0.arrive(shard, key, envelope);
             }
-            _ => return None,
         }
         Some(())
     }
-}
-
-fn count(term: &Term) -> Option<u64> {
-    u64::try_from(term.as_integer()?).ok()
-}
-
-fn hop_count(term: &Term) -> Option<u8> {
-    u8::try_from(term.as_integer()?).ok().filter(|hops| *hops <= HOPS_MAX)
-}
-
-fn key_of(term: &Term) -> Option<Key> {
-    term.as_bytes().filter(|key| key.len() <= KEY_MAX).map(Key::from)
 }

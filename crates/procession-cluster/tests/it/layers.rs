@@ -9,7 +9,7 @@ mod imports;
 /// The rooms of each floor, from the ground up.
 const FLOORS: &[&str] = &[
     "carrier chance epmd guarded term",
-    "cookie pulse reason wire",
+    "cookie pulse reason release wire",
     "handshake remote tls",
     "grants outbound remotes",
     "error",
