@@ -16,12 +16,12 @@ use procession::mailbox::request::with;
 use procession::process::MonitorRef;
 use procession::time::{Instant, sleep_until};
 use procession::{Context, timeout, yield_now};
-use procession_sync::atomic::Ordering::Relaxed;
 
 mod farewell;
 mod io;
 mod over;
 mod relations;
+mod signs;
 mod stage;
 mod system;
 mod watched;
@@ -36,15 +36,14 @@ use crate::letter::{Letter, TermReply, post, sort};
 use crate::link::{Caller, Link, Order, count};
 use crate::node::admission::Attempt;
 use crate::node::{Inlet, Node};
-use crate::outbound::PULSE_LANE;
-use crate::pulse::{self, Next, Pulse};
+use crate::pulse::{Next, Pulse};
 use crate::reason;
 use crate::term::{Atom, NodePid, Reference, Term};
 use crate::wire;
 use crate::wire::calls::{Kind, Request, last};
 use crate::wire::control::{Control, Target};
 use crate::wire::frame::Frames;
-use crate::wire::names::{GRANTS_NAME, PULSE, is_grants, is_kernel, is_pulse, is_status};
+use crate::wire::names::{is_grants, is_kernel, is_pulse, is_status};
 
 /// The bytes that the system may hold and has not sent yet. Fragments wait in the queue instead,
 /// where the messages of other senders pass them.
@@ -250,70 +249,6 @@ impl Connection {
         }
     }
 
-    /// Asks the other node whether it is there, and how many messages it has received. Returns the
-    /// reference of the question.
-    fn ask(&mut self, now: Instant) -> Reference {
-        let question = self.node.question();
-        let (from, to) = (self.node.pid_of(0), Target::Name(Atom::known(PULSE)));
-        let control = Control::Monitor { from, to, monitor: question.clone() };
-        self.link.outbound.signal(PULSE_LANE, &control, None);
-        self.pulse.asked(question.clone(), now);
-        question
-    }
-
-    /// Answers the question of the other node.
-    fn answer(&mut self, watcher: NodePid, monitor: Reference) {
-        self.pulse.was_asked(*self.node.name() < self.link.peer.name);
-        let received = self.link.counts.received.load(Relaxed);
-        let from = Target::Name(Atom::known(PULSE));
-        self.link.tell(PULSE_LANE, pulse::received(received), |reason| Control::Down {
-            from,
-            to: watcher,
-            monitor,
-            reason,
-        });
-        // Only a node of this crate asks so.
-        if !std::mem::replace(&mut self.listens, true) {
-            self.link.permitted.make_due();
-        }
-    }
-
-    /// Sends a statement of the permitted receivers to a node of this crate, unless it has the
-    /// current one. If a signal of this node waits in the queue, for example the previous
-    /// statement, a later turn does so. Therefore the queue holds one statement, however often the
-    /// grants change.
-    fn tell_grants(&mut self) {
-        if !self.listens || self.link.outbound.has_waiting(PULSE_LANE) {
-            return;
-        }
-        self.link.permitted.take_due();
-        let reach = self.node.reach_of(&self.link.peer.name);
-        if let Some(permitted) = reach.as_ref().filter(|_| reach != self.told) {
-            let (to, monitor) = (self.link.peer_pid(), self.node.question());
-            self.link.tell(PULSE_LANE, permitted.to_term(), |reason| Control::Down {
-                from: Target::Name(Atom::known(GRANTS_NAME)),
-                to,
-                monitor,
-                reason,
-            });
-            self.told = reach;
-        }
-    }
-
-    /// Takes the answer of the other node. Returns `false` if it is none.
-    fn answered(&mut self, question: &Reference, reason: &Term) -> bool {
-        let received = pulse::received_of(reason);
-        let round_trip = self.pulse.answered(question, received.is_some(), Instant::now());
-        let Some(round_trip) = round_trip else { return false };
-        if let Some(farewell) = &mut self.farewell {
-            farewell.answered(question);
-        }
-        self.link.answered(round_trip, received.and_then(|count| u64::try_from(count).ok()));
-        // Its kind may not have been known before.
-        self.node.tell_if_leaving(&self.link);
-        true
-    }
-
     /// Reads the received bytes, and carries out their operations. Returns `true` if there was
     /// something.
     fn read(
@@ -364,7 +299,7 @@ impl Connection {
         let has_headers = self.link.outbound.flags() & flags::HEADERS != 0;
         let read = wire::read(&mut self.frames, has_headers, &self.names, frame);
         if let Some((control, message)) = read.map_err(|why| why.why(self.frames.limit()))? {
-            self.operation(cx, control, message);
+            self.operation(cx, control, message)?;
         }
         Ok(())
     }
@@ -381,7 +316,12 @@ impl Connection {
     }
 
     /// Carries out an operation of the other node.
-    fn operation(&mut self, cx: &mut Context<Order>, control: Control, message: Option<Term>) {
+    fn operation(
+        &mut self,
+        cx: &mut Context<Order>,
+        control: Control,
+        message: Option<Term>,
+    ) -> Result<(), Ends> {
         match (control, message) {
             (Control::Send { from, to, request }, Some(term)) => {
                 count(&self.link.counts.received, 1);
@@ -420,7 +360,7 @@ impl Connection {
             }
             (Control::Down { monitor, reason, .. }, message) => {
                 let reason = reason.or(message).unwrap_or(Term::atom("normal"));
-                if !self.answered(&monitor, &reason) {
+                if !self.answered(&monitor, &reason)? {
                     self.down(monitor, reason);
                 }
             }
@@ -434,6 +374,7 @@ impl Connection {
             }
             _ => {}
         }
+        Ok(())
     }
 
     /// Returns the number and the recipient of a process of this node.

@@ -27,6 +27,7 @@ use crate::handshake::{Introduction, flags};
 use crate::letter::{Letter, RemoteDown, post};
 use crate::outbound::{Outbound, Unqueued};
 use crate::reason;
+use crate::release::{Release, UNSTATED};
 use crate::remote::Remote;
 use crate::remotes::Held;
 use crate::term::{Atom, NodePid, Reference, Term};
@@ -263,6 +264,8 @@ pub(crate) struct Link {
     pub(crate) counts: Counts,
     pub(crate) permitted: Permitted,
     answers: Mutex<Answers>,
+    /// What the other node has stated of its release.
+    pub(crate) release: OnceLock<Release>,
     /// Set once the other node was told that this one leaves. Only nodes of this crate are.
     pub(crate) told_leaving: OnceLock<()>,
     /// Set once all calls and starts have come that the other node had accepted when it was told.
@@ -319,6 +322,7 @@ impl Link {
             counts: Counts::default(),
             permitted: Permitted::default(),
             answers: Mutex::new(Answers::default()),
+            release: OnceLock::new(),
             told_leaving: OnceLock::new(),
             settled: OnceLock::new(),
             left: OnceLock::new(),
@@ -351,6 +355,11 @@ impl Link {
     /// Returns `true` if the other node is one of this crate, as far as is known.
     pub(crate) fn is_of_own_kind(&self) -> bool {
         self.answers.lock().confirmed.is_some()
+    }
+
+    /// Returns the protocol of the other node, if that is one of this crate, as far as is known.
+    pub(crate) fn protocol(&self) -> u16 {
+        self.release.get().map_or(UNSTATED, |release| release.protocol)
     }
 
     /// Returns `true` if the other node is of this crate, or may be, because it has not answered

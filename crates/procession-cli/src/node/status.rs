@@ -53,6 +53,7 @@ fn as_json(status: &NodeStatus) -> Value {
     let peer = |peer: &PeerInfo| {
         json!({
             "name": peer.name.as_str(), "creation": peer.creation, "connection": peer.connection,
+            "release": peer.release, "protocol": peer.protocol,
             "age_us": micros(peer.age), "queued_bytes": peer.queued_bytes,
             "oldest_wait_us": peer.oldest_wait.map(micros), "sent": peer.sent,
             "received": peer.received, "refused": peer.refused,
@@ -86,7 +87,8 @@ fn as_json(status: &NodeStatus) -> Value {
     };
     json!({
         "version": 1,
-        "name": status.name.as_str(), "creation": status.creation, "attached": status.attached,
+        "name": status.name.as_str(), "creation": status.creation, "release": status.release,
+        "protocol": status.protocol, "attached": status.attached,
         "names": status.names.iter().map(|name| name.as_str()).collect::<Vec<_>>(),
         "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
         "ends": status.ends.iter().map(cause).collect::<Vec<_>>(), "lost": status.lost,
@@ -112,10 +114,13 @@ fn as_text(status: &NodeStatus) -> String {
     let names: Vec<_> = status.names.iter().map(|name| plain(name.as_str())).collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let name = plain(status.name.as_str());
-    line(format_args!("{name}: {} processes attached, names: {names}", status.attached));
+    let of_own = release(status.release.as_deref(), Some(status.protocol));
+    let attached = status.attached;
+    line(format_args!("{name}: release {of_own}, {attached} processes attached, names: {names}"));
     line(format_args!(
-        "{:<28} {:>9} {:>10} {:>9} {:>10} {:>10} {:>8} {:>7} {:>10} {:>11}",
+        "{:<28} {:>9} {:>9} {:>10} {:>9} {:>10} {:>10} {:>8} {:>7} {:>10} {:>11}",
         "node",
+        "release",
         "connected",
         "queued",
         "oldest",
@@ -129,8 +134,9 @@ fn as_text(status: &NodeStatus) -> String {
     let optional = |time: Option<Duration>| time.map_or("-".to_owned(), short);
     for peer in &status.peers {
         line(format_args!(
-            "{:<28} {:>9} {:>10} {:>9} {:>10} {:>10} {:>8} {:>7} {:>10} {:>11}",
+            "{:<28} {:>9} {:>9} {:>10} {:>9} {:>10} {:>10} {:>8} {:>7} {:>10} {:>11}",
             plain(peer.name.as_str()),
+            release(peer.release.as_deref(), peer.protocol),
             short(peer.age),
             format!("{} B", peer.queued_bytes),
             optional(peer.oldest_wait),
@@ -179,6 +185,12 @@ fn as_text(status: &NodeStatus) -> String {
     text
 }
 
+/// Formats the version of a release and its protocol. A node of the BEAM has neither.
+fn release(version: Option<&str>, protocol: Option<u16>) -> String {
+    let Some(protocol) = protocol else { return "-".to_owned() };
+    format!("{}/{protocol}", version.map_or("?".to_owned(), plain))
+}
+
 /// Formats a time in a unit that fits.
 fn short(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -195,7 +207,7 @@ fn short(time: Duration) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{plain, short};
+    use super::{plain, release, short};
 
     #[test]
     fn times_have_a_unit_that_fits() {
@@ -204,5 +216,8 @@ mod tests {
             assert_eq!(short(Duration::from_micros(micros)), text);
         }
         assert_eq!(plain("a\x1b[2Jb"), "a?[2Jb");
+        let releases = [(Some("0.1.0"), Some(2)), (None, Some(1)), (None, None)];
+        let texts = releases.map(|(version, protocol)| release(version, protocol));
+        assert_eq!(texts, ["0.1.0/2", "?/1", "-"]);
     }
 }

@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// Takes a statement of the other node: that it has nothing more for this one, that it leaves
-    /// the cluster, or that all its calls and starts have come.
+    /// the cluster, that all its calls and starts have come, or what its release is.
     pub(super) fn other_told(&mut self, statement: Option<&Term>) {
         match statement.and_then(Statement::read) {
             Some(Statement::Done) => {
@@ -112,8 +112,12 @@ impl Connection {
                 self.link.outbound.refuse_calls();
                 self.owes_settled = true;
             }
-            // Ignored: it may have been so before.
-            Some(Statement::Settled) => drop(self.link.settled.set(())),
+            Some(Statement::Settled) => {
+                // Ignored: it may have been so before.
+                let _ = self.link.settled.set(());
+            }
+            // Ignored: a node has one release.
+            Some(Statement::Release(release)) => drop(self.link.release.set(release)),
             None => {}
         }
     }

@@ -18,6 +18,8 @@ use super::relations::RELATIONS_MAX;
 use crate::grants::Reach;
 use crate::handshake::{Handshake, Introduction, Progress, flags};
 use crate::node::start::STARTS_MAX;
+use crate::pulse;
+use crate::release::{OLDEST, Release, Statement, UNSTATED};
 use crate::term::decode::Reader;
 use crate::term::encode::Writer;
 use crate::term::{Atom, NodePid, Reference};
@@ -393,7 +395,8 @@ fn grants_are_told_behind_the_first_answer() {
     let control = [Term::from(19), pid().into(), Term::atom(PULSE), question.clone()];
     let ask = |stream: &mut TcpStream| write(stream, &[&Term::tuple(control.clone())]);
     ask(&mut stream);
-    let [answer, told] = [(); 2].map(|()| read_operation(&mut stream, 28));
+    let [release, answer, told] = [(); 3].map(|()| read_operation(&mut stream, 28));
+    assert!(release[1].is_atom(PULSE) && release[3] != question, "{release:?}");
     assert!(answer[1].is_atom(PULSE) && answer[3] == question, "{answer:?}");
     assert!(told[1].is_atom(GRANTS_NAME) && told[3] != question, "{told:?}");
     // What concerns others, and no sends, is not told.
@@ -887,7 +890,7 @@ fn a_node_sends_what_it_has_when_the_other_node_ends() {
     for _ in 0..14 {
         node.send(pid(), Term::Binary(vec![7; 1 << 20].into())).expect("there is room");
     }
-    state(&mut stream, "done");
+    state(&mut stream, &Term::atom("done"));
     answer_all(&mut stream, 14);
     until_ended(&scheduler, &node);
     assert_eq!(node.status().ends, [("it has closed the connection".to_owned(), 1)]);
@@ -1031,11 +1034,11 @@ fn until_done(stream: &mut TcpStream) {
 }
 
 /// Makes a statement about the connection.
-fn state(stream: &mut TcpStream, statement: &str) {
+fn state(stream: &mut TcpStream, statement: &Term) {
     let number = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
     let to = NodePid { node: Atom::known("a@127.0.0.1"), id: 0, serial: 0, creation: 1 };
     let down = [Term::from(28), Term::atom(PULSE), to.into(), number.into()];
-    write(stream, &[&Term::tuple(down), &Term::atom(statement)]);
+    write(stream, &[&Term::tuple(down), statement]);
 }
 
 /// Reads until the node makes a statement about the connection. Returns the numbers of the
@@ -1665,7 +1668,7 @@ fn a_node_that_leaves_is_told_last_that_it_has_all_calls() {
         })
         .await;
     });
-    state(&mut stream, "leaving");
+    state(&mut stream, &Term::atom("leaving"));
     let leaving = scheduler.block_on(async {
         loop {
             match node.call(pid(), Term::from(1), Duration::ZERO).await {
@@ -1677,6 +1680,63 @@ fn a_node_that_leaves_is_told_last_that_it_has_all_calls() {
     assert_eq!(leaving, SendTermCause::Leaving);
     let before = until_stated(&mut stream, "settled");
     assert!(before.contains(&0) && before.contains(&29), "{before:?}");
+}
+
+/// Goal: a node of this crate learns the release before the first answer, so that it knows both.
+#[test]
+fn the_release_is_stated_before_the_first_answer() {
+    let (_scheduler, node) = listening(60);
+    let mut stream = connect(&node, flags::OWN);
+    let question = Reference::new(Atom::known("b@127.0.0.1"), 7, &[5]).expect("it has a word");
+    let ask = [Term::from(19), pid().into(), Term::atom(PULSE), question.into()];
+    let asked = read_operation(&mut stream, 19);
+    write(&mut stream, &[&Term::tuple(ask)]);
+    assert_eq!(read_reason(&mut stream, 28), Statement::release().to_term());
+    assert_eq!(read_reason(&mut stream, 28), pulse::received(0));
+    assert_eq!(node.peers()[0].protocol, None, "it has not answered");
+    // A node without a statement.
+    answer(&mut stream, &asked, &pulse::received(0));
+    until_done(&mut stream);
+    let peer = &node.peers()[0];
+    assert_eq!((peer.release.as_deref(), peer.protocol), (None, Some(UNSTATED)));
+}
+
+/// Goal: a node of the BEAM sees nothing of releases.
+#[test]
+fn no_release_is_stated_to_a_node_that_does_not_ask() {
+    let (_scheduler, node) = listening(60);
+    let mut stream = connect(&node, flags::OWN);
+    answer_question(&mut stream, &Term::atom("noproc"));
+    let tag = Reference::new(Atom::known("b@127.0.0.1"), 7, &[8]).expect("it has a word");
+    let request = Term::tuple([Term::atom("is_auth"), Term::atom("b@127.0.0.1")]);
+    write_call(&mut stream, "net_kernel", (pid(), tag.into()), request);
+    // A statement would be in front of the reply.
+    loop {
+        let frame = read_frame(&mut stream);
+        let operation = Reader::new(&frame[3..], &[], 1 << 16).term().expect("it is an operation");
+        let number = operation.as_tuple().and_then(|items| items[0].as_integer());
+        assert_ne!(number, Some(28), "{operation}");
+        if number == Some(22) {
+            break;
+        }
+    }
+    let peer = &node.peers()[0];
+    assert_eq!((peer.release.as_deref(), peer.protocol), (None, None));
+}
+
+/// Goal: a node whose release is too old is refused, with the reason and a count.
+#[test]
+fn a_node_of_an_old_release_is_refused() {
+    let (scheduler, node) = listening(60);
+    let mut stream = connect(&node, flags::OWN);
+    let version = "0.0.1".to_owned();
+    let old = Statement::Release(Release { protocol: OLDEST - 1, version });
+    state(&mut stream, &old.to_term());
+    answer_question(&mut stream, &pulse::received(0));
+    until_ended(&scheduler, &node);
+    let status = node.status();
+    assert_eq!(status.refusals, [("release".to_owned(), 1)]);
+    assert!(status.ends[0].0.contains("protocol 0"), "{:?}", status.ends);
 }
 
 /// Goal: a node that leaves answers a call that it receives before it knows that the other node is
@@ -1707,7 +1767,7 @@ fn a_node_that_leaves_waits_until_it_knows_the_other_node() {
     write_call(&mut stream, "server", (pid(), tag.into()), Term::from(1));
     answer(&mut stream, &question, &Term::tuple([Term::atom("received"), Term::from(0)]));
     until_stated(&mut stream, "leaving");
-    state(&mut stream, "settled");
+    state(&mut stream, &Term::atom("settled"));
     answer_all(&mut stream, 1);
     drop(stream);
     assert_eq!(drained.join(), Ok(0));

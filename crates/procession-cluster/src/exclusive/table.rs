@@ -8,13 +8,13 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use procession::Pid;
 use procession::mailbox::relay;
 use procession::observe::DoorSection;
-use procession::process::{self, OnCancel, catch_panic};
+use procession::process::{self, catch_panic};
 use procession::scheduler::Health;
 use procession::sync::{Notify, watch};
 use procession::time::Instant;
-use procession::{Pid, SpawnOptions};
 use procession_sync::Mutex;
 
 use super::store::{Answer, Fence, LeaseId, LeaseStore, StoreError};
@@ -218,10 +218,7 @@ impl Names {
     /// Reports, once in a while, what is wrong with the store.
     pub(super) fn report(&self, what: &'static str, why: impl fmt::Display) {
         let text = || format!("{}: {what}", self.node.name());
-        if let Some(report) = self.reports.report(what, text, why) {
-            let tells = async move { refusals::tell(Err(report)) };
-            drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
-        }
+        refusals::tell_apart(self.reports.report(what, text, why));
     }
 
     /// Shows the names in the door of the scheduler.

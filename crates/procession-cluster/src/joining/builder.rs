@@ -461,10 +461,7 @@ async fn keep(
             }
             Err(Err(error)) => {
                 let what = || "no connection could be accepted".to_owned();
-                if let Some(report) = node.0.refusals.report("accept", what, error) {
-                    let tells = async move { refusals::tell(Err(report)) };
-                    drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
-                }
+                refusals::tell_apart(node.0.refusals.report("accept", what, error));
                 procession::sleep(PAUSE).await;
             }
         }

@@ -1,12 +1,13 @@
-//! The handshakes that were refused, and the connections that could not be made: how many, and when
-//! that is reported.
+//! The handshakes and releases that were refused, and the connections that could not be made: how
+//! many, and when that is reported.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use procession::Exit;
+use procession::process::OnCancel;
 use procession::time::Instant;
+use procession::{Exit, SpawnOptions};
 use procession_sync::Mutex;
 
 /// The time between two reports of refusals for the same cause. Each is kept among the last failed
@@ -18,6 +19,14 @@ pub(crate) fn tell(result: Result<(), Report>) {
     if let Err(report) = result {
         procession::process::exit(Exit::failed(report.to_string()));
     }
+}
+
+/// Ends a process of its own with the report, if there is one.
+pub(crate) fn tell_apart(report: Option<Report>) {
+    let Some(report) = report else { return };
+    let tells = async move { tell(Err(report)) };
+    // If the scheduler has no room for the process, there is no report.
+    drop(SpawnOptions::new().on_cancel(OnCancel::Drop).spawn(tells));
 }
 
 /// The report of a refusal, or of a connection that this node could not make.

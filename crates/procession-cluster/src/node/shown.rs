@@ -4,6 +4,7 @@ use procession::observe::DoorSection;
 
 use crate::node::Node;
 use crate::node::status::PeerInfo;
+use crate::release::{PROTOCOL, VERSION};
 
 impl Node {
     /// Shows the state in the door of the scheduler.
@@ -27,13 +28,24 @@ impl Node {
         for (cause, count) in &ends {
             section.row("end", |row| {
                 row.label("node", node.as_str()).label("cause", cause);
-                row.counter("count", "Connections that have ended, by their cause.", *count);
+                row.counter("count", "Ended connections, by cause.", *count);
             });
         }
         for (cause, count) in &refusals {
             section.row("refusal", |row| {
                 row.label("node", node.as_str()).label("cause", cause);
-                row.counter("count", "Handshakes that were refused, by their cause.", *count);
+                row.counter("count", "Refused handshakes, by cause.", *count);
+            });
+        }
+        let own = (node, VERSION, PROTOCOL);
+        let peers_releases = peers.iter().filter_map(|peer| {
+            Some((&peer.name, peer.release.as_deref().unwrap_or_default(), peer.protocol?))
+        });
+        for (of, release, protocol) in [own].into_iter().chain(peers_releases) {
+            section.row("release", |row| {
+                row.label("node", node.as_str()).label("peer", of.as_str());
+                row.label("release", release);
+                row.gauge("protocol", "The protocol of a node's release.", u64::from(protocol));
             });
         }
         for peer in &peers {
@@ -49,18 +61,18 @@ impl PeerInfo {
     fn show(&self, row: &mut procession::observe::SectionRow) {
         row.gauge("creation", "The incarnation of the connected node.", u64::from(self.creation))
             .time("age", "How long the node has been connected.", self.age)
-            .gauge("queued_bytes", "Bytes that wait to be sent.", self.queued_bytes as u64)
+            .gauge("queued_bytes", "Queued bytes.", self.queued_bytes as u64)
             .time(
                 "oldest_wait",
                 "How long the oldest bytes that wait have waited.",
                 self.oldest_wait,
             )
-            .counter("sent", "Messages that were sent.", self.sent)
-            .counter("received", "Messages that were received.", self.received)
+            .counter("sent", "Sent messages.", self.sent)
+            .counter("received", "Received messages.", self.received)
             .counter("refused", "Messages that found the queue full, and came back.", self.refused)
             .counter(
                 "not_allowed",
-                "Messages that the other node does not permit, and that came back.",
+                "Messages that the other node does not permit.",
                 self.not_allowed,
             )
             .counter(
@@ -68,11 +80,11 @@ impl PeerInfo {
                 "Received messages without a receiver that accepts them.",
                 self.undelivered,
             )
-            .counter("denied", "Operations that are not allowed.", self.denied)
+            .counter("denied", "Refused operations.", self.denied)
             .gauge("calls", "Calls that wait for a reply.", self.calls as u64)
-            .counter("bytes_sent", "Bytes that were sent.", self.bytes_sent)
-            .counter("bytes_received", "Bytes that were received.", self.bytes_received)
+            .counter("bytes_sent", "Sent bytes.", self.bytes_sent)
+            .counter("bytes_received", "Received bytes.", self.bytes_received)
             .time("round_trip", "The time that the latest answer took.", self.round_trip)
-            .gauge("unconfirmed", "Messages of which the arrival is not known.", self.unconfirmed);
+            .gauge("unconfirmed", "Unconfirmed messages.", self.unconfirmed);
     }
 }

@@ -16,8 +16,11 @@ use crate::node::Node;
 use crate::node::ended::EndedConnection;
 use crate::node::parts::{ExclusiveNameInfo, GroupInfo, LISTED_MAX, Lists, NameInfo, Part};
 use crate::outbound::Unqueued;
+use crate::release::{PROTOCOL, UNSTATED, VERSION};
 use crate::remote::Remote;
-use crate::term::maps::{get_atom, get_list, get_number, map, number, optional};
+use crate::term::maps::{
+    get_atom, get_list, get_number, get_text, map, number, optional, optional_text,
+};
 use crate::term::{Atom, Term};
 use crate::wire::names::STATUS_NAME;
 
@@ -36,6 +39,13 @@ pub struct PeerInfo {
     pub creation: u32,
     /// The number of the connection to this node. Later connections have greater numbers.
     pub connection: u64,
+    /// The version of the crate that the node runs. `None` if it is a node of the BEAM, or has not
+    /// answered yet.
+    pub release: Option<String>,
+    /// The number of the messages that its release exchanges with nodes of this crate. Nodes of two
+    /// successive releases understand each other. `None` if it is a node of the BEAM, or has not
+    /// answered yet.
+    pub protocol: Option<u16>,
     /// How long it has been connected.
     pub age: Duration,
     /// The bytes that wait to be sent.
@@ -81,6 +91,10 @@ pub struct NodeStatus {
     pub name: Atom,
     /// Its incarnation.
     pub creation: u32,
+    /// The version of the crate that the node runs. `None` if the version does not say so.
+    pub release: Option<String>,
+    /// The number of the messages that its release exchanges with nodes of this crate.
+    pub protocol: u16,
     /// The number of its attached processes.
     pub attached: usize,
     /// The names of processes, including the names that [a function finds](Node::find_names_with).
@@ -98,9 +112,9 @@ pub struct NodeStatus {
     pub lost: u64,
     /// The handshakes that this node has refused, and how many for each cause: `cookie`, `insecure`
     /// (TLS), `plain_text` (another machine without TLS), `protocol`, `abilities`, `name`, `closed`
-    /// (by the other side), `timed_out`, `displaced` (by a newer handshake), `process` (the
-    /// scheduler has no room), and `accept` (the system has made no connection, as for a lack of
-    /// descriptors).
+    /// (by the other side), `timed_out`, `displaced` (by a newer handshake), `release` (too old for
+    /// this node), `process` (the scheduler has no room), and `accept` (the system has made no
+    /// connection, as for a lack of descriptors).
     pub refusals: Vec<(String, u64)>,
     /// The [groups](Node::share_groups) that the node shares, at most 1024.
     pub groups: Vec<GroupInfo>,
@@ -160,6 +174,8 @@ impl Node {
         NodeStatus {
             name,
             creation,
+            release: Some(VERSION.to_owned()),
+            protocol: PROTOCOL,
             attached,
             names,
             peers,
@@ -236,6 +252,8 @@ impl Node {
         let NodeStatus {
             name,
             creation,
+            release: _,
+            protocol,
             attached,
             names,
             peers,
@@ -251,6 +269,7 @@ impl Node {
             atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
         };
         out.field("node", name).field("creation", creation).field("attached", attached);
+        out.field("release", format_args!("{VERSION}, protocol {protocol}"));
         out.field("names", listed(&mut names.iter()));
         out.field("peers", listed(&mut peers.iter().map(|peer| &peer.name)));
         for (cause, count) in ends {
@@ -288,6 +307,12 @@ impl Link {
         };
         let unconfirmed = info.unconfirmed.map_or("unknown".to_owned(), |count| count.to_string());
         out.field("node", &info.name).field("connected for", time(Some(info.age)));
+        if let Some(release) = &info.release {
+            out.field("release", release);
+        }
+        if let Some(protocol) = info.protocol {
+            out.field("protocol", protocol);
+        }
         out.field("queued bytes", info.queued_bytes).field("oldest wait", time(info.oldest_wait));
         out.field("sent", info.sent).field("received", info.received);
         out.field("refused", info.refused).field("not allowed", info.not_allowed);
@@ -304,6 +329,8 @@ impl Link {
             name: self.peer.name.clone(),
             creation: self.peer.creation,
             connection: self.number,
+            release: self.release.get().map(|release| release.version.clone()),
+            protocol: self.is_of_own_kind().then(|| self.protocol()),
             age: Instant::now().saturating_duration_since(self.since),
             queued_bytes: self.outbound.bytes(),
             oldest_wait: self.outbound.oldest_wait(),
@@ -336,6 +363,8 @@ impl NodeStatus {
         map([
             ("name", self.name.clone().into()),
             ("creation", self.creation.into()),
+            ("release", optional_text(self.release.as_deref())),
+            ("protocol", number(self.protocol)),
             ("attached", number(self.attached)),
             ("names", Term::list(self.names.iter().cloned().map(Term::from))),
             ("peers", Term::list(self.peers.iter().map(PeerInfo::to_term))),
@@ -359,6 +388,8 @@ impl NodeStatus {
         Some(Self {
             name: get_atom(term, "name")?,
             creation: get_number(term, "creation")?,
+            release: get_text(term, "release"),
+            protocol: get_number(term, "protocol").unwrap_or(UNSTATED),
             attached: get_number(term, "attached")?,
             // These take no more memory than their terms.
             names: get_list(term, "names", usize::MAX, as_atom)?,
@@ -388,6 +419,8 @@ impl PeerInfo {
             ("name", self.name.clone().into()),
             ("creation", self.creation.into()),
             ("connection", number(self.connection)),
+            ("release", optional_text(self.release.as_deref())),
+            ("protocol", optional(self.protocol)),
             ("age_us", number(self.age.as_micros())),
             ("queued_bytes", number(self.queued_bytes)),
             ("oldest_wait_us", optional(self.oldest_wait.map(|time| time.as_micros()))),
@@ -411,6 +444,8 @@ impl PeerInfo {
             name: get_atom(term, "name")?,
             creation: get_number(term, "creation")?,
             connection: get_number(term, "connection")?,
+            release: get_text(term, "release"),
+            protocol: get_number(term, "protocol"),
             age: micros("age_us")?,
             queued_bytes: get_number(term, "queued_bytes")?,
             oldest_wait: micros("oldest_wait_us"),
@@ -448,6 +483,8 @@ mod tests {
             name: Atom::known("b@127.0.0.1"),
             creation: next() as u32,
             connection: next(),
+            release: Some("0.1.0".to_owned()),
+            protocol: Some(next() as u16),
             age: Duration::from_micros(next()),
             queued_bytes: next() as usize,
             oldest_wait: Some(Duration::from_micros(next())),
@@ -468,6 +505,8 @@ mod tests {
         NodeStatus {
             name: Atom::known("a@127.0.0.1"),
             creation: next() as u32,
+            release: Some("0.2.0".to_owned()),
+            protocol: next() as u16,
             attached: next() as usize,
             names: vec![Atom::known("sink")],
             peers: vec![peer],
@@ -505,6 +544,9 @@ mod tests {
     #[test]
     fn another_node_reads_each_number_in_its_place() {
         let mut all = [status(0), status(100)];
+        all[1].release = None;
+        all[1].peers[0].release = None;
+        all[1].peers[0].protocol = None;
         all[1].peers[0].oldest_wait = None;
         all[1].peers[0].round_trip = None;
         all[1].peers[0].unconfirmed = None;

@@ -23,6 +23,11 @@ pub(crate) fn get_number<T: TryFrom<i64>>(map: &Term, key: &str) -> Option<T> {
     T::try_from(get(map, key)?.as_integer()?).ok()
 }
 
+/// Reads a text, which is a binary.
+pub(crate) fn get_text(map: &Term, key: &str) -> Option<String> {
+    String::from_utf8(get(map, key)?.as_bytes()?.to_vec()).ok()
+}
+
 /// Reads a list of at most so many items. A longer one is not read at all: what a few bytes of the
 /// other node refer to may be long once it is copied.
 pub(crate) fn get_list<T>(
@@ -45,4 +50,8 @@ pub(crate) fn number(value: impl TryInto<i64>) -> Term {
 
 pub(crate) fn optional(value: Option<impl TryInto<i64>>) -> Term {
     value.map_or(Term::atom("undefined"), number)
+}
+
+pub(crate) fn optional_text(value: Option<&str>) -> Term {
+    value.map_or(Term::atom("undefined"), Term::from)
 }
