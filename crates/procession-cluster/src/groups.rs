@@ -120,6 +120,9 @@ impl Node {
     /// members of a node arrive in messages of at most 16 MiB, and of half of that node's
     /// [limit](crate::NodeBuilder::message_limit).
     ///
+    /// The [door](procession::observe) of the scheduler has a section `groups` with the groups of
+    /// each scope, and with the owners of [shared names](Self::share_names).
+    ///
     /// ```
     /// use std::net::Ipv4Addr;
     ///
@@ -248,7 +251,9 @@ enum Next {
     End,
 }
 
-async fn run(mut cx: Context<Heard>, node: Node, name: Atom, groups: Groups, _part: Arc<dyn Part>) {
+async fn run(mut cx: Context<Heard>, node: Node, name: Atom, groups: Groups, part: Arc<dyn Part>) {
+    let of = node.name().clone();
+    let _shown = cx.show_section("groups", move |section| listed::show(&of, &*part, section));
     let (members, mut changes) = groups.monitor_all();
     let mut scope = Scope::new(&cx, node, name, groups);
     for (group, pids) in members {

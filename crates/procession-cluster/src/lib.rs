@@ -143,7 +143,7 @@ pub use crate::node::ended::EndedConnection;
 pub use crate::node::functions::ApplyError;
 pub use crate::node::member::Member;
 pub use crate::node::names::WeakNode;
-pub use crate::node::parts::{ExclusiveNameInfo, GroupInfo, NameInfo};
+pub use crate::node::parts::{ExclusiveNameInfo, GroupInfo, NameInfo, ShardsInfo};
 pub use crate::node::start::StartTermError;
 pub use crate::node::status::{NodeStatus, PeerInfo, StatusError};
 pub use crate::node::stop::Stopping;

@@ -209,6 +209,7 @@ pub use self::status::ShardsStatus;
 use crate::error::RegisterError;
 use crate::guarded::Guarded;
 use crate::node::member::Member;
+use crate::node::parts::Part;
 use crate::node::{Inlet, NoMessage, Node};
 use crate::serialize::{from_term, to_term};
 use crate::term::decode::Reader;
@@ -465,6 +466,8 @@ where
         let router = Arc::new(router);
         let inlet = || Inlet::Typed(Guarded::new(Arc::new(Ear(Arc::clone(&router)))));
         node.number_for(keeper.pid(), Some(&inlet));
+        let part: Arc<dyn Part> = Arc::<Router<M>>::clone(&router);
+        node.add_part(Arc::downgrade(&part));
         // Ignored: the end of the scheduler has ended both.
         let _ = groups.join(Arc::clone(&group), keeper.pid());
         let membership = Membership { scope, groups, group, nodes };

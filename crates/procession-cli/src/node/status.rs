@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::Scheduler;
 use procession_cluster::{
-    EndedConnection, ExclusiveNameInfo, GroupInfo, NameInfo, NodeStatus, PeerInfo,
+    Atom, EndedConnection, ExclusiveNameInfo, GroupInfo, NameInfo, NodeStatus, PeerInfo, ShardsInfo,
 };
 use serde_json::{Value, json};
 
@@ -85,6 +85,14 @@ fn as_json(status: &NodeStatus) -> Value {
             "singleton": name.is_singleton,
         })
     };
+    let home =
+        |(node, shards): &(Atom, Vec<u32>)| json!({ "node": node.as_str(), "shards": shards });
+    let shards = |shards: &ShardsInfo| {
+        json!({
+            "name": shards.name, "keys": shards.keys, "waiting": shards.waiting,
+            "moves": shards.moves, "homes": shards.homes.iter().map(home).collect::<Vec<_>>(),
+        })
+    };
     json!({
         "version": 1,
         "name": status.name.as_str(), "creation": status.creation, "release": status.release,
@@ -97,6 +105,7 @@ fn as_json(status: &NodeStatus) -> Value {
         "groups": status.groups.iter().map(group).collect::<Vec<_>>(),
         "shared_names": status.shared_names.iter().map(shared).collect::<Vec<_>>(),
         "exclusive_names": status.exclusive_names.iter().map(exclusive).collect::<Vec<_>>(),
+        "shards": status.shards.iter().map(shards).collect::<Vec<_>>(),
     })
 }
 
@@ -181,6 +190,16 @@ fn as_text(status: &NodeStatus) -> String {
         let kind = if *is_singleton { "singleton" } else { "exclusive name" };
         let fence = fence.map_or("waits".to_owned(), |fence| format!("has it with fence {fence}"));
         line(format_args!("{kind} {}: {} {fence}", plain(name), plain(&pid.to_string())));
+    }
+    for ShardsInfo { name, keys, waiting, moves, homes, .. } in &status.shards {
+        let homes: Vec<_> = homes
+            .iter()
+            .map(|(node, shards)| format!("{} of {}", shards.len(), plain(node.as_str())))
+            .collect();
+        let (name, homes) = (plain(name), homes.join(", "));
+        line(format_args!(
+            "shards {name}: {homes}; {keys} keys, {waiting} messages wait, {moves} moves"
+        ));
     }
     text
 }

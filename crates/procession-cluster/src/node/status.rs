@@ -14,7 +14,9 @@ use crate::error::{CallTermError, SendTermError};
 use crate::link::Link;
 use crate::node::Node;
 use crate::node::ended::EndedConnection;
-use crate::node::parts::{ExclusiveNameInfo, GroupInfo, LISTED_MAX, Lists, NameInfo, Part};
+use crate::node::parts::{
+    ExclusiveNameInfo, GroupInfo, LISTED_MAX, Lists, NameInfo, Part, SHARDS_LISTED_MAX, ShardsInfo,
+};
 use crate::outbound::Unqueued;
 use crate::release::{PROTOCOL, UNSTATED, VERSION};
 use crate::remote::Remote;
@@ -123,6 +125,8 @@ pub struct NodeStatus {
     /// The [exclusive names](crate::exclusive) that processes of the node hold or wait for, at most
     /// 1024.
     pub exclusive_names: Vec<ExclusiveNameInfo>,
+    /// The shards of the node (module `shards`), at most 64.
+    pub shards: Vec<ShardsInfo>,
 }
 
 /// The error of asking a node for its status.
@@ -170,7 +174,7 @@ impl Node {
             (peers.ends(), peers.ended_connections(), peers.lost())
         };
         let (peers, refusals) = (self.peers(), inner.refusals.counts());
-        let Lists { groups, shared_names, exclusive_names } = self.lists();
+        let Lists { groups, shared_names, exclusive_names, shards } = self.lists();
         NodeStatus {
             name,
             creation,
@@ -186,6 +190,7 @@ impl Node {
             groups,
             shared_names,
             exclusive_names,
+            shards,
         }
     }
 
@@ -205,6 +210,7 @@ impl Node {
         lists.groups.truncate(LISTED_MAX);
         lists.shared_names.truncate(LISTED_MAX);
         lists.exclusive_names.truncate(LISTED_MAX);
+        lists.shards.truncate(SHARDS_LISTED_MAX);
         lists
     }
 
@@ -264,6 +270,7 @@ impl Node {
             groups: _,
             shared_names: _,
             exclusive_names: _,
+            shards: _,
         } = self.status();
         let listed = |atoms: &mut dyn Iterator<Item = &Atom>| {
             atoms.map(Atom::as_str).collect::<Vec<_>>().join(", ")
@@ -377,6 +384,7 @@ impl NodeStatus {
             ("exclusive_names", {
                 Term::list(self.exclusive_names.iter().map(ExclusiveNameInfo::to_term))
             }),
+            ("shards", Term::list(self.shards.iter().map(ShardsInfo::to_term))),
         ])
     }
 
@@ -409,6 +417,8 @@ impl NodeStatus {
                 ExclusiveNameInfo::from_term,
             )
             .unwrap_or_default(),
+            shards: get_list(term, "shards", SHARDS_LISTED_MAX, ShardsInfo::from_term)
+                .unwrap_or_default(),
         })
     }
 }
@@ -468,7 +478,9 @@ impl PeerInfo {
 mod tests {
     use std::time::Duration;
 
-    use super::{EndedConnection, ExclusiveNameInfo, GroupInfo, NameInfo, NodeStatus, PeerInfo};
+    use super::{
+        EndedConnection, ExclusiveNameInfo, GroupInfo, NameInfo, NodeStatus, PeerInfo, ShardsInfo,
+    };
     use crate::release::corpus;
     use crate::term::{Atom, NodePid};
 
@@ -537,6 +549,13 @@ mod tests {
                 pid,
                 fence: Some(next()),
                 is_singleton: first == 0,
+            }],
+            shards: vec![ShardsInfo {
+                name: "accounts".to_owned(),
+                keys: next(),
+                waiting: next() as usize,
+                moves: next(),
+                homes: vec![(Atom::known("a@127.0.0.1"), vec![next() as u32, next() as u32])],
             }],
         }
     }

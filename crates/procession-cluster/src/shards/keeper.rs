@@ -210,6 +210,7 @@ fn show<M: Portable>(router: &Router<M>, section: &mut DoorSection) {
             .counter("returned", "Accepted messages that came back.", status.returned)
             .counter("dead", "Messages that could not come back.", status.dead)
             .counter("lost", "Messages that ended nodes had, at most.", status.lost)
+            .counter("moves", "Shards that have moved to the node or away.", status.moves)
             .counter("states_dropped", "States that no process got.", status.states_dropped);
     });
 }

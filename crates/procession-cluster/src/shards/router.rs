@@ -24,7 +24,7 @@ use crate::node::{NoMessage, Node};
 use crate::outbound::{Lane, Unqueued};
 use crate::remote::Remote;
 use crate::serialize::{Unsent, to_term};
-use crate::term::{NodePid, Term};
+use crate::term::{Atom, NodePid, Term};
 
 mod moves;
 
@@ -498,6 +498,21 @@ impl<M: Portable> Router<M> {
     pub(super) fn outstanding(&self) -> u64 {
         let ledgers = self.ledgers.lock();
         ledgers.values().map(|ledger| ledger.sent.saturating_sub(ledger.done)).sum()
+    }
+
+    /// Returns the home of each shard, as far as is known here.
+    pub(super) fn homes(&self) -> BTreeMap<Atom, Vec<u32>> {
+        let mut homes = BTreeMap::<_, Vec<_>>::new();
+        for (shard, number) in self.shards.iter().zip(0..) {
+            let node = shard.lock().home.node.clone();
+            homes.entry(node).or_default().push(number);
+        }
+        homes
+    }
+
+    /// Returns `true` if the shards have stopped.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_closed)
     }
 
     /// Returns the number of shards at home on this node, and of messages that wait for earlier

@@ -110,6 +110,7 @@ pub(super) struct Counts {
     pub(super) returned: AtomicU64,
     pub(super) dead: AtomicU64,
     pub(super) lost: AtomicU64,
+    pub(super) moves: AtomicU64,
     pub(super) states_dropped: AtomicU64,
 }
 

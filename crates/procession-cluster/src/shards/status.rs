@@ -3,6 +3,7 @@
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::router::{Portable, Router};
+use crate::node::parts::{Lists, Part, ShardsInfo};
 
 /// What has happened to the messages and keys of shards, on one node.
 ///
@@ -35,6 +36,8 @@ pub struct ShardsStatus {
     /// At most so many messages were lost: the messages that other nodes had when they ended, or
     /// when the connection to them was lost.
     pub lost: u64,
+    /// How often a shard has moved to this node or away from it.
+    pub moves: u64,
     /// The states of earlier processes that were dropped, because the key had a process already,
     /// the node had no room, there was no other node, or the home could not be reached.
     pub states_dropped: u64,
@@ -55,7 +58,19 @@ impl ShardsStatus {
             returned: counts.returned.load(Relaxed),
             dead: counts.dead.load(Relaxed),
             lost: counts.lost.load(Relaxed),
+            moves: counts.moves.load(Relaxed),
             states_dropped: counts.states_dropped.load(Relaxed),
         }
+    }
+}
+
+impl<M: Portable> Part for Router<M> {
+    fn list(&self, lists: &mut Lists) {
+        if self.is_closed() {
+            return;
+        }
+        let ShardsStatus { keys, waiting, moves, .. } = ShardsStatus::of(self);
+        let (name, homes) = (self.name.to_string(), self.homes().into_iter().collect());
+        lists.shards.push(ShardsInfo { name, keys, waiting, moves, homes });
     }
 }

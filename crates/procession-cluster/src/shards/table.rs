@@ -260,6 +260,7 @@ impl<M> Shard<M> {
         if view.is_known(&before) {
             self.before = Some(before);
         }
+        counts.moves.fetch_add(u64::from(was_home || self.is_home()), Relaxed);
         self.until = Instant::now() + limits.move_time;
         if self.is_home() {
             // The home before may have ended, and cannot name the home before that.

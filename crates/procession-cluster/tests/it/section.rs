@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use procession::observe::DoorOptions;
+use procession::process::Groups;
 use procession::{Context, Scheduler, start};
 use procession_cluster::{Cookie, Letter, Node};
 
@@ -19,6 +20,38 @@ pub(crate) fn ask(socket: &Path, target: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("it has a body")
+}
+
+/// Goal: the groups and names that nodes share are seen from outside.
+#[test]
+fn the_door_shows_groups_and_names() {
+    let folder = std::env::temp_dir().join(format!("procession-groups-{}", std::process::id()));
+    let options = DoorOptions::default().directory(&folder);
+    let builder = Scheduler::builder().worker_threads(2).door(options).on_exit(|_| {});
+    let scheduler = builder.build().expect("the directory is new");
+    let socket = scheduler.door().expect("it was asked for").socket().to_owned();
+    scheduler.block_on(async {
+        let a = listens("a@127.0.0.1").start().await.expect("it starts");
+        let b = listens("b@127.0.0.1").start().await.expect("it starts");
+        let (of_a, of_b) = (Groups::new(), Groups::new());
+        a.share_groups("pg", &of_a).expect("the name is free");
+        b.share_groups("pg", &of_b).expect("the name is free");
+        let names = b.share_names("names").expect("the name is free");
+        let waits = start(async |mut cx: Context<()>| cx.recv().await);
+        of_b.join("lobby", waits.pid()).expect("it runs");
+        names.claim("counter", waits.pid()).expect("the name is free");
+        connect(&b, &a).await;
+        let there = r#"{"node":"a@127.0.0.1","scope":"pg","group":"lobby","members":1,"local":0}"#;
+        let here = r#"{"node":"b@127.0.0.1","scope":"pg","group":"lobby","members":1,"local":1}"#;
+        until(|| ask(&socket, "/groups").contains(there)).await;
+        let json = ask(&socket, "/groups");
+        let name = r#"{"node":"b@127.0.0.1","scope":"names","name":"counter","owner":""#;
+        assert!(json.contains(here) && json.contains(name), "{json}");
+        waits.cancel();
+    });
+    drop(scheduler);
+    // Ignored: another test may use it.
+    drop(fs::remove_dir_all(&folder));
 }
 
 /// Goal: peers and ends are seen from outside, and the document lists all families.

@@ -13,7 +13,7 @@ use procession::{Child, Context, JoinHandle, Reply, Scheduler, sleep, spawn, tim
 use procession_cluster::shards::{
     CallKeyError, KeyContext, Refusal, Refused, Shards, ShardsBuilder, ShardsStatus,
 };
-use procession_cluster::{Letter, Member, Node, NodePid, RegisterError, Remote, Term};
+use procession_cluster::{Grants, Letter, Member, Node, NodePid, RegisterError, Remote, Term};
 use procession_sync::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -583,7 +583,7 @@ fn the_door_shows_shards() {
         a.jobs.send(&7, Job::Note(1, 1)).expect("it is its home");
         let row = [
             r#"{"node":"a@127.0.0.1","shards":"jobs","homes":32,"keys":1,"waiting":0,"sent":1,"#,
-            r#""handled":1,"forwarded":0,"outstanding":0,"returned":0,"dead":0,"lost":0,"states_dropped":0}"#,
+            r#""handled":1,"forwarded":0,"outstanding":0,"returned":0,"dead":0,"lost":0,"moves":0,"states_dropped":0}"#,
         ];
         until(|| ask(&socket, "/shards").contains(&row.concat())).await;
         let metrics = ask(&socket, "/metrics");
@@ -592,6 +592,35 @@ fn the_door_shows_shards() {
     drop(scheduler);
     // Ignored: another test may use it.
     drop(std::fs::remove_dir_all(&folder));
+}
+
+/// Goal: each node can be asked where the shards are, and how often they have moved.
+#[test]
+fn the_status_lists_homes_and_moves() {
+    run(async {
+        let world = Arc::<World>::default();
+        let a = host(&world, "a@127.0.0.1").await;
+        let own = |host: &Host| host.node.status().shards;
+        let [alone] = &own(&a)[..] else { panic!("it has shards of one name") };
+        assert_eq!(alone.homes, [(a.node.name().clone(), (0..32).collect())]);
+        assert_eq!((&*alone.name, alone.moves), ("jobs", 0));
+        let b = listens("b@127.0.0.1").grant("a@127.0.0.1", Grants::new().look());
+        let b = b.start().await.expect("it starts");
+        let b = Host { jobs: world.start(&b, |builder| builder), node: b };
+        join(&b, &[&a]).await;
+        let [of_a] = &own(&a)[..] else { panic!("it has shards of one name") };
+        let asked = a.node.status_of("b@127.0.0.1", PATIENCE).await.expect("it permits it");
+        let [of_b] = &asked.shards[..] else { panic!("it has shards of one name") };
+        assert_eq!(of_a.homes, of_b.homes);
+        let mut all = of_a.homes.iter().flat_map(|(_, shards)| shards.clone()).collect::<Vec<_>>();
+        all.sort_unstable();
+        assert_eq!(all, (0..32).collect::<Vec<_>>());
+        let of_node = |host: &Host| of_a.homes.iter().find(|(node, _)| node == host.node.name());
+        let count = of_node(&b).map(|(_, shards)| shards.len() as u64);
+        assert_eq!((Some(of_a.moves), Some(of_b.moves)), (count, count.map(|b| 32 - b)));
+        a.jobs.stop();
+        until(|| own(&a).is_empty()).await;
+    });
 }
 
 /// Goal: what another node may send by the protocol of shards harms nothing.
