@@ -336,7 +336,10 @@ impl Connection {
                 count(&self.link.counts.received, 1);
                 count(&self.link.counts.undelivered, 1);
             }
-            (Control::Spawn(request), Some(arguments)) => self.spawn(cx, *request, arguments),
+            (Control::Spawn(mut start), Some(arguments)) => match start.request.take() {
+                Some(request) => with(request, || self.spawn(cx, *start, arguments)),
+                None => self.spawn(cx, *start, arguments),
+            },
             (Control::Exit { from, to, reason }, message) => {
                 let exit = reason::to_exit(&reason.or(message).unwrap_or(Term::atom("normal")));
                 self.exited(cx, from, &to, exit);

@@ -164,7 +164,7 @@ pub mod request {
     //! [`Relay`](crate::relay::Relay) carries them if it does so itself, as `procession-cluster`.
 
     pub use crate::mailbox::header::{RequestContext, RequestId};
-    pub use crate::mailbox::request::{context, current, scope, with};
+    pub use crate::mailbox::request::{context, current, scope, with, work_for};
 }
 
 pub mod snapshot {

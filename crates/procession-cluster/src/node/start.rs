@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use procession::mailbox::request::context;
 use procession::process::MonitorRef;
 use procession::sync::oneshot;
 
@@ -212,6 +213,7 @@ impl Node {
             arity: arguments.len() as i64,
             links: asked.links,
             monitors: asked.monitors,
+            request: context().filter(|_| link.outbound.flags() & flags::TRACE_LABELS != 0),
         };
         // Before the other node can answer it.
         let entered = link.tables(|tables| {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use procession::mailbox::relay::{Parcel, Relay, RelayCause, RelayError, RoomFuture};
-use procession::mailbox::request::context;
+use procession::mailbox::request::{RequestContext, context};
 use procession::process::catch_panic;
 use procession::{Address, Pid};
 use serde_core::Serialize;
@@ -285,7 +285,8 @@ impl<M> TypedWay<M> {
     fn send(&self, from: Option<Pid>, message: &M) -> Result<(), Unsent> {
         let own = self.own(from);
         let write = || (self.write)(message);
-        self.node.send_converted(&own, own.number(), &self.to, write, |term, calls, push| {
+        let from = (&own, own.number(), context());
+        self.node.send_converted(from, &self.to, write, |term, calls, push| {
             push(&match (calls, self.is_plain) {
                 ([call], true) => as_call(term, &own, call),
                 _ => term,
@@ -295,12 +296,12 @@ impl<M> TypedWay<M> {
 }
 
 impl Node {
-    /// Sends what `write` converts, in the lane of a sender. `frame` gets the term and the
-    /// references of the replies in it, and hands what is sent to the queue of the connection.
+    /// Sends what `write` converts, in the lane of a sender, for a request. `frame` gets the term
+    /// and the references of the replies in it, and hands what is sent to the queue of the
+    /// connection.
     pub(crate) fn send_converted(
         &self,
-        own: &NodePid,
-        lane: Lane,
+        (own, lane, request): (&NodePid, Lane, Option<RequestContext>),
         to: &Remote,
         write: impl FnOnce() -> Result<Term, ConvertError>,
         frame: impl FnOnce(Term, &[Reference], Push<'_>) -> Result<(), Unqueued>,
@@ -311,7 +312,7 @@ impl Node {
         let (term, replies) = scope::within(self, own, None, write);
         let term = term.map_err(|_| RelayCause::NotPortable)?;
         let (from, to) = (Some(own.clone()), target.clone());
-        let control = readable(Control::Send { from, to, request: context() }, &link);
+        let control = readable(Control::Send { from, to, request }, &link);
         let calls = Calls::enter(&link, own, lane, &target, replies)?;
         frame(term, &calls.references, &|term| match calls.references.is_empty() {
             true => link.outbound.send(lane, &control, term),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use procession::mailbox::request::context;
 use procession::process::catch_panic;
 
 use super::router::{Portable, Router};
@@ -54,7 +55,8 @@ impl<M: Portable> Ear<M> {
             }
             Word::Message { shard, origin, order, call, hops, key, content } => {
                 let message = message(content)?;
-                let envelope = Envelope { origin, number: order, call, hops, via, message };
+                let (number, request) = (order, context());
+                let envelope = Envelope { origin, number, call, hops, via, request, message };
                 self.0.arrive(shard, key, envelope);
             }
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use procession::Exit;
+use procession::mailbox::request::work_for;
 use procession::process::{cancelled, exit, until_cancelled};
 use procession::sync::Notify;
 use procession::time::{Instant, sleep_until};
@@ -14,7 +15,7 @@ use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
 
 use super::router::{Portable, Router};
-use super::slot::{Ended, Key, Taken};
+use super::slot::{Ended, Envelope, Key, Taken};
 use crate::serialize::{from_term, to_term};
 use crate::term::Term;
 use crate::term::decode::Reader;
@@ -51,7 +52,8 @@ where
 {
     /// Waits for the next message. Returns `None` if the process should end, because no message
     /// came for the [idle time](super::ShardsBuilder::idle), the key moves to another node, the
-    /// process is cancelled, or the shards stop. It returns all accepted messages before that.
+    /// process is cancelled, or the shards stop. It returns all accepted messages before that. The
+    /// process works for the [request](procession::mailbox::request) of the message then.
     ///
     /// # Cancellation
     /// If the future is dropped, no message is lost.
@@ -64,9 +66,12 @@ where
             woken.as_mut().enable();
             let gives_up = Instant::now() >= until;
             match router.take(*number, key, process, (gives_up, self.is_cancelled)) {
-                Taken::Message(envelope) => return Some(envelope.message),
+                Taken::Message(Envelope { request, message, .. }) => {
+                    work_for(request);
+                    return Some(message);
+                }
                 Taken::End => return None,
-                Taken::Wait => {}
+                Taken::Wait => work_for(None),
             }
             // While the shard waits for an earlier home, only a message ends the wait.
             let is_cancelled = poll_fn(|task| {

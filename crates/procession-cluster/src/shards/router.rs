@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use procession::Address;
 use procession::mailbox::relay::{self, DeadCause};
+use procession::mailbox::request::context;
 use procession::process::catch_panic;
 use procession::sync::{Notify, oneshot};
 use procession_sync::Mutex;
@@ -171,8 +172,8 @@ impl<M: Portable> Router<M> {
     ) -> Result<(), Refused<M>> {
         let number = shard_of(&key, self.count());
         let own = || self.own.clone();
-        let mut envelope =
-            Envelope { origin: own(), number: 0, call, hops: 0, via: own(), message };
+        let (origin, via, request) = (own(), own(), context());
+        let mut envelope = Envelope { origin, number: 0, call, hops: 0, via, request, message };
         // The home may change, or say that it leaves, between the look and the send.
         for _ in 0..TRIES {
             let home = {
@@ -220,7 +221,8 @@ impl<M: Portable> Router<M> {
         let write = || to_term(&envelope.message);
         let (lane, to) = (self.lane(number), Remote::from(home));
         let mut is_home = true;
-        let sent = self.node.send_converted(&self.own, lane, &to, write, |content, _, push| {
+        let from = (&self.own, lane, envelope.request.clone());
+        let sent = self.node.send_converted(from, &to, write, |content, _, push| {
             let mut shard = self.shards[number as usize].lock();
             is_home = shard.home == *home;
             if !is_home {
@@ -298,13 +300,14 @@ impl<M: Portable> Router<M> {
     /// `Refuse`: returns a message to its origin.
     fn refuse(&self, number: u32, key: &Key, envelope: Envelope<M>, why: Refusal) {
         self.settle(&envelope.via);
-        let Envelope { origin, call, message, .. } = envelope;
+        let Envelope { origin, call, request, message, .. } = envelope;
         if origin == self.own {
             return self.returned(key, call, message, why);
         }
         let write = || to_term(&message);
         let (lane, to) = (self.lane(number), Remote::from(&origin));
-        let sent = self.node.send_converted(&self.own, lane, &to, write, |content, _, push| {
+        let from = (&self.own, lane, request);
+        let sent = self.node.send_converted(from, &to, write, |content, _, push| {
             let term = wire::refused(self.speaks(), key, call, why, content);
             self.counted(&origin, || push(&term))
         });

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use procession::mailbox::request::RequestContext;
 use procession::sync::Notify;
 use procession_sync::atomic::AtomicU64;
 
@@ -24,6 +25,8 @@ pub(super) struct Envelope<M> {
     pub(super) hops: u8,
     /// The router that has handed it to this node.
     pub(super) via: NodePid,
+    /// The request that the message belongs to.
+    pub(super) request: Option<RequestContext>,
     pub(super) message: M,
 }
 

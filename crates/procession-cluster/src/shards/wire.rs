@@ -202,7 +202,8 @@ mod tests {
         let (own, key) = (pid(1), Key::from(&b"key"[..]));
         let (stays, leaves) = ((&own, false), (&own, true));
         let (origin, via) = (pid(2), pid(3));
-        let envelope = Envelope { origin, number: 17, call: 18, hops: 2, via, message: () };
+        let (number, request) = (17, None);
+        let envelope = Envelope { origin, number, call: 18, hops: 2, via, request, message: () };
         let content = || Term::atom("content");
         let words = [
             message(stays, (5, &key), &envelope, 17, content()),

@@ -26,6 +26,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) links: bool,
     /// The monitor has the reference of the request.
     pub(crate) monitors: bool,
+    /// The request that the process works for.
+    pub(crate) request: Option<RequestContext>,
 }
 
 /// The operation of one frame. A message follows each operation of the first group.
@@ -196,7 +198,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Takes the request of a message, if the operation has a token that names one.
+    /// Takes the request of a message or a start, if the operation has a token that names one.
     fn request(&mut self) -> Option<RequestContext> {
         self.0.next().and_then(token::request_of)
     }
@@ -225,9 +227,17 @@ fn spawn_request(elements: &mut Elements<'_>) -> Taken<Control> {
         })
     };
     let (links, monitors) = (has("link"), has("monitor"));
-    let (module, function) = (module.clone(), function.clone());
-    let request = SpawnRequest { id, from, group_leader, module, function, arity, links, monitors };
-    Ok(Control::Spawn(Box::new(request)))
+    Ok(Control::Spawn(Box::new(SpawnRequest {
+        id,
+        from,
+        group_leader,
+        module: module.clone(),
+        function: function.clone(),
+        arity,
+        links,
+        monitors,
+        request: elements.request(),
+    })))
 }
 
 fn spawn_reply(elements: &mut Elements<'_>) -> Taken<Control> {
@@ -435,14 +445,15 @@ fn write_spawn(out: &mut Vec<u8>, request: &SpawnRequest) -> Result<(), EncodeEr
     let options = [("link", request.links), ("monitor", request.monitors)];
     let options = options.iter().filter(|(_, is_asked)| *is_asked);
     let options = Term::list(options.map(|(name, _)| Term::atom(name)));
-    let elements = [
-        &request.id.clone().into(),
-        &Term::from(&request.from),
-        &request.group_leader,
-        &function,
-        &options,
-    ];
-    tuple(out, SPAWN_REQUEST, &elements)
+    let (id, from) = (request.id.clone().into(), Term::from(&request.from));
+    let elements = [&id, &from, &request.group_leader, &function, &options];
+    match &request.request {
+        Some(context) => {
+            let token = token::of(context, &request.from);
+            tuple(out, SPAWN_REQUEST_TT, &[&elements[..], &[&token]].concat())
+        }
+        None => tuple(out, SPAWN_REQUEST, &elements),
+    }
 }
 
 impl Target {

@@ -1,4 +1,4 @@
-//! The trace contexts of messages.
+//! The trace contexts of messages and of requests to start a process.
 //!
 //! A trace context travels as the label of a *trace token*, with which Erlang's `seq_trace` marks
 //! messages: `{Flags, Label, Serial, From, Last}`. The label is the `traceparent` as a binary, or a
@@ -51,8 +51,8 @@ mod tests {
 
     use super::{of, request_of};
     use crate::term::decode::Reader;
-    use crate::term::{Atom, NodePid, Term};
-    use crate::wire::control::{Control, Target};
+    use crate::term::{Atom, NodePid, Reference, Term};
+    use crate::wire::control::{Control, SpawnRequest, Target};
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -72,6 +72,29 @@ mod tests {
                 assert_eq!(Control::read(&mut reader), Ok(sent));
                 reader.end().expect("nothing is behind it");
             }
+        }
+    }
+
+    #[test]
+    fn a_start_carries_the_request_of_its_caller() {
+        let from = NodePid { node: Atom::known("a@b"), id: 1, serial: 0, creation: 3 };
+        for request in [None, Some(context().with_state("a=1,b=2"))] {
+            let sent = Control::Spawn(Box::new(SpawnRequest {
+                id: Reference::new(Atom::known("a@b"), 3, &[5]).expect("it has a word"),
+                group_leader: Term::from(&from),
+                from: from.clone(),
+                module: Atom::known("shop"),
+                function: Atom::known("worker"),
+                arity: 2,
+                links: true,
+                monitors: false,
+                request,
+            }));
+            let mut bytes = Vec::new();
+            sent.write(&mut bytes).expect("it is short");
+            let mut reader = Reader::new(&bytes, &[], 1 << 16);
+            assert_eq!(Control::read(&mut reader), Ok(sent));
+            reader.end().expect("nothing is behind it");
         }
     }
 

@@ -77,6 +77,35 @@ pub async fn scope<F: Future>(request: impl Into<RequestContext>, future: F) -> 
     poll_fn(|task| with(request.clone(), || future.as_mut().poll(task))).await
 }
 
+/// Makes the calling process work for a request, or for none, until it receives a message or calls
+/// this again. A thread that runs no process does not change.
+///
+/// Use it where messages wait in a queue of your own instead of a mailbox: keep the [`context`] of
+/// each message, and call this when the process takes a message out.
+///
+/// ```
+/// use procession::Scheduler;
+/// use procession::mailbox::request::{self, RequestId};
+///
+/// # fn main() -> Result<(), procession::scheduler::BuildError> {
+/// let scheduler = Scheduler::builder().worker_threads(1).request_ids(true).build()?;
+/// let id = RequestId::new(7).expect("it is not 0");
+/// let worked = scheduler.spawn(async move {
+///     request::work_for(Some(id.into()));
+///     let first = request::current();
+///     request::work_for(None);
+///     [first, request::current()]
+/// });
+/// assert_eq!(worked.join(), Ok([Some(id), None]));
+/// # Ok(())
+/// # }
+/// ```
+pub fn work_for(request: Option<RequestContext>) {
+    if let Some(slot) = current::current() {
+        resume(&slot, request);
+    }
+}
+
 /// Calls `run`, which works for this request, or for none.
 pub(crate) fn within<R>(request: Option<RequestContext>, run: impl FnOnce() -> R) -> R {
     /// Sets the request back.

@@ -47,7 +47,7 @@ impl Test {
 
     fn accept(&mut self, origin: &str, number: u64) -> Option<Act<u64>> {
         let (origin, via, message) = (router(origin), router("a"), number);
-        let envelope = Envelope { origin, number, call: 0, hops: 0, via, message };
+        let envelope = Envelope { origin, number, call: 0, hops: 0, via, request: None, message };
         self.shard.accept(key(), envelope, &LIMITS, &self.counts)
     }
 
@@ -286,7 +286,7 @@ fn a_key_with_nothing_left_is_not_counted() {
     assert!(matches!(&*acts, [Act::Refuse(_, _, Refusal::Late)]), "{acts:?} came");
     assert_eq!((test.shard.keys.len(), test.counts.keys.load(Relaxed)), (0, 0));
     let (origin, via, limits) = (router("c"), router("a"), Limits { queue: 0, ..LIMITS });
-    let envelope = Envelope { origin, number: 6, call: 0, hops: 0, via, message: 6 };
+    let envelope = Envelope { origin, number: 6, call: 0, hops: 0, via, request: None, message: 6 };
     let act = test.shard.accept(key(), envelope, &limits, &test.counts);
     assert!(matches!(act, Some(Act::Refuse(_, _, Refusal::QueueFull))), "{act:?} came");
     assert_eq!((test.shard.keys.len(), test.counts.keys.load(Relaxed)), (0, 0));
@@ -373,7 +373,8 @@ fn messages_that_wait_count_for_the_queue_of_their_key() {
     let limits = Limits { moves: 10, ..LIMITS };
     for number in 1..=4 {
         let (origin, via) = (router("c"), router("a"));
-        let envelope = Envelope { origin, number, call: 0, hops: 0, via, message: number };
+        let envelope =
+            Envelope { origin, number, call: 0, hops: 0, via, request: None, message: number };
         let act = test.shard.accept(key(), envelope, &limits, &test.counts);
         let is_refused = matches!(act, Some(Act::Refuse(_, _, Refusal::QueueFull)));
         assert_eq!(is_refused, number == 4, "{number}");
