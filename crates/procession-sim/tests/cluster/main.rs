@@ -25,17 +25,19 @@ use self::checker::{Broken, Defect, Planted};
 use self::peers::Ailment;
 use self::program::Traffic;
 
-/// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says. An unoptimised build is ten
-/// times slower, so these tests are for optimised builds, which have assertions in `.ci/run`.
+/// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says, from `SIM_FIRST` on. An
+/// unoptimised build is ten times slower, so these tests are for optimised builds, which have
+/// assertions in `.ci/run`.
 fn seeds() -> Range<u64> {
-    let wanted = std::env::var("SIM_CLUSTER_SEEDS").ok();
-    let wanted = wanted.map(|text| text.parse().expect("SIM_CLUSTER_SEEDS is a number"));
-    0..wanted.unwrap_or(200)
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let first: u64 = number("SIM_FIRST").unwrap_or(0);
+    first..first + number("SIM_CLUSTER_SEEDS").unwrap_or(200)
 }
 
 /// Returns an eighth of the seeds, and at least two.
 fn few() -> Range<u64> {
-    0..(seeds().end / 8).max(2)
+    let Range { start, end } = seeds();
+    start..start + ((end - start) / 8).max(2)
 }
 
 #[test]
@@ -61,7 +63,7 @@ fn check_of_large(seeds: Range<u64>) -> Check {
 #[test]
 fn large_messages_come_whole_and_in_order() {
     for traffic in [Traffic::Large, Traffic::Secure] {
-        let check = check_of_large(0..(seeds().end / 8).max(2)).expect_sometimes([
+        let check = check_of_large(few()).expect_sometimes([
             "a message comes in parts",
             "a message is lost with its connection",
         ]);
