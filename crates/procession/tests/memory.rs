@@ -6,7 +6,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use procession::mailbox::{Event, WhenFull};
-use procession::process::Groups;
+use procession::pool::{Pool, Queue};
+use procession::process::{Groups, JoinSet, scope};
 use procession::sync::{broadcast, channel};
 use procession::{Address, Context, Exit, JoinHandle, Scheduler, SpawnOptions, spawn, yield_now};
 use procession_sync::atomic::AtomicUsize;
@@ -185,6 +186,129 @@ fn the_memory_of_a_queue_follows_its_length() {
     });
 }
 
+/// Returns a scheduler that has the tables which it keeps, because each of its operations was used.
+fn warmed() -> Scheduler {
+    let scheduler =
+        Scheduler::builder().worker_threads(1).test_clock().build().expect("it starts no thread");
+    let child = scheduler.start(|mut cx: Context<u8>| async move {
+        assert_eq!(cx.recv_matching(|number| *number == 1).await, Some(1));
+        yield_now().await;
+    });
+    (0..2).for_each(|number| child.send(number).expect("it is open"));
+    scheduler.run_until_idle();
+    scheduler
+}
+
+#[test]
+fn the_memory_of_a_queue_of_a_thread_follows_its_length() {
+    let _alone = alone();
+    let scheduler = warmed();
+    let mut inbox = scheduler.attach::<Message>();
+    let address = inbox.address().clone();
+    scheduler.run_until_idle();
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    for _ in 0..MESSAGES {
+        address.send([0; 256]).expect("it is open");
+        // The process of the mailbox passes each on.
+        scheduler.run_until_idle();
+    }
+    follows_its_length("mailbox of a thread", before, |count| {
+        (0..count).for_each(|_| assert!(inbox.recv().is_some()));
+    });
+}
+
+/// Goal: a process that takes what it wants only gives the memory of the rest back. Method: it
+/// wants nothing at first, so all messages are put aside.
+#[test]
+fn the_memory_of_messages_that_were_put_aside_follows_their_number() {
+    let _alone = alone();
+    let scheduler = warmed();
+    for wants_last in [false, true] {
+        let (go, gate) = channel::unbounded::<usize>();
+        let child = scheduler.start(move |mut cx: Context<Message>| async move {
+            let unwanted = cx.recv_matching(|message: &Message| message[0] == 1).await;
+            assert!(unwanted.is_some());
+            while let Some(count) = gate.recv().await {
+                for _ in 0..count {
+                    let mut left = if wants_last { 8 } else { 0 };
+                    // Among the first few, so that the search takes no time.
+                    let wanted = |_: &Message| {
+                        left -= 1;
+                        left < 0
+                    };
+                    if cx.recv_matching(wanted).await.is_none() {
+                        return;
+                    }
+                }
+            }
+        });
+        scheduler.run_until_idle();
+        let before = ALLOCATED_BYTES.load(Relaxed);
+        (0..MESSAGES).for_each(|_| child.send([0; 256]).expect("it is open"));
+        child.send([1; 256]).expect("it is open");
+        scheduler.run_until_idle();
+        if wants_last {
+            // Enough that the process finds some to leave in front.
+            (0..8).for_each(|_| child.send([0; 256]).expect("it is open"));
+        }
+        follows_its_length("messages put aside", before, |count| {
+            go.try_send(count).expect("it is open");
+            scheduler.run_until_idle();
+        });
+        child.kill();
+        scheduler.run_until_idle();
+    }
+}
+
+#[test]
+fn the_memory_of_queued_jobs_follows_their_number() {
+    let _alone = alone();
+    let scheduler = warmed();
+    let pool = Pool::builder().capacity(1).queue(Queue::Unbounded).on(&scheduler);
+    let pool = pool.build_async().expect("the values are in range");
+    let (go, gate) = channel::unbounded::<()>();
+    let submit = || {
+        let gate = gate.clone();
+        let job = pool.job(async move { assert_eq!(gate.recv().await, Some(())) });
+        job.try_execute().expect("it has a queue");
+    };
+    submit();
+    scheduler.run_until_idle();
+    go.try_send(()).expect("it is open");
+    scheduler.run_until_idle();
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    (0..MESSAGES).for_each(|_| submit());
+    let mut taken = 1;
+    follows_its_length("queue of a pool", before, |count| {
+        (0..count).for_each(|_| go.try_send(()).expect("it is open"));
+        scheduler.run_until_idle();
+        taken += count as u64;
+        assert_eq!(pool.stats().completed, taken);
+    });
+}
+
+#[test]
+fn a_join_set_keeps_nothing_of_a_crowd() {
+    let _alone = alone();
+    let scheduler = warmed();
+    let spawn_all = |set: &mut JoinSet<()>| {
+        (0..MESSAGES).for_each(|_| {
+            set.insert(scheduler.spawn(async {}));
+        });
+        scheduler.run_until_idle();
+    };
+    let mut set = JoinSet::new();
+    // The slots of the processes stay.
+    spawn_all(&mut set);
+    while set.next_ended().is_some() {}
+    drop(std::mem::take(&mut set));
+    let before = ALLOCATED_BYTES.load(Relaxed);
+    spawn_all(&mut set);
+    while set.next_ended().is_some() {}
+    let kept = ALLOCATED_BYTES.load(Relaxed).saturating_sub(before);
+    assert!(set.is_empty() && kept < KEPT_MAX, "{kept} bytes");
+}
+
 /// The stack of a thread, which has 2 MiB by default, has room for two of it. In a build by
 /// clippy's driver, which moves each value once more, it has room for three.
 const LARGE: usize = if cfg!(clippy) { 600 * 1024 } else { 800 * 1024 };
@@ -214,4 +338,36 @@ fn a_large_future_can_be_spawned_where_there_is_room_for_a_few_of_it() {
     assert_eq!(inside.join(), Ok(Ok(Ok(LARGE))));
     let inside = scheduler.spawn(async { SpawnOptions::new().spawn_fallible(large()).await });
     assert_eq!(inside.join(), Ok(Ok(Ok(LARGE))));
+}
+
+#[test]
+fn a_large_future_can_be_added_to_a_scope_where_there_is_room_for_three_of_it() {
+    async fn add() -> Result<(), Exit> {
+        let bytes = [1_u8; LARGE / 4 * 3];
+        yield_now().await;
+        assert_eq!(std::hint::black_box(&bytes).len(), LARGE / 4 * 3);
+        Ok(())
+    }
+    async fn small() -> Result<(), Exit> {
+        yield_now().await;
+        Ok(())
+    }
+    let _alone = alone();
+    let scheduler = Scheduler::builder().worker_threads(1).build().expect("the system has threads");
+    for limit in [None, Some(1)] {
+        let added = scheduler.spawn(scope(move |scope| async move {
+            limit.into_iter().for_each(|limit| scope.set_limit(limit));
+            scope.add(small());
+            scope.add(add());
+            Ok(())
+        }));
+        assert_eq!(added.join(), Ok(Ok(())));
+        let added = scheduler.spawn(scope(move |scope| async move {
+            limit.into_iter().for_each(|limit| scope.set_limit(limit));
+            scope.add_in_turn(small()).await;
+            scope.add_in_turn(add()).await;
+            Ok(())
+        }));
+        assert_eq!(added.join(), Ok(Ok(())));
+    }
 }

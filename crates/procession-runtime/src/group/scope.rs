@@ -13,6 +13,7 @@ use procession_protocols::sync::bell::Bell;
 use procession_protocols::sync::wait_list::Place;
 
 use crate::group::join_set::JoinSet;
+use crate::process::async_body::AsyncBody;
 use crate::process::served::WakeServed;
 use crate::process::wait_reason::Waiting;
 use crate::scheduler::current;
@@ -129,13 +130,14 @@ impl<E: Send + 'static> Scope<E> {
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
+        let body: Box<AsyncBody<F>> = Box::new(AsyncBody::Runs(future));
         let Some((starting, turns)) = self.begin() else { return Pid::NOBODY };
         let handle = match turns {
-            None => SpawnOptions::new().spawn(future),
+            None => SpawnOptions::new().spawn_body(body),
             Some(turns) => SpawnOptions::new().spawn(async move {
                 // Given back after the future was dropped.
                 let _turn = turns.acquire_owned(1).await;
-                future.await
+                run(body).await
             }),
         };
         starting.note(handle)
@@ -177,6 +179,7 @@ impl<E: Send + 'static> Scope<E> {
         F: Future<Output = Result<(), E>> + Send + 'static,
     {
         let location = caller();
+        let body: Box<AsyncBody<F>> = Box::new(AsyncBody::Runs(future));
         placed(async move {
             let turns = self.0.change(|ringing| ringing.about.turns.clone());
             let turn = match turns {
@@ -186,7 +189,7 @@ impl<E: Send + 'static> Scope<E> {
             let Some((starting, _)) = self.begin() else { return Pid::NOBODY };
             let handle = SpawnOptions::new().called_at(location).spawn(async move {
                 let _turn = turn;
-                future.await
+                run(body).await
             });
             starting.note(handle)
         })
@@ -202,6 +205,13 @@ impl<E: Send + 'static> Scope<E> {
         })?;
         Some((Starting(&self.0), turns))
     }
+}
+
+/// Runs the future of a body in another process. An async block that awaits a future of its
+/// surroundings would have room for two of it.
+async fn run<F: Future>(body: Box<AsyncBody<F>>) -> F::Output {
+    let mut body = Box::into_pin(body);
+    poll_fn(|task| body.as_mut().pinned().expect("nothing ends the body").poll(task)).await
 }
 
 impl<E: Send + 'static> Clone for Scope<E> {
