@@ -33,10 +33,14 @@ impl<T> BlockQueue<T> {
 
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
-        let more = self.more.as_ref().map_or(0, |more| {
+        self.first.len() + self.behind()
+    }
+
+    /// Returns the number of elements behind the first block.
+    fn behind(&self) -> usize {
+        self.more.as_ref().map_or(0, |more| {
             more.back().map_or(0, |last| (more.len() - 1) * Self::BLOCK + last.len())
-        });
-        self.first.len() + more
+        })
     }
 
     /// Returns `true` if the queue has no element.
@@ -70,11 +74,16 @@ impl<T> BlockQueue<T> {
 
     /// Pushes an element in front of all others.
     pub fn push_front(&mut self, element: T) {
+        self.make_room();
+        self.first.push_front(element);
+    }
+
+    /// Begins a new first block if the first one is full.
+    fn make_room(&mut self) {
         if self.first.len() >= Self::BLOCK {
             let full = std::mem::replace(&mut self.first, VecDeque::with_capacity(Self::BLOCK));
             self.more.get_or_insert_default().push_front(full);
         }
-        self.first.push_front(element);
     }
 
     /// Removes the first element.
@@ -99,15 +108,76 @@ impl<T> BlockQueue<T> {
 
     /// Removes the first element that is `wanted`.
     pub fn remove_first(&mut self, wanted: impl Fn(&T) -> bool) -> Option<T> {
-        let mut before = Vec::new();
-        let found = loop {
-            match self.pop_front() {
-                Some(element) if !wanted(&element) => before.push(element),
-                found => break found,
+        let index = self.iter().position(wanted)?;
+        self.remove(index)
+    }
+
+    /// Inserts an element in front of the element at this index. Moves elements of one block, and
+    /// one element of each block in front of that one.
+    pub fn insert(&mut self, index: usize, element: T) {
+        self.make_room();
+        let Some(behind) = index.checked_sub(self.first.len() + 1) else {
+            return self.first.insert(index, element);
+        };
+        let more = self.more.get_or_insert_default();
+        let last = behind / Self::BLOCK;
+        for block in 0..=last {
+            let moved = more[block].pop_front();
+            let before = if block == 0 { &mut self.first } else { &mut more[block - 1] };
+            before.extend(moved);
+        }
+        more[last].insert(behind % Self::BLOCK, element);
+    }
+
+    /// Removes the element at this index. Moves as many elements as [`insert`](Self::insert).
+    pub fn remove(&mut self, index: usize) -> Option<T> {
+        let removed = match index.checked_sub(self.first.len()) {
+            None => self.first.remove(index),
+            Some(behind) => {
+                let more = self.more.as_mut()?;
+                let last = behind / Self::BLOCK;
+                let removed = more.get_mut(last)?.remove(behind % Self::BLOCK);
+                for block in (0..=last).rev().filter(|_| removed.is_some()) {
+                    let before = if block == 0 { &mut self.first } else { &mut more[block - 1] };
+                    let moved = before.pop_back();
+                    moved.into_iter().for_each(|moved| more[block].push_front(moved));
+                }
+                removed
             }
         };
-        before.into_iter().rev().for_each(|element| self.push_front(element));
-        found
+        if self.first.is_empty() {
+            self.next_block();
+        }
+        removed
+    }
+
+    /// Returns the number of the first elements that are `before`, of which all others are behind.
+    pub fn partition_point(&self, before: impl Fn(&T) -> bool) -> usize {
+        let is_behind_first = self.first.back().is_some_and(&before);
+        match &self.more {
+            Some(more) if is_behind_first => {
+                let ends_before = |block: &VecDeque<T>| block.back().is_some_and(&before);
+                let blocks = more.partition_point(ends_before);
+                let rest = more.get(blocks).map_or(0, |block| block.partition_point(&before));
+                // All but the last block are full, and the last one has no rest if it ends before.
+                let full = if blocks < more.len() { blocks * Self::BLOCK } else { self.behind() };
+                self.first.len() + full + rest
+            }
+            _ => self.first.partition_point(before),
+        }
+    }
+
+    /// Returns the first element.
+    pub fn front(&self) -> Option<&T> {
+        self.first.front()
+    }
+
+    /// Returns the element at this index, counted from the front.
+    pub fn get(&self, index: usize) -> Option<&T> {
+        let Some(behind) = index.checked_sub(self.first.len()) else {
+            return self.first.get(index);
+        };
+        self.more.as_ref()?.get(behind / Self::BLOCK)?.get(behind % Self::BLOCK)
     }
 
     /// Returns the element at this index, counted from the front.
@@ -116,6 +186,11 @@ impl<T> BlockQueue<T> {
             return self.first.get_mut(index);
         };
         self.more.as_mut()?.get_mut(behind / Self::BLOCK)?.get_mut(behind % Self::BLOCK)
+    }
+
+    /// Returns the elements, from front to back.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(self.more.iter().flat_map(|more| more.iter().flatten()))
     }
 
     /// Returns the elements, from front to back.
@@ -197,9 +272,20 @@ mod tests {
                     assert_eq!(queue.remove_first(wanted), place.and_then(|at| deque.remove(at)));
                 }
                 6 if round % 1000 > 500 => {
-                    let index = deque.len() / 2;
+                    let index = round % (deque.len() + 1);
+                    assert_eq!(queue.get(index), deque.get(index));
                     assert_eq!(queue.get_mut(index), deque.get_mut(index));
+                    assert!(queue.iter().eq(deque.iter()));
                     assert!(queue.iter_mut().eq(deque.iter_mut()));
+                }
+                6 => {
+                    let index = round % (deque.len() + 1);
+                    queue.insert(index, element);
+                    deque.insert(index, element);
+                }
+                7 if round % 3 == 0 => {
+                    let index = round % (deque.len() + 1);
+                    assert_eq!(queue.remove(index), deque.remove(index));
                 }
                 _ if round % 1000 > 500 => assert_eq!(queue.pop_front(), deque.pop_front()),
                 _ => queue.extend(deque.back().copied().inspect(|&last| deque.push_back(last))),
@@ -210,11 +296,26 @@ mod tests {
     }
 
     #[test]
+    fn the_place_of_an_element_in_an_ordered_queue_is_found() {
+        for length in 0..20 {
+            for popped in 0..=length {
+                let mut queue = BlockQueue::<Large>::new();
+                queue.extend((0..length).map(|number| [2 * number; 512]));
+                (0..popped).for_each(|_| assert!(queue.pop_front().is_some()));
+                for number in 0..=2 * length {
+                    let place = queue.partition_point(|element| element[0] < number);
+                    assert_eq!(place, number.div_ceil(2).max(popped) - popped);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_put_back_in_front_is_in_blocks_too() {
         let mut queue = BlockQueue::new();
         (0..50).for_each(|round| queue.push_front([round; 512]));
         assert_eq!((blocks(&queue), queue.first.capacity()), (12, 4));
-        // The last one is found behind all others, which are put back.
+        // The last one is found behind all others.
         assert_eq!(queue.remove_first(|element| element[0] == 0), Some([0; 512]));
         assert_eq!((queue.len(), queue.first.capacity()), (49, 4));
         while queue.pop_front().is_some() {}

@@ -1,6 +1,5 @@
 //! Sets of processes, which return results in the order of the ends.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -9,6 +8,7 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker, ready};
 
 use procession_protocols::sync::bell::Bell;
 use procession_protocols::sync::wait_list::Place;
+use procession_protocols::util::block_queue::BlockQueue;
 
 use crate::process::served::WakeServed;
 use crate::process::wait_reason::Waiting;
@@ -20,7 +20,7 @@ use crate::spawn::options::SpawnOptions;
 use crate::{Exit, Pid};
 
 /// The places of the processes that have ended, in the order of their ends. It rings for each.
-type Ends = Bell<VecDeque<usize>>;
+type Ends = Bell<BlockQueue<usize>>;
 
 /// The waker that a set leaves with the process at a place.
 struct EndOf {
@@ -84,17 +84,22 @@ pub struct JoinSet<T: Send + 'static> {
     free: Vec<usize>,
     ends: Arc<Ends>,
     /// The oldest ends, which were taken out of `ends` under one lock.
-    taken: VecDeque<usize>,
+    taken: BlockQueue<usize>,
     /// The place of the waiter in the bell, while a join waits.
     waiter: Option<Place>,
 }
+
+/// The number of free places, beyond the number of processes, at which a free place keeps its
+/// waker. The wakers of these take about 16 KiB.
+const SPARE_MAX: usize = 256;
 
 /// A place in a set.
 struct Member<T: Send + 'static> {
     handle: Option<JoinHandle<T>>,
     /// Serves all processes at this place, one after the other: a process wakes it once, before its
     /// result is taken.
-    end: Waker,
+    /// `None` at a free place, if many are free.
+    end: Option<Waker>,
 }
 
 impl<T: Send + 'static> JoinSet<T> {
@@ -103,8 +108,8 @@ impl<T: Send + 'static> JoinSet<T> {
         Self {
             members: Vec::new(),
             free: Vec::new(),
-            ends: Arc::new(Bell::new(VecDeque::new())),
-            taken: VecDeque::new(),
+            ends: Arc::new(Bell::new(BlockQueue::new())),
+            taken: BlockQueue::new(),
             waiter: None,
         }
     }
@@ -144,16 +149,19 @@ impl<T: Send + 'static> JoinSet<T> {
     /// Panics if the result was taken before, by polling the handle.
     pub fn insert(&mut self, mut handle: JoinHandle<T>) -> Pid {
         let pid = handle.pid();
-        if let Some(&place) = self.free.last() {
-            let member = &mut self.members[place];
-            note_end(&mut handle, &member.end);
-            member.handle = Some(handle);
+        let free = self.free.last().copied();
+        let place = free.unwrap_or(self.members.len());
+        let end = match free.and_then(|place| self.members[place].end.take()) {
+            Some(end) => end,
+            None => Waker::from(Arc::new(EndOf { place, ends: Arc::clone(&self.ends) })),
+        };
+        note_end(&mut handle, &end);
+        let member = Member { handle: Some(handle), end: Some(end) };
+        if free.is_some() {
+            self.members[place] = member;
             self.free.pop();
         } else {
-            let place = self.members.len();
-            let end = Waker::from(Arc::new(EndOf { place, ends: Arc::clone(&self.ends) }));
-            note_end(&mut handle, &end);
-            self.members.push(Member { handle: Some(handle), end });
+            self.members.push(member);
         }
         pid
     }
@@ -236,10 +244,27 @@ impl<T: Send + 'static> JoinSet<T> {
     }
 
     fn take(&mut self, place: usize) -> (Pid, Result<T, Exit>) {
-        let ended = &mut self.members[place].handle;
-        let mut handle = ended.take().expect("a place that has ended is not free");
+        let member = &mut self.members[place];
+        let mut handle = member.handle.take().expect("a place that has ended is not free");
         self.free.push(place);
+        if self.free.len() > SPARE_MAX {
+            self.give_back(place);
+        }
         (handle.pid(), handle.take_result())
+    }
+
+    /// Gives back what the set has for many more processes than are in it.
+    #[cold]
+    fn give_back(&mut self, place: usize) {
+        if self.is_empty() {
+            self.free = Vec::new();
+            self.members = Vec::new();
+        } else if self.free.len() > SPARE_MAX + self.len() {
+            // That of this place, and of one that was free before. So few are left at the end.
+            for free in [place, self.free[self.len()]] {
+                self.members[free].end = None;
+            }
+        }
     }
 
     /// Waits for all processes, and returns their outputs in the order in which the processes
@@ -284,10 +309,10 @@ impl<T: Send + 'static> JoinSet<T> {
     pub fn detach_all(&mut self) {
         self.stop_waiting();
         // The ends of the detached processes are noted where nothing reads them.
-        self.ends = Arc::new(Bell::new(VecDeque::new()));
-        self.taken.clear();
-        self.free.clear();
-        self.members.clear();
+        self.ends = Arc::new(Bell::new(BlockQueue::new()));
+        self.taken = BlockQueue::new();
+        self.free = Vec::new();
+        self.members = Vec::new();
     }
 
     fn handles(&self) -> impl Iterator<Item = &JoinHandle<T>> {
@@ -307,7 +332,7 @@ fn note_end<T: Send + 'static>(handle: &mut JoinHandle<T>, end: &Waker) {
 }
 
 /// Takes all ends in one step, by swapping them with the empty `taken`, and returns the oldest end.
-fn next(taken: &mut VecDeque<usize>, ends: &mut VecDeque<usize>) -> Option<usize> {
+fn next(taken: &mut BlockQueue<usize>, ends: &mut BlockQueue<usize>) -> Option<usize> {
     mem::swap(taken, ends);
     taken.pop_front()
 }

@@ -7,13 +7,13 @@ mod mark;
 mod take;
 mod timed;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
+use procession_protocols::util::block_queue::BlockQueue;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_queue::Batch;
 
@@ -295,11 +295,10 @@ impl<M: Send + 'static> Context<M> {
         self.note_answered(monitor);
         if let Some(aside) = self.aside() {
             // The answer was accepted from the mailbox, but the process has not seen it.
-            let before = aside.signals.len();
-            aside.signals.retain(
-                |(_, signal)| !matches!(signal, Signal::Down(down) if down.monitor == monitor),
+            let answer = aside.signals.remove_first(
+                |(_, signal)| matches!(signal, Signal::Down(down) if down.monitor == monitor),
             );
-            if aside.signals.len() < before {
+            if answer.is_some() {
                 return true;
             }
         }
@@ -552,8 +551,8 @@ const ORDINARY: u64 = 1 << 63;
 /// The events that were left, each kind urgent ones first, then the oldest. Their numbers order the
 /// two kinds.
 struct Aside<M> {
-    messages: VecDeque<(u64, M)>,
-    signals: VecDeque<(u64, Signal)>,
+    messages: BlockQueue<(u64, M)>,
+    signals: BlockQueue<(u64, Signal)>,
     last: u64,
     /// The number of urgent events that were left.
     urgent: u64,
@@ -569,8 +568,8 @@ struct Aside<M> {
 impl<M> Default for Aside<M> {
     fn default() -> Self {
         Self {
-            messages: VecDeque::new(),
-            signals: VecDeque::new(),
+            messages: BlockQueue::new(),
+            signals: BlockQueue::new(),
             last: ORDINARY,
             urgent: 0,
             is_urgent: false,
@@ -582,7 +581,7 @@ impl<M> Default for Aside<M> {
 }
 
 /// Inserts an event behind all with smaller numbers.
-fn insert_in_order<T>(events: &mut VecDeque<(u64, T)>, number: u64, event: T) {
+fn insert_in_order<T>(events: &mut BlockQueue<(u64, T)>, number: u64, event: T) {
     if number > ORDINARY {
         return events.push_back((number, event));
     }

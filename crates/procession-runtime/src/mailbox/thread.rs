@@ -1,12 +1,12 @@
 //! Mailboxes for plain threads.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use procession_protocols::util::block_queue::BlockQueue;
 use procession_sync::Mutex;
 
 use crate::mailbox::address::Address;
@@ -37,7 +37,7 @@ pub struct ThreadMailbox<M> {
 }
 
 struct ThreadQueue<M> {
-    messages: VecDeque<M>,
+    messages: BlockQueue<M>,
     waker: Option<Waker>,
     closed: bool,
 }
@@ -48,7 +48,7 @@ impl Scheduler {
     #[track_caller]
     pub fn attach<M: Send + 'static>(&self) -> ThreadMailbox<M> {
         let queue = Arc::new(Mutex::new(ThreadQueue {
-            messages: VecDeque::new(),
+            messages: BlockQueue::new(),
             waker: None,
             closed: false,
         }));

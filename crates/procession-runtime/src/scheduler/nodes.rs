@@ -1,12 +1,12 @@
 //! The other nodes that processes of this program can reach, by number.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use procession_protocols::util::block_queue::BlockQueue;
 use procession_protocols::util::sorted_map::SortedMap;
 use procession_sync::Mutex;
 
@@ -17,14 +17,14 @@ use crate::{Exit, Pid};
 
 /// The nodes that have joined.
 static NODES: Mutex<Nodes> =
-    Mutex::new(Nodes { last: 0, ways: SortedMap::new(), lost: VecDeque::new() });
+    Mutex::new(Nodes { last: 0, ways: SortedMap::new(), lost: BlockQueue::new() });
 
 struct Nodes {
     /// The last number that was given.
     last: u32,
     ways: SortedMap<u32, Arc<NodeWay>>,
     /// Signals to nodes that have not joined, or have left since.
-    lost: VecDeque<RemoteSignal>,
+    lost: BlockQueue<RemoteSignal>,
 }
 
 /// The way to a node. Each way has a separate queue, so the relay of one node delays no other node.
@@ -33,7 +33,7 @@ struct Nodes {
 struct NodeWay {
     relay: Arc<dyn NodeRelay>,
     /// Signals to the node, in their order.
-    queue: Mutex<VecDeque<RemoteSignal>>,
+    queue: Mutex<BlockQueue<RemoteSignal>>,
     /// Held by the thread that hands signals to the relay.
     turn: Mutex<()>,
 }
@@ -99,7 +99,7 @@ impl RemoteNode {
             return None;
         };
         nodes.last = number.get();
-        let way = NodeWay { relay, queue: Mutex::new(VecDeque::new()), turn: Mutex::new(()) };
+        let way = NodeWay { relay, queue: Mutex::new(BlockQueue::new()), turn: Mutex::new(()) };
         nodes.ways.insert(number.get(), Arc::new(way));
         Some(Self { number })
     }
@@ -122,7 +122,7 @@ impl Drop for RemoteNode {
             let way = nodes.ways.remove(&self.number.get());
             if let Some(way) = &way {
                 // The threads that have queued these signals are about to flush them.
-                nodes.lost.append(&mut way.queue.lock());
+                nodes.lost.extend(std::mem::take(&mut *way.queue.lock()));
             }
             way
         };
@@ -215,11 +215,7 @@ impl NodeWay {
 
 /// Answers the signals to a node that has not joined.
 fn answer_lost(node: u32, answered: fn(RemoteSignal)) {
-    let next = || {
-        let mut nodes = NODES.lock();
-        let at = nodes.lost.iter().position(|signal| signal.to().node() == node)?;
-        nodes.lost.remove(at)
-    };
+    let next = || NODES.lock().lost.remove_first(|signal| signal.to().node() == node);
     while let Some(signal) = next() {
         if let Some(answer) = signal.answer(Exit::NoConnection) {
             answered(answer);

@@ -1,8 +1,7 @@
 //! The jobs that wait for a worker, or for an earlier job of their key.
 
-use std::collections::VecDeque;
-
 use crate::process::priority::Priority;
+use crate::util::block_queue::BlockQueue;
 use crate::util::sorted_map::SortedMap;
 
 use super::lane::{JobLane, LEVELS};
@@ -20,7 +19,7 @@ const NORMAL: usize = Priority::Normal as usize;
 #[derive(Debug)]
 struct Level<J> {
     /// A withdrawn job leaves a hole, so that the remaining jobs keep their order.
-    entries: VecDeque<(u64, Option<J>)>,
+    entries: BlockQueue<(u64, Option<J>)>,
     jobs: usize,
     /// The number of jobs of higher priorities that were taken since this level had its last turn.
     passed: u32,
@@ -28,7 +27,7 @@ struct Level<J> {
 
 impl<J> Level<J> {
     fn new() -> Self {
-        Self { entries: VecDeque::new(), jobs: 0, passed: 0 }
+        Self { entries: BlockQueue::new(), jobs: 0, passed: 0 }
     }
 
     fn pop(&mut self) -> Option<(u64, J)> {
@@ -41,16 +40,29 @@ impl<J> Level<J> {
         None
     }
 
-    fn position(&self, ticket: u64) -> Result<usize, usize> {
-        self.entries.binary_search_by_key(&ticket, |entry| entry.0)
+    /// Returns the number of entries with smaller tickets.
+    fn place(&self, ticket: u64) -> usize {
+        self.entries.partition_point(|entry| entry.0 < ticket)
+    }
+
+    fn contains(&self, ticket: u64) -> bool {
+        let entry = self.entries.get(self.place(ticket));
+        entry.is_some_and(|entry| entry.0 == ticket && entry.1.is_some())
+    }
+
+    /// Adds a job in the place of its ticket.
+    fn insert(&mut self, ticket: u64, job: J) {
+        self.entries.insert(self.place(ticket), (ticket, Some(job)));
+        self.jobs += 1;
     }
 
     fn withdraw(&mut self, ticket: u64) -> Option<J> {
-        let place = self.position(ticket).ok()?;
-        let job = self.entries[place].1.take()?;
+        let entry = self.entries.get_mut(self.place(ticket))?;
+        let job = if entry.0 == ticket { entry.1.take()? } else { return None };
         self.jobs -= 1;
         if self.entries.len() > 2 * self.jobs + HOLES_MAX {
-            self.entries.retain(|entry| entry.1.is_some());
+            let entries = std::mem::take(&mut self.entries);
+            self.entries.extend(entries.into_iter().filter(|entry| entry.1.is_some()));
         }
         Some(job)
     }
@@ -201,10 +213,7 @@ impl<J> JobQueue<J> {
             return;
         };
         turn.ticket = next;
-        let level = &mut self.levels[priority as usize];
-        let place = level.position(next).unwrap_or_else(|place| place);
-        level.entries.insert(place, (next, Some(job)));
-        level.jobs += 1;
+        self.levels[priority as usize].insert(next, job);
         self.ready += 1;
     }
 
@@ -240,8 +249,6 @@ impl<J> JobQueue<J> {
 
     /// Returns `true` if this job is ready.
     pub(super) fn has_ready(&self, ticket: u64) -> bool {
-        self.levels
-            .iter()
-            .any(|level| level.position(ticket).is_ok_and(|place| level.entries[place].1.is_some()))
+        self.levels.iter().any(|level| level.contains(ticket))
     }
 }

@@ -125,7 +125,11 @@ impl<M: Send + 'static> Context<M> {
         let aside = self.aside()?;
         let place = aside.messages.iter().position(|(_, message)| wanted(message))?;
         let (number, found) = aside.messages.remove(place)?;
+        let is_empty = aside.is_empty();
         self.receive_aside(number);
+        if is_empty {
+            self.aside = None;
+        }
         if place > 0 {
             self.slot.mark(Habit::Selects);
         }
