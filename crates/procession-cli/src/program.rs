@@ -138,6 +138,7 @@ impl fmt::Display for RunError {
                     (left.requests, "requests were cut off"),
                     (left.writes as u64, "writes did not end or were lost"),
                     (left.messages, "messages to other nodes may be lost"),
+                    (left.jobs as u64, "calls on other threads did not return"),
                 ];
                 write!(f, "cannot end {program}")?;
                 let mut before = ": ";

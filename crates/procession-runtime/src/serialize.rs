@@ -286,7 +286,8 @@ as_structs! {
         name = name.as_deref(), message, links, monitors, monitored, scope, supervisor,
     }
     Unfinished {
-        processes, terminated, dropped, requests, writes, messages, stopped, stopped_requests,
+        processes, terminated, dropped, requests, writes, messages, jobs, stopped,
+        stopped_requests,
     }
     DroppedProcesses { location = LocationText(location), count }
     StuckCoroutine { pid, label, location = LocationText(location) }

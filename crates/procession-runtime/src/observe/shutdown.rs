@@ -21,8 +21,8 @@ const TERMINATION_MAX: u64 = 100_000_000;
 
 impl Scheduler {
     /// Ends the scheduler in order, and returns what it could not finish by the deadline:
-    /// processes, requests of HTTP servers, writes that helper threads have accepted, and messages
-    /// to other nodes.
+    /// processes, requests of HTTP servers, writes that helper threads have accepted, closures of
+    /// [`spawn_blocking`](crate::spawn_blocking()), and messages to other nodes.
     ///
     /// 1. From the beginning, only processes of this scheduler can spawn.
     /// 2. Cancels every process except the caller. Processes that are asked
@@ -36,13 +36,16 @@ impl Scheduler {
     ///    it might be the connection of a client ([`Unfinished::dropped`]).
     /// 3. Terminates the remaining processes shortly before `deadline` has passed. A tenth of
     ///    `deadline` is reserved for this, at most 100 ms.
-    /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler.
-    /// 5. Returns when all processes and these writes have ended, or when `deadline` has passed.
+    /// 4. Waits for the [writes](crate::fs#at-the-end) that were accepted on this scheduler, and
+    ///    for the closures of [`spawn_blocking`](crate::spawn_blocking()), except the closure that
+    ///    calls.
+    /// 5. Returns when all processes, writes and closures have ended, or when `deadline` has
+    ///    passed.
     ///
     /// You may await this anywhere, for example in a process of another scheduler, or in another
     /// runtime. Neither a write that never ends nor a worker that is stuck holds it up beyond
     /// `deadline`, because a separate thread keeps the time. On the test clock it waits until the
-    /// writes have ended, because that clock stands still until then.
+    /// writes and closures have ended, because that clock stands still until then.
     ///
     /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits
     /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
@@ -95,9 +98,9 @@ impl Scheduler {
         }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, deadline).await;
-        let mut settled = SettledWrites::of(shared.id(), 0);
+        let mut settled = SettledWrites::of_shutdown(shared.id());
         shared.settle_writes(&mut settled, deadline).await;
-        let Unwritten { writes, messages } = settled.give_up();
+        let Unwritten { writes, messages, jobs } = settled.give_up();
         Dumps::settle_by(shared, deadline);
         settle_reports(&shared.world, deadline);
         let processes = if shared.alive() <= left {
@@ -119,6 +122,7 @@ impl Scheduler {
             requests,
             writes,
             messages,
+            jobs,
             stopped,
             stopped_requests,
         }

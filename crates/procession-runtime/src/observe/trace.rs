@@ -161,6 +161,7 @@ pub(crate) fn end_over(signal: impl Display, took: Duration, unfinished: &Unfini
             requests = count(unfinished.requests),
             writes = count(unfinished.writes as u64),
             messages = count(unfinished.messages),
+            jobs = count(unfinished.jobs as u64),
             stopped = count(unfinished.stopped),
             "{signal}: the program has ended after {took:?}"
         );

@@ -85,6 +85,10 @@ pub struct Unfinished {
     /// The number of messages to other nodes that were accepted and may be lost, because a
     /// connection could not send them in time. See [`relay::Outgoing`](crate::relay::Outgoing).
     pub messages: u64,
+    /// The number of closures of [`spawn_blocking`](crate::spawn_blocking()) that processes of the
+    /// scheduler have submitted, and that have not returned: they run on, until the program ends,
+    /// or wait for a thread. A closure that waits for something without end counts, too.
+    pub jobs: usize,
     /// The number of children that were terminated during the shutdown, and before its deadline,
     /// because the time of their own [`Stop`](crate::supervisor::Stop) was over.
     pub stopped: u64,
@@ -95,7 +99,8 @@ pub struct Unfinished {
 
 impl Unfinished {
     /// Returns `true` if nothing is lost: each process has ended by itself or was to be dropped,
-    /// each request was answered, each write has ended, and each message was sent.
+    /// each request was answered, each write has ended, each message was sent, and each closure of
+    /// [`spawn_blocking`](crate::spawn_blocking()) has returned.
     ///
     /// `stopped` and `stopped_requests` do not count, because the
     /// [`Stop`](crate::supervisor::Stop) of a child has asked for these ends. Neither does
@@ -106,6 +111,7 @@ impl Unfinished {
             && self.requests == 0
             && self.writes == 0
             && self.messages == 0
+            && self.jobs == 0
     }
 }
 
@@ -145,6 +151,11 @@ impl fmt::Display for Unfinished {
                 self.messages,
                 "message to another node may be lost",
                 "messages to other nodes may be lost",
+            ),
+            (
+                self.jobs as u64,
+                "closure of `spawn_blocking` had not returned",
+                "closures of `spawn_blocking` had not returned",
             ),
             (
                 self.stopped,

@@ -14,6 +14,7 @@ use super::members::pick;
 use super::operations::Pool;
 use super::source::{Call, ClosureJob};
 use crate::scheduler::origin::JobOrigin;
+use crate::scheduler::writes::AcceptedJob;
 
 /// A pool of the program: at most 512 threads, which end after 10 s without work, and a queue
 /// without a bound. One purpose cannot use up the threads of another.
@@ -99,6 +100,10 @@ impl ProgramPool {
 /// If the system refuses to start even one thread, the closure is dropped, and the handle resolves
 /// to [`JobError::Refused`](super::JobError::Refused). A test clock stands still until the closure
 /// has returned.
+///
+/// A [shutdown](crate::Scheduler::shutdown) of the caller's scheduler waits until the closure has
+/// returned, even if its handle is dropped, and counts it if it has not returned by the deadline
+/// ([`Unfinished::jobs`](crate::snapshot::Unfinished::jobs)). The end of `main` does not wait.
 pub fn spawn_blocking<F, T>(closure: F) -> JobHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -107,5 +112,10 @@ where
     static POOL: ProgramPool = ProgramPool::new("blocking");
     #[cfg(feature = "tracing")]
     let closure = crate::process::span::in_current_span(closure);
+    let job = AcceptedJob::begin();
+    let closure = move || {
+        let _running = job.map(AcceptedJob::run);
+        closure()
+    };
     POOL.submit(closure).unwrap_or_else(identity)
 }

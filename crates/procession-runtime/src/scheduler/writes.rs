@@ -1,6 +1,7 @@
 //! The writes that helper threads and connections have accepted, until the system has their data.
 //! The protocol is on the page of [`table`].
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::future::Future;
 use std::io::stderr;
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use procession_protocols::scheduler::writes::table::mutation::SOUND;
 use procession_protocols::scheduler::writes::table::{
-    Content, Unwritten, UnwrittenAtExit, WriteEnd, WriteOrigin, WriteTable, Writes, give_up, settle,
+    AwaitedJobs, Content, Unwritten, UnwrittenAtExit, WriteEnd, WriteOrigin, WriteTable, Writes,
+    give_up, settle,
 };
 use procession_sync::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -51,11 +53,12 @@ impl AcceptedWrite {
     /// Accepts a write for a scheduler, which may be gone.
     fn of(content: Content, scheduler: Option<u32>, shared: Option<Hold>) -> Self {
         let origin = WriteOrigin { content, scheduler, is_real: os::here().is_none() };
-        if origin.is_real {
+        let is_job = content == Content::Job;
+        if origin.is_real && !is_job {
             wait_at_exit();
         }
         let number = WRITES.lock().accept(origin);
-        if let Some(shared) = shared {
+        if let Some(shared) = shared.filter(|_| !is_job) {
             shared.lifetime.note_write(number);
         }
         Self { number, origin, end: WriteEnd::default() }
@@ -72,6 +75,43 @@ impl Drop for AcceptedWrite {
     fn drop(&mut self) {
         let woken = settle::<SOUND>(&WRITES, self.number, self.origin, self.end);
         announce(woken);
+    }
+}
+
+thread_local! {
+    /// The closure that runs on this thread.
+    static RUNNING: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// A closure for which the shutdown of a scheduler waits. Dropping it says that the closure has
+/// returned or will not run.
+#[derive(Debug)]
+pub(crate) struct AcceptedJob(AcceptedWrite);
+
+impl AcceptedJob {
+    /// Accepts a closure for the scheduler of this thread, if there is one.
+    pub(crate) fn begin() -> Option<Self> {
+        let here = current::here()?;
+        Some(Self(AcceptedWrite::of(Content::Job, Some(here.id()), Some(here))))
+    }
+
+    /// Notes that the closure runs on this thread until the returned value is dropped.
+    pub(crate) fn run(self) -> RunningJob {
+        let before = RUNNING.replace(Some(self.0.number));
+        RunningJob { before, _job: self }
+    }
+}
+
+/// A closure that runs on this thread.
+#[must_use]
+pub(crate) struct RunningJob {
+    before: Option<u64>,
+    _job: AcceptedJob,
+}
+
+impl Drop for RunningJob {
+    fn drop(&mut self) {
+        RUNNING.set(self.before);
     }
 }
 
@@ -153,7 +193,13 @@ pub(crate) struct SettledWrites {
 impl SettledWrites {
     /// Returns a wait for the writes of a scheduler after the one with the number `before`.
     pub(crate) fn of(scheduler: u32, before: u64) -> Self {
-        Self { number: WRITES.lock().enlist(scheduler, before) }
+        Self { number: WRITES.lock().enlist(scheduler, before, AwaitedJobs::None) }
+    }
+
+    /// Returns a wait for all writes and closures of a scheduler, except the closure that waits.
+    pub(crate) fn of_shutdown(scheduler: u32) -> Self {
+        let jobs = AwaitedJobs::AllBut(RUNNING.get());
+        Self { number: WRITES.lock().enlist(scheduler, 0, jobs) }
     }
 
     /// Returns `true` if nothing is left to wait for.
@@ -253,7 +299,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};
 
-    use super::{AcceptedWrite, Content, Outgoing, SettledWrites, Unwritten};
+    use super::{AcceptedJob, AcceptedWrite, Content, Outgoing, SettledWrites, Unwritten};
     use super::{WRITES, WriteOrigin};
     use crate::Scheduler;
 
@@ -330,6 +376,25 @@ mod tests {
     }
 
     #[test]
+    fn only_a_shutdown_waits_for_closures_and_not_for_its_own() {
+        let own = scheduler();
+        let entered = own.enter();
+        let [first, second] = [(); 2].map(|()| AcceptedJob::begin().expect("it is entered"));
+        drop(entered);
+        assert!(is_settled(&mut SettledWrites::of(own.id(), 0)));
+        let running = first.run();
+        let mut all = SettledWrites::of_shutdown(own.id());
+        assert!(!is_settled(&mut all));
+        drop(second);
+        assert!(is_settled(&mut all));
+        drop(running);
+        assert_eq!(all.give_up(), Unwritten::default());
+        let _entered = own.enter();
+        let _left = AcceptedJob::begin();
+        assert_eq!(SettledWrites::of_shutdown(own.id()).give_up().jobs, 1);
+    }
+
+    #[test]
     fn messages_are_awaited_and_counted_apart() {
         let own = scheduler();
         let connection = own.spawn(std::future::pending::<()>()).pid();
@@ -339,7 +404,7 @@ mod tests {
         assert!(!is_settled(&mut wait));
         cut.lose(5);
         assert!(is_settled(&mut wait));
-        assert_eq!(wait.give_up(), Unwritten { writes: 0, messages: 5 });
+        assert_eq!(wait.give_up(), Unwritten { messages: 5, ..Unwritten::default() });
         // A connection that is given up is one of the processes.
         let stuck = Outgoing::accept(connection);
         assert_eq!(SettledWrites::of(own.id(), 0).give_up(), Unwritten::default());

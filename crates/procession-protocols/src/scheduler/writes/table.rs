@@ -6,12 +6,14 @@
 //! A write of a file returns when a helper thread has a copy of the data. If the scheduler or the
 //! program ends before the helper has run, the data is lost, although its writer has ended in
 //! order. A connection to another node accepts messages in the same way, until its process has
-//! written them.
+//! written them. A closure of `spawn_blocking` is such a job, too, if nobody awaits its handle.
 //!
 //! ## Owner
 //! A write belongs to the scheduler on which it was accepted, or to no scheduler, and to the
 //! program. A scheduler that shuts down waits for its own writes, and the end of the program waits
-//! for all. So one table has the writes of the whole program, each with its scheduler.
+//! for all. So one table has the writes of the whole program, each with its scheduler. Only a
+//! shutdown waits for closures, because a closure may wait without end for what `main` does not
+//! do any more. A shutdown within a closure does not wait for that closure.
 //!
 //! ## Steps
 //! Writer: `Accept` enters a number into the table, before the job is submitted.
@@ -86,6 +88,17 @@ pub enum Content {
     Data,
     /// The messages that wait in a connection.
     Messages,
+    /// What a closure does.
+    Job,
+}
+
+/// The closures that a wait includes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwaitedJobs {
+    /// No closure.
+    None,
+    /// All closures except the one in which the waiter runs, if that is one.
+    AllBut(Option<u64>),
 }
 
 /// Where a write was accepted.
@@ -115,6 +128,8 @@ pub struct Unwritten {
     pub writes: usize,
     /// Messages to other nodes that are lost.
     pub messages: u64,
+    /// Closures that have not returned.
+    pub jobs: usize,
 }
 
 /// What the end of the program has to leave.
@@ -156,6 +171,7 @@ pub struct Writes {
 pub struct WriteWait {
     scheduler: u32,
     numbers: Range<u64>,
+    jobs: AwaitedJobs,
     /// The number of its writes that have not ended.
     left: usize,
     waker: Option<Waker>,
@@ -167,7 +183,12 @@ impl WriteWait {
     }
 
     fn is_for(&self, number: u64, origin: WriteOrigin) -> bool {
-        self.is_of(origin) && self.numbers.contains(&number)
+        let includes = match (origin.content, self.jobs) {
+            (Content::Job, AwaitedJobs::None) => false,
+            (Content::Job, AwaitedJobs::AllBut(own)) => own != Some(number),
+            (Content::Data | Content::Messages, _) => true,
+        };
+        includes && self.is_of(origin) && self.numbers.contains(&number)
     }
 }
 
@@ -211,9 +232,9 @@ impl Writes {
 
     /// `Enlist`, for the writes of a scheduler after the write with the number `before`. Returns
     /// the number of the wait.
-    pub fn enlist(&mut self, scheduler: u32, before: u64) -> u64 {
+    pub fn enlist(&mut self, scheduler: u32, before: u64, jobs: AwaitedJobs) -> u64 {
         let numbers = before + 1..self.accepted.max(before) + 1;
-        let mut wait = WriteWait { scheduler, numbers, left: 0, waker: None };
+        let mut wait = WriteWait { scheduler, numbers, jobs, left: 0, waker: None };
         wait.left = self.left_of(&wait).len();
         self.last_wait += 1;
         self.waits.insert(self.last_wait, wait);
@@ -260,19 +281,27 @@ impl Writes {
     /// Returns the writes of a wait that have not ended.
     fn left_of(&self, wait: &WriteWait) -> Vec<u64> {
         let pending = self.pending.range(wait.numbers.clone());
-        pending.filter(|(_, origin)| wait.is_of(**origin)).map(|(number, _)| *number).collect()
+        let left = pending.filter(|(number, origin)| wait.is_for(**number, **origin));
+        left.map(|(number, _)| *number).collect()
     }
 
     /// Returns what is left of a wait, with the losses of its scheduler.
     fn unwritten_of(&self, wait: &WriteWait) -> Unwritten {
-        let is_data = |number: &&u64| self.pending[number].content == Content::Data;
-        let failed = self.failed.values().filter(|origin| wait.is_of(**origin)).count();
-        let writes = self.left_of(wait).iter().filter(is_data).count() + failed;
-        let mut unwritten = Unwritten { writes, messages: 0 };
+        let writes = self.failed.values().filter(|origin| wait.is_of(**origin)).count();
+        let mut unwritten = Unwritten { writes, messages: 0, jobs: 0 };
+        for number in self.left_of(wait) {
+            match self.pending[&number].content {
+                Content::Data => unwritten.writes += 1,
+                // The connection is one of the processes that are left.
+                Content::Messages => {}
+                Content::Job => unwritten.jobs += 1,
+            }
+        }
         for (origin, lost) in self.lost.iter().filter(|(origin, _)| wait.is_of(**origin)) {
             match origin.content {
                 Content::Data => unwritten.writes += *lost as usize,
                 Content::Messages => unwritten.messages += lost,
+                Content::Job => {}
             }
         }
         unwritten
@@ -282,7 +311,9 @@ impl Writes {
     /// the program is to wait for it.
     pub fn is_awaited_until(&self, last: u64) -> bool {
         let mut pending = self.pending.range(..=last);
-        pending.any(|(number, origin)| origin.is_real && !self.overdue.contains(number))
+        pending.any(|(number, origin)| {
+            origin.is_real && origin.content != Content::Job && !self.overdue.contains(number)
+        })
     }
 
     /// Takes the losses of this program. Returns them with the number of writes up to `last` that
@@ -294,6 +325,7 @@ impl Writes {
                 _ if !origin.is_real => {}
                 Content::Data => found.left += 1,
                 Content::Messages => found.connections += 1,
+                Content::Job => {}
             }
         }
         found.lost = self.failed.values().filter(|origin| origin.is_real).count() as u64;
@@ -301,6 +333,7 @@ impl Writes {
             match origin.content {
                 Content::Data => found.lost += lost,
                 Content::Messages => found.messages += lost,
+                Content::Job => {}
             }
         }
         found
@@ -373,7 +406,9 @@ mod models {
     use procession_sync::atomic::Ordering::Relaxed;
     use procession_sync::{Arc, Mutex, explore, thread};
 
-    use super::{Content, WriteEnd, WriteOrigin, WriteTable, Writes, give_up, mutation, settle};
+    use super::{
+        AwaitedJobs, Content, WriteEnd, WriteOrigin, WriteTable, Writes, give_up, mutation, settle,
+    };
 
     const OWN: WriteOrigin =
         WriteOrigin { content: Content::Data, scheduler: Some(7), is_real: true };
@@ -405,7 +440,7 @@ mod models {
                     woken.into_iter().for_each(Waker::wake);
                 })
             };
-            let wait = table.lock().enlist(7, 0);
+            let wait = table.lock().enlist(7, 0, AwaitedJobs::None);
             let woken = StdArc::new(Woken(AtomicBool::new(false)));
             let waker = Waker::from(StdArc::clone(&woken));
             let (is_settled, old) = table.lock().look(wait, waker);
@@ -435,7 +470,7 @@ mod models {
         explore(move || {
             let table = table();
             let early = is_awaited.then(|| table.lock().accept(OWN));
-            let wait = table.lock().enlist(7, 0);
+            let wait = table.lock().enlist(7, 0, AwaitedJobs::None);
             let number = early.unwrap_or_else(|| table.lock().accept(OWN));
             let shutdown = {
                 let table = Arc::clone(&table);
@@ -448,7 +483,7 @@ mod models {
             drop(settle::<MUTATION>(&table, number, OWN, FAILED));
             table.lock().lose(number);
             let first = shutdown.join().expect("it does not panic");
-            let rest = table.lock().enlist(7, 0);
+            let rest = table.lock().enlist(7, 0, AwaitedJobs::None);
             let (second, wakers) = give_up::<MUTATION>(&table, rest);
             drop(wakers);
             assert_eq!(first + second.writes, 1, "a lost write is reported once");
@@ -473,7 +508,9 @@ mod models {
 mod tests {
     use procession_sync::Mutex;
 
-    use super::{Content, UnwrittenAtExit, WriteEnd, WriteOrigin, Writes, mutation, settle};
+    use super::{
+        AwaitedJobs, Content, UnwrittenAtExit, WriteEnd, WriteOrigin, Writes, mutation, settle,
+    };
 
     const OWN: WriteOrigin =
         WriteOrigin { content: Content::Data, scheduler: Some(7), is_real: true };
@@ -481,7 +518,7 @@ mod tests {
     #[test]
     fn the_first_write_of_all_is_not_awaited_by_an_earlier_wait() {
         let table = Mutex::new(Writes::new());
-        let wait = table.lock().enlist(7, 0);
+        let wait = table.lock().enlist(7, 0, AwaitedJobs::None);
         let number = table.lock().accept(OWN);
         drop(settle::<{ mutation::SOUND }>(&table, number, OWN, WriteEnd::default()));
         assert!(table.lock().is_settled(wait));
@@ -491,7 +528,7 @@ mod tests {
     fn the_end_of_the_program_reports_overdue_writes_and_waits_for_others() {
         let mut writes = Writes::new();
         let early = writes.accept(OWN);
-        let wait = writes.enlist(7, 0);
+        let wait = writes.enlist(7, 0, AwaitedJobs::None);
         let late = writes.accept(OWN);
         writes.note_overdue(wait);
         drop(writes.leave(wait));

@@ -2,16 +2,19 @@
 
 use crate::home::mpsc;
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Wake, Waker};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::machine::{CommandId, Events, InitError, Process, Status, WaitingFor, Yields};
 use procession::mailbox::Event;
 use procession::process::current_pid;
 use procession::time::{Elapsed, Instant};
-use procession::{Context, Exit, Pid, SpawnOptions, sleep, spawn, start, timeout, yield_now};
+use procession::{
+    Context, Exit, Pid, SpawnOptions, sleep, spawn, spawn_blocking, start, timeout, yield_now,
+};
 use procession_sync::atomic::AtomicBool;
 use procession_sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -45,6 +48,55 @@ fn a_waker_that_is_woken_by_the_end_is_in_no_process() {
         }
         drop(process);
     }
+}
+
+/// Goal: a closure whose handle was dropped is awaited, and counted if it stays. Method: the test
+/// lets the closure end once the shutdown has begun to wait, or after the shutdown.
+#[test]
+fn a_shutdown_waits_for_closures_and_counts_those_that_it_leaves() {
+    for ends_in_time in [false, true] {
+        let scheduler = scheduler(1);
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let submits = scheduler.spawn(async move {
+            drop(spawn_blocking(move || {
+                ended.recv().expect("the test sends");
+                tell.send(()).expect("the test listens");
+            }));
+        });
+        submits.join().expect("it returns");
+        let unfinished = scheduler.block_on(async {
+            let deadline = if ends_in_time { AMPLE } else { 20 * MOMENT };
+            let mut shutdown = pin!(scheduler.shutdown(deadline));
+            let begun = poll_fn(|task| Poll::Ready(shutdown.as_mut().poll(task))).await;
+            assert!(begun.is_pending(), "the closure runs");
+            if ends_in_time {
+                end.send(()).expect("it waits");
+            }
+            shutdown.await
+        });
+        assert_eq!(
+            (unfinished.jobs, unfinished.is_empty()),
+            (usize::from(!ends_in_time), ends_in_time)
+        );
+        if ends_in_time {
+            told.try_recv().expect("the closure has returned");
+        } else {
+            assert_eq!(unfinished.to_string(), "1 closure of `spawn_blocking` had not returned");
+            assert!(shut_down(&scheduler).is_empty(), "it is reported once");
+            end.send(()).expect("it waits");
+            soon(&told);
+        }
+    }
+}
+
+#[test]
+fn a_shutdown_in_a_closure_does_not_wait_for_the_closure() {
+    let scheduler = scheduler(1);
+    let inside = scheduler.clone();
+    let submits = scheduler.spawn(async move { spawn_blocking(move || shut_down(&inside)) });
+    let unfinished = submits.join().expect("it returns").join().expect("it returns");
+    assert!(unfinished.is_empty(), "{unfinished}");
 }
 
 #[test]
