@@ -194,9 +194,11 @@ impl Builder {
     /// [`on_full`](Self::on_full) says. A job with a [key](super::JobBuilder::key) goes to the
     /// member of the key instead, and to no other.
     ///
-    /// If a job awaits a job of another member, it [lends that job no
-    /// place](super::AsyncPool#jobs-that-use-their-own-pool), because each member has a separate
-    /// capacity.
+    /// A job may await a queued job of another member: it [lends that job a
+    /// place](super::AsyncPool#jobs-that-use-their-own-pool), or runs it on its thread. The other
+    /// member does not learn when the job that waits has ended, so the awaited job keeps the lent
+    /// place until its own end. A submit that waits for a place of another member is never refused
+    /// as a deadlock.
     ///
     /// ```
     /// use procession::pool::{Balance, Pool};

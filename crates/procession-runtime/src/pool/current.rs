@@ -9,10 +9,17 @@ use crate::coroutine::local::Local;
 use crate::scheduler::current::drive_depth;
 use crate::scheduler::frame::frame;
 
+/// The id of a pool, and that of the first member of its family.
+#[derive(Clone, Copy)]
+pub(super) struct PoolId {
+    pub(super) family: u64,
+    pub(super) pool: u64,
+}
+
 /// The worker that runs a job on this thread or in this coroutine, and the id of its pool.
 #[derive(Clone, Copy)]
 struct CurrentWorker {
-    pool: u64,
+    pool: PoolId,
     worker: Busy,
     /// The number of schedulers that the thread was driving, one inside the other. A process of a
     /// scheduler that the job drives is no part of the job.
@@ -39,20 +46,20 @@ impl Drop for Marked {
 }
 
 /// Marks this thread as a worker of the pool.
-pub(super) fn mark(pool: u64, worker: Busy) -> Marked {
+pub(super) fn mark(pool: PoolId, worker: Busy) -> Marked {
     let depth = drive_depth();
     Marked(CURRENT.replace(Some(CurrentWorker { pool, worker, depth })))
 }
 
 /// The mark of a coroutine that is a worker of a pool.
 pub(super) struct CoroutineMark {
-    pool: u64,
+    pool: PoolId,
     mark: Rc<WorkerMark>,
 }
 
 impl CoroutineMark {
     /// Returns the mark of the calling coroutine.
-    pub(super) fn of(pool: u64) -> Self {
+    pub(super) fn of(pool: PoolId) -> Self {
         Self { pool, mark: IN_COROUTINE.here().expect("a coroutine has its locals") }
     }
 
@@ -62,15 +69,15 @@ impl CoroutineMark {
     }
 }
 
-/// Returns the worker of this pool that runs a job on this thread.
+/// Returns the worker of this family of pools that runs a job on this thread, and its pool.
 ///
 /// Not inlined: a coroutine may go on on another thread, and must not keep the address of the mark.
 #[inline(never)]
-pub(super) fn worker_of(pool: u64) -> Option<Busy> {
+pub(super) fn worker_of(family: u64) -> Option<(u64, Busy)> {
     let current = if frame().is_some() {
         IN_COROUTINE.here()?.get()?
     } else {
         CURRENT.get().filter(|current| current.depth == drive_depth())?
     };
-    (current.pool == pool).then_some(current.worker)
+    (current.pool.family == family).then_some((current.pool.pool, current.worker))
 }

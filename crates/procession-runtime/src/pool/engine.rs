@@ -15,7 +15,7 @@ use procession_sync::atomic::Ordering::Relaxed;
 use procession_sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::builder::{Balance, Builder, OnFull};
-use super::current::{CoroutineMark, Marked, mark, worker_of};
+use super::current::{CoroutineMark, Marked, PoolId, mark, worker_of};
 use super::hooks::Hooks;
 use crate::process::priority::Priority;
 use crate::process::unwind::{drop_guarded, guarded};
@@ -53,7 +53,7 @@ pub(super) enum Workers<J: Send + 'static> {
 /// A pool, apart from its handles.
 pub(super) struct Inner<J: Send + 'static> {
     pub(super) me: Weak<Self>,
-    id: u64,
+    id: PoolId,
     pub(super) core: PoolCore<J>,
     workers: Arc<Workers<J>>,
     /// The scheduler of the workers, if they are processes.
@@ -89,18 +89,21 @@ impl<J: Send + 'static> fmt::Debug for Inner<J> {
 }
 
 impl<J: Send + 'static> Inner<J> {
+    /// `family` is the family of the first member, if this is another one.
     pub(super) fn new(
         builder: &Builder,
         scheduler: Option<&Arc<Shared>>,
         workers: &Arc<Workers<J>>,
+        family: Option<u64>,
     ) -> Arc<Self> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: the ids only have to differ.
+        let pool = LAST_ID.fetch_add(1, Relaxed);
         let rests = matches!(**workers, Workers::Resting(_));
         let limits = Limits { rests, threads: scheduler.is_none(), ..builder.limits };
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            // Relaxed: the ids only have to differ.
-            id: LAST_ID.fetch_add(1, Relaxed),
+            id: PoolId { family: family.unwrap_or(pool), pool },
             core: PoolCore::new(limits),
             workers: Arc::clone(workers),
             scheduler: scheduler.cloned(),
@@ -258,9 +261,19 @@ impl<J: Send + 'static> Inner<J> {
         CoroutineMark::of(self.id)
     }
 
+    /// Returns the family of the pool: the pools that are members of one pool.
+    pub(super) fn family(&self) -> u64 {
+        self.id.family
+    }
+
     /// Returns the worker of this pool that runs a job on this thread.
     pub(super) fn own_worker(&self) -> Option<Busy> {
-        worker_of(self.id)
+        self.own(worker_of(self.id.family)?)
+    }
+
+    /// Returns the worker, if it is a worker of this pool and not of another one of its family.
+    pub(super) fn own(&self, (pool, worker): (u64, Busy)) -> Option<Busy> {
+        (pool == self.id.pool).then_some(worker)
     }
 
     /// Returns `true` if a job of this pool runs on this thread.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use procession_protocols::pool::state::busy::Busy;
 
 use super::block::block;
+use super::current::worker_of;
 use super::engine::Inner;
 use super::error::JobError;
 use super::hooks::Hooks;
@@ -29,17 +30,23 @@ thread_local! {
     static HELP_DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
+/// A pool, and its worker that runs a job.
+type Lender = (u64, Busy);
+
 /// The pool of a handle, whatever the type of its jobs.
 pub(super) trait AnyPool: Send + Sync {
     fn cancel(&self, ticket: u64) -> bool;
-    /// Begins a wait of the calling thread for a job. If the caller is a worker of the pool and the
-    /// job is queued, runs the job on this thread. Returns `false` if the wait would have no end.
+    /// Begins a wait of the calling thread for a job. If the caller is a worker of the pool or of
+    /// another one of its family, and the job is queued, runs the job on this thread. Returns
+    /// `false` if the wait would have no end.
     fn join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
-    /// Returns the worker that runs the caller, if the caller is a job of the pool in a process.
-    fn lender(&self) -> Option<Busy>;
+    /// Returns the worker that runs the caller, and its pool, if the caller is a job in a process,
+    /// of the pool or of another one of its family.
+    fn lender(&self) -> Option<Lender>;
     /// Notes that the lender waits for the job of this ticket, which begins in its place if it is
-    /// queued. Returns `false` if it has ended.
-    fn lend(&self, lender: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
+    /// queued. Returns the number with which the place is taken back. Returns `None` if that is not
+    /// needed.
+    fn lend(&self, lender: Lender, ticket: u64, has_ended: &dyn Fn() -> bool) -> Option<Busy>;
     fn take_back(&self, lender: Busy, ticket: u64);
     fn scheduler(&self) -> Option<Arc<Shared>>;
     /// Makes workers leave that have rested for longer than the keep-alive.
@@ -59,7 +66,7 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
     }
 
     fn join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
-        let Some(busy) = self.own_worker() else { return true };
+        let Some(worker) = worker_of(self.family()) else { return true };
         let depth = HELP_DEPTH.get();
         if depth < HELP_DEPTH_MAX
             && let Some(job) = self.woken(self.core.take_inline(ticket))
@@ -68,15 +75,15 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
             self.arc().run_inline(ticket, job);
             HELP_DEPTH.set(depth);
         }
-        self.core.join(busy, ticket, has_ended)
+        self.own(worker).is_none_or(|busy| self.core.join(busy, ticket, has_ended))
     }
 
-    fn lender(&self) -> Option<Busy> {
-        self.scheduler.as_ref().and_then(|_| self.own_worker())
+    fn lender(&self) -> Option<Lender> {
+        self.scheduler.as_ref().and_then(|_| worker_of(self.family()))
     }
 
-    fn lend(&self, lender: Busy, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
-        self.arc().step(|core, start| core.lend(lender, ticket, has_ended, start))
+    fn lend(&self, lender: Lender, ticket: u64, has_ended: &dyn Fn() -> bool) -> Option<Busy> {
+        self.arc().step(|core, start| core.lend(self.own(lender), ticket, has_ended, start))
     }
 
     fn take_back(&self, lender: Busy, ticket: u64) {
@@ -139,8 +146,8 @@ pub struct JobHandle<T> {
     cell: Arc<ResultCell<T>>,
     pool: Arc<dyn AnyPool>,
     ticket: u64,
-    /// The job of the same pool that has awaited the handle last.
-    lender: Option<Busy>,
+    /// The job of the same family that has awaited the handle last.
+    lender: Option<Lender>,
     /// Its wait, in which it lends its place if the job of the handle is queued.
     wait: Option<JobWait>,
 }
@@ -210,7 +217,7 @@ impl<T> JobHandle<T> {
         if let Some(new) = own.filter(|_| own != *lender) {
             *lender = own;
             let waits = pool.lend(new, *ticket, &|| cell.has_ended());
-            *wait = waits.then(|| JobWait { pool: Arc::clone(pool), lender: new, ticket: *ticket });
+            *wait = waits.map(|lender| JobWait { pool: Arc::clone(pool), lender, ticket: *ticket });
         }
         result
     }

@@ -110,8 +110,10 @@ impl<M, J: Send + 'static> Pool<M, J> {
             return Err(PoolError::Name(builder.name.clone()));
         }
         let workers = Arc::new(workers);
+        let mut family = None;
         let open = |_| {
-            let owner = PoolOwner(Inner::new(builder, scheduler, &workers));
+            let owner = PoolOwner(Inner::new(builder, scheduler, &workers, family));
+            family = Some(owner.0.family());
             owner.0.prestart(builder.prestart).map_err(PoolError::Worker)?;
             #[cfg(any(feature = "door", feature = "metrics"))]
             super::figures::register(&owner.0);

@@ -203,43 +203,55 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
     }
 
     /// `Lend`: notes that the job of this worker waits for another job of the same pool. If the
-    /// awaited job is queued, it begins in the place of the worker. Returns `false` if it has
-    /// ended.
+    /// awaited job is queued, it begins in the place of the worker. Without a worker, the job that
+    /// waits is a job of another pool, a *guest*, and gets a number here as if it were a worker.
+    /// Returns the worker, or `None` if nothing needs to be taken back: the awaited job has ended,
+    /// or it runs and a guest waits.
     pub fn lend(
         &self,
-        lender: Busy,
+        lender: Option<Busy>,
         ticket: u64,
         has_ended: &dyn Fn() -> bool,
         start: Start<'_, J>,
-    ) -> (bool, Wakes<J>) {
+    ) -> (Option<Busy>, Wakes<J>) {
         if mutation::is(MUTATION, mutation::LEND_IN_TWO)
             && self.look(|state| state.queue.contains(ticket))
         {
             return self.change(|state, wakes| {
-                state.loans.ask(lender, ticket);
-                state.blocked.join(ticket, lender);
+                let own = lender.unwrap_or_else(|| state.guest());
+                state.loans.ask(own, ticket);
+                if lender.is_some() {
+                    state.blocked.join(ticket, own);
+                }
                 if let Ok(worker) = state.start(start)
                     && let Some(job) = state.queue.withdraw_ready(ticket)
                 {
-                    state.loans.begin(lender, ticket);
+                    state.loans.begin(own, ticket);
                     Synced::set_to_work(worker, ticket, job, wakes);
                 }
-                true
+                Some(own)
             });
         }
         self.change(|state, wakes| {
             // As in `join`.
             if has_ended() {
-                return false;
+                return None;
             }
-            state.blocked.join(ticket, lender);
-            let lends = !mutation::is(MUTATION, mutation::LEND_NOTHING);
-            if lends && state.queue.contains(ticket) {
-                state.loans.ask(lender, ticket);
+            let is_queued = state.queue.contains(ticket);
+            let own = match lender {
+                Some(own) => own,
+                None if is_queued => state.guest(),
+                None => return None,
+            };
+            if lender.is_some() {
+                state.blocked.join(ticket, own);
+            }
+            if is_queued && !mutation::is(MUTATION, mutation::LEND_NOTHING) {
+                state.loans.ask(own, ticket);
                 state.employ(start, wakes);
             }
             state.refuse_deadlock(wakes);
-            true
+            Some(own)
         })
     }
 

@@ -215,6 +215,12 @@ impl<J> Synced<J> {
         self.last_ticket
     }
 
+    /// Returns the number of a job of another pool that waits here. No job of this pool has it.
+    pub(super) fn guest(&mut self) -> Busy {
+        self.last_ticket += 1;
+        Busy::with_job(self.last_ticket)
+    }
+
     /// Asks for a retry, unless one is arranged. Processes need it, because a worker that is killed
     /// leaves its room in the scheduler only after its successor was refused.
     fn starve(&mut self, wakes: &mut Wakes<J>) {

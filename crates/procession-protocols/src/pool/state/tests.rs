@@ -273,7 +273,9 @@ fn lending(lane: JobLane) -> (PoolCore<u32>, [u64; 3]) {
     let lender = enter(JobLane::default(), 1, &mut start_resting);
     let other = enter(lane, 2, &mut start_resting);
     let awaited = enter(lane, 3, &mut || panic!("the capacity is reached"));
-    assert!(core.lend(Busy::with_job(lender), awaited, &|| false, &mut start_resting).0);
+    assert!(
+        core.lend(Some(Busy::with_job(lender)), awaited, &|| false, &mut start_resting).0.is_some()
+    );
     (core, [lender, other, awaited])
 }
 
@@ -304,7 +306,11 @@ fn a_lent_place_stays_lent_until_the_job_in_it_has_ended() {
         core.enter(None, JobLane::default(), job, &mut refuse).0.expect("there is a place");
     }
     let lend = |lender, ticket| {
-        assert!(core.lend(Busy::with_job(lender), ticket, &|| false, &mut start_resting).0);
+        assert!(
+            core.lend(Some(Busy::with_job(lender)), ticket, &|| false, &mut start_resting)
+                .0
+                .is_some()
+        );
         core.stats().live
     };
     assert_eq!(lend(lender, 5), 3, "its place is lent");

@@ -5,7 +5,7 @@ use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::pool::{AsyncPool, CoPool, JobError, JobHandle, Pool, PoolStats, Queue};
+use procession::pool::{AsyncPool, Builder, CoPool, JobError, JobHandle, Pool, PoolStats, Queue};
 use procession::process::{current_pid, exit, kill};
 use procession::sync::{Barrier, oneshot};
 use procession::{Exit, Pid, Scheduler, coroutine, sleep, timeout};
@@ -33,7 +33,11 @@ impl Processes {
 
     /// Returns a pool of each kind with this queue, each with a scheduler of its own.
     pub(super) fn with_queue(capacity: usize, queue: Queue) -> [(Scheduler, Self); 2] {
-        let builder = || Pool::builder().capacity(capacity).queue(queue);
+        Self::of(|| Pool::builder().capacity(capacity).queue(queue))
+    }
+
+    /// Returns a pool of each kind, each with a scheduler of its own.
+    pub(super) fn of(builder: impl Fn() -> Builder) -> [(Scheduler, Self); 2] {
         let [first, second] = [driven(), driven()];
         let asynchronous = builder().on(&first).build_async().expect("valid");
         let coroutines = builder().on(&second).build_coroutines().expect("valid");
@@ -65,6 +69,18 @@ impl Processes {
             }
             Self::Coroutines(pool, _) => {
                 pool.execute(|| {}).await.map_err(|error| error.is_deadlock())
+            }
+        }
+    }
+
+    /// Returns a handle to each member.
+    pub(super) fn members(&self) -> Vec<Self> {
+        match self {
+            Self::Async(pool, key) => {
+                pool.members().into_iter().map(|member| Self::Async(member, *key)).collect()
+            }
+            Self::Coroutines(pool, key) => {
+                pool.members().into_iter().map(|member| Self::Coroutines(member, *key)).collect()
             }
         }
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use procession::pool::{JobError, JobHandle, Queue};
+use procession::pool::{Balance, JobError, JobHandle, Pool, Queue};
 use procession::process::{current_pid, kill};
-use procession::sync::oneshot;
-use procession::{sleep, timeout, yield_now};
+use procession::sync::{Barrier, oneshot};
+use procession::{Scheduler, sleep, timeout, yield_now};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -116,6 +116,87 @@ fn jobs_wait_for_each_other_to_any_depth() {
         let outer = pool.submit(nested(pool.clone(), 100));
         assert_eq!(scheduler.block_on(timeout(HOUR, outer)), Ok(Ok(100)));
         scheduler.block_on(pool.end());
+    }
+}
+
+/// Pools of two members, each for one job.
+fn of_two_members() -> [(Scheduler, Processes); 2] {
+    let builder = || Pool::builder().capacity(1).members(2, Balance::RoundRobin);
+    Processes::of(|| builder().queue(Queue::Unbounded))
+}
+
+fn two_members(pool: &Processes) -> [Processes; 2] {
+    <[Processes; 2]>::try_from(pool.members()).map_err(drop).expect("it has two")
+}
+
+/// Goal: jobs of two members that await jobs queued on the other member go on, and jobs in the lent
+/// places, too, back to the first member.
+#[test]
+fn jobs_wait_for_jobs_of_the_other_member() {
+    fn between(members: [Processes; 2], depth: u32) -> Pin<Box<dyn Future<Output = u32> + Send>> {
+        Box::pin(async move {
+            let [own, other] = members;
+            if depth == 0 {
+                return 0;
+            }
+            let inner = other.submit(between([other.clone(), own], depth - 1));
+            1 + inner.await.expect("it returns")
+        })
+    }
+    for (scheduler, pool) in of_two_members() {
+        let [first, second] = two_members(&pool);
+        let both = Arc::new(Barrier::new(2));
+        let outer = [[&first, &second], [&second, &first]].map(|[own, other]| {
+            let (members, both) = ([own.clone(), other.clone()], Arc::clone(&both));
+            own.submit(async move {
+                both.wait().await;
+                between(members, 20).await
+            })
+        });
+        scheduler.block_on(async {
+            for handle in outer {
+                assert_eq!(timeout(HOUR, handle).await, Ok(Ok(20)));
+            }
+            pool.end().await;
+        });
+        assert!(pool.stats().peak <= 42, "{:?}", pool.stats());
+    }
+}
+
+/// Goal: a job of another member that gives up, and one that is killed, leave no place lent once
+/// the awaited job has ended.
+#[test]
+fn a_place_that_is_lent_to_another_member_is_given_back() {
+    for is_killed in [false, true] {
+        for (scheduler, pool) in of_two_members() {
+            let [first, second] = two_members(&pool);
+            scheduler.block_on(async {
+                let (end, ended) = oneshot::channel::<()>();
+                let busy = second.submit(ended);
+                let inside = second.clone();
+                let (tell, told) = oneshot::channel();
+                let outer = first.submit(async move {
+                    let inner = inside.submit(sleep(60 * SECOND));
+                    tell.send(current_pid()).expect("the test waits");
+                    timeout(10 * SECOND, inner).await.is_err()
+                });
+                let pid = told.await.expect("it is told").expect("it is a process");
+                sleep(SECOND).await;
+                assert_eq!((second.stats().busy, second.stats().queued), (2, 0), "it began");
+                if is_killed {
+                    assert!(kill(pid), "it is alive");
+                    outer.await.expect_err("it was killed");
+                } else {
+                    assert_eq!(outer.await, Ok(true), "it gives up");
+                }
+                let next = second.submit(async {});
+                sleep(100 * SECOND).await;
+                assert_eq!((second.stats().busy, second.stats().queued), (1, 1), "it has ended");
+                end.send(()).expect("it waits");
+                assert_eq!((busy.await, next.await), (Ok(Ok(())), Ok(())));
+                pool.end().await;
+            });
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::home::{Barrier, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::pool::{JobError, OnFull, Pool, PoolError, Queue, WaitError};
+use procession::pool::{Balance, JobError, OnFull, Pool, PoolError, Queue, WaitError};
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::SeqCst;
 
@@ -52,6 +52,29 @@ fn a_job_has_a_result_and_a_panic_harms_only_its_handle() {
         (50, 50, 1),
         "the worker survived them all"
     );
+}
+
+/// Goal: a job of one member that joins a job queued on another member runs that job. Method: the
+/// only worker of each member waits for a job behind the other one.
+#[test]
+fn a_job_that_joins_a_job_of_another_member_runs_it() {
+    let builder = Pool::builder().capacity(1).members(2, Balance::RoundRobin);
+    let pool = builder.queue(Queue::Unbounded).build().expect("it starts no thread yet");
+    let members = pool.members();
+    let both = Arc::new(Barrier::new(2));
+    let outer = [0, 1].map(|n| {
+        let (other, both) = (members[1 - n].clone(), Arc::clone(&both));
+        let job = move || {
+            both.wait();
+            other.submit(move || n).expect("it is open").join()
+        };
+        members[n].submit(job).expect("it is open")
+    });
+    for (n, handle) in outer.into_iter().enumerate() {
+        let joined = handle.join_timeout(Duration::from_secs(60));
+        assert_eq!(joined.expect("it returns"), Ok(Ok(n)));
+    }
+    ended(&pool);
 }
 
 #[test]

@@ -56,8 +56,18 @@ fn lend<const MUTATION: u8>(
     ticket: u64,
     seat: Option<&Arc<PoolSeat<u32>>>,
 ) -> bool {
+    lend_of(core, Some(Busy::with_job(lender)), ticket, seat).is_some()
+}
+
+/// Like `lend`. Without a lender, a job of another pool awaits the job.
+fn lend_of<const MUTATION: u8>(
+    core: &PoolCore<u32, MUTATION>,
+    lender: Option<Busy>,
+    ticket: u64,
+    seat: Option<&Arc<PoolSeat<u32>>>,
+) -> Option<Busy> {
     let start = &mut || Ok(IdleWorker::Parked(seat.map_or_else(PoolSeat::new, Arc::clone)));
-    let (waits, wakes) = core.lend(Busy::with_job(lender), ticket, &|| false, start);
+    let (waits, wakes) = core.lend(lender, ticket, &|| false, start);
     wakes.wake();
     waits
 }
@@ -97,6 +107,51 @@ fn a_job_is_lent_a_place_or_taken() {
 #[should_panic(expected = "a worker has started without a job")]
 fn canary_lend_in_two() {
     lend_against_finish::<{ mutation::LEND_IN_TWO }>();
+}
+
+/// A job of another pool begins to wait for a queued job, which a worker takes as it ends its own,
+/// or which the waiter has begin.
+fn guest_against_finish<const MUTATION: u8>() {
+    explore(|| {
+        let core = of_processes::<MUTATION>(1);
+        let seats = [PoolSeat::new(), PoolSeat::new()];
+        enter(&core, 1, Some(&seats[0]));
+        enter(&core, 2, None);
+        let worker = {
+            let (core, seat) = (Arc::clone(&core), Arc::clone(&seats[0]));
+            thread::spawn(move || {
+                let (next, wakes) = core.finish(parked(&seat), 1, Ended::Completed);
+                wakes.wake();
+                matches!(next, Next::Run(2, 2))
+            })
+        };
+        let guest = lend_of(&core, None, 2, Some(&seats[1]));
+        let is_taken = worker.join().expect("it does not panic");
+        assert_eq!(has_order(&seats[1]), !is_taken, "an awaited job has one worker");
+        let live = core.stats().live;
+        assert_eq!(live, 1 + usize::from(!is_taken), "a worker has started without a job");
+        assert_eq!(core.look(|state| state.blocked.count()), 0, "no job of this pool waits");
+        if let Some(guest) = guest {
+            core.take_back(guest, 2);
+        }
+        let seat = &seats[usize::from(!is_taken)];
+        let (next, wakes) = core.finish(parked(seat), 2, Ended::Completed);
+        wakes.wake();
+        drop(next);
+        let (live, lent) = core.look(|state| (state.live, state.loans.lent()));
+        assert_eq!((live, lent), (1, 0), "a place is lent for no job");
+    });
+}
+
+#[test]
+fn a_job_that_another_pool_awaits_is_lent_a_place_or_taken() {
+    guest_against_finish::<{ mutation::SOUND }>();
+}
+
+#[test]
+#[should_panic(expected = "a worker has started without a job")]
+fn canary_lend_to_a_guest_in_two() {
+    guest_against_finish::<{ mutation::LEND_IN_TWO }>();
 }
 
 /// A job begins to wait for another job, as the job in its place ends, and as the handle of that
