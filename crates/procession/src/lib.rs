@@ -236,6 +236,20 @@
 //! It is closed when both have ended. Each [report](observe::Reporting) of a process that fails, or
 //! of a supervisor, is an event in its span, unless a hook receives it. Each stall that is reported
 //! to [`Builder::on_stall`](scheduler::Builder::on_stall) is also an event at the level `WARN`.
+//!
+//! # A small program
+//!
+//! The linker leaves out what a program does not use. For example, these are the sizes of the proxy
+//! among the examples, with the default features and `strip = true`, on x86-64 with Rust 1.95. Each
+//! row of the profile adds to the row before:
+//!
+//! | `[profile.release]` | size |
+//! |---|---:|
+//! | the defaults | 1715 kB |
+//! | `lto = "fat"` and `codegen-units = 1` | 1286 kB |
+//! | `opt-level = "s"` for the packages `procession-runtime` and `procession-protocols` | 1109 kB |
+//!
+//! With `opt-level = "s"`, messages and spawns take more time.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
