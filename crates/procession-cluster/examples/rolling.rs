@@ -1,6 +1,8 @@
 //! Three nodes of the example `chat` that are restarted one after another by SIGTERM, while 100
 //! clients write lines into rooms by HTTP. No line that was answered may be missing or doubled, so
-//! the rooms must move with their states. Options are passed on to the nodes.
+//! the rooms must move with their states. Options are passed on to the nodes, except for
+//! `--other=PATH`, the example `chat` of another release: each restart then takes that release, and
+//! after the last node a second round takes this one again.
 //!
 //! ```console
 //! $ cargo build -p procession-cluster --features etcd,serde --examples
@@ -59,13 +61,17 @@ impl Drop for Program {
     }
 }
 
-fn start(host: &str, cookie: &Path) -> io::Result<Program> {
-    let mut command = Command::new(env::current_exe()?.with_file_name("chat"));
+/// The option with the program of another release.
+const OTHER: &str = "--other=";
+
+fn start(chat: &Path, host: &str, cookie: &Path) -> io::Result<Program> {
+    let mut command = Command::new(chat);
     command.arg(format!("--name=chat@{host}")).arg(format!("--listen={host}:{PORT}"));
     command.arg(format!("--http={host}:{HTTP}")).args(["--report=0.2", DELAY]);
     command.arg(format!("--cookie-file={}", cookie.display()));
     command.args(HOSTS.map(|peer| format!("--peer=chat@{peer}:{PORT}")));
-    Ok(Program(command.args(env::args().skip(1)).spawn()?))
+    command.args(env::args().skip(1).filter(|option| !option.starts_with(OTHER)));
+    Ok(Program(command.spawn()?))
 }
 
 /// Ends a program in order.
@@ -234,8 +240,9 @@ async fn client(
     }
 }
 
-/// Compares the rooms of all nodes with what was written, and prints the counts.
-async fn check(written: &Written, unready: usize) -> Result<(), AnyError> {
+/// Compares the rooms of all nodes with what was written, and prints the counts. `unready` is how
+/// often a node has said that it ends, and `restarts` how often one was ended.
+async fn check(written: &Written, unready: usize, restarts: usize) -> Result<(), AnyError> {
     let failed = |error: Failure| format!("a room cannot be read: {error:?}");
     let (lost, doubled) = (written.lost.lock().clone(), written.doubled.lock().clone());
     let lines = written.lines.lock().clone();
@@ -276,8 +283,8 @@ async fn check(written: &Written, unready: usize) -> Result<(), AnyError> {
     if balanced > 0 {
         wrong.push("the load balancer has sent requests to nodes that do not take them".to_owned());
     }
-    if unready != HOSTS.len() {
-        wrong.push(format!("{unready} of {} nodes have said that they end", HOSTS.len()));
+    if unready != restarts {
+        wrong.push(format!("{unready} of {restarts} nodes have said that they end"));
     }
     if lines.is_empty() || writers.len() < 2 {
         wrong.push("nothing was written, or the writer of reports has not moved".to_owned());
@@ -287,10 +294,12 @@ async fn check(written: &Written, unready: usize) -> Result<(), AnyError> {
 }
 
 async fn restart_all(cookie: PathBuf) -> Result<(), AnyError> {
+    let own = env::current_exe()?.with_file_name("chat");
+    let other = env::args().find_map(|option| option.strip_prefix(OTHER).map(PathBuf::from));
     let (balancer, written) = (Arc::new(Balancer::default()), Arc::new(Written::default()));
     let mut programs = Vec::new();
     for (node, host) in HOSTS.into_iter().enumerate() {
-        programs.push(start(host, &cookie)?);
+        programs.push(start(&own, host, &cookie)?);
         let balancer = Arc::clone(&balancer);
         drop(spawn(async move { balancer.look(node).await }));
     }
@@ -301,12 +310,15 @@ async fn restart_all(cookie: PathBuf) -> Result<(), AnyError> {
     let client =
         |own| spawn(client((own, Arc::clone(&balancer), Arc::clone(&written)), done.clone()));
     let clients: Vec<_> = (0..CLIENTS).map(client).collect();
-    for (node, host) in HOSTS.into_iter().enumerate() {
-        sleep(BETWEEN).await;
-        let program = programs.remove(0);
-        spawn_blocking(move || end(program)).await??;
-        programs.push(start(host, &cookie)?);
-        balancer.until_ready(node).await?;
+    let rounds: Vec<_> = other.into_iter().chain([own]).collect();
+    for chat in &rounds {
+        for (node, host) in HOSTS.into_iter().enumerate() {
+            sleep(BETWEEN).await;
+            let program = programs.remove(0);
+            spawn_blocking(move || end(program)).await??;
+            programs.push(start(chat, host, &cookie)?);
+            balancer.until_ready(node).await?;
+        }
     }
     sleep(BETWEEN).await;
     done.cancel();
@@ -314,7 +326,7 @@ async fn restart_all(cookie: PathBuf) -> Result<(), AnyError> {
         client.await?;
     }
     let unready = *balancer.unready.lock();
-    check(&written, unready).await?;
+    check(&written, unready, rounds.len() * HOSTS.len()).await?;
     for program in programs {
         spawn_blocking(move || end(program)).await??;
     }

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -58,8 +58,17 @@ struct Node {
 
 impl Node {
     fn start(name: &'static str, options: &[&str], task: &str) -> Self {
-        let mut command = procession("node --no-epmd --name");
-        command.args([name, "--cookie-file", &COOKIE]).args(options).args([PROGRAM, task]);
+        Self::start_by("PROCESSION_FIRST", name, options, task)
+    }
+
+    /// Starts a node by the program that the variable names, which may be of another release.
+    fn start_by(program: &str, name: &'static str, options: &[&str], task: &str) -> Self {
+        let own = env!("CARGO_BIN_EXE_procession");
+        let mut command = Command::new(std::env::var(program).as_deref().unwrap_or(own));
+        command
+            .args(["node", "--no-epmd", "--name", name, "--cookie-file", &COOKIE])
+            .args(options)
+            .args([PROGRAM, task]);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it can be started");
         let mut line = String::new();
@@ -74,7 +83,7 @@ impl Node {
     /// Starts a node that stays connected to this one.
     fn start_peer(&self, name: &'static str, task: &str) -> Self {
         let peer = format!("--peer={}@{}", self.name, self.address);
-        Self::start(name, &[&peer], task)
+        Self::start_by("PROCESSION_PEER", name, &[&peer], task)
     }
 
     fn line(&mut self) -> String {
