@@ -23,7 +23,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
 #[cfg(any(feature = "http2", feature = "tls"))]
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Body;
@@ -32,6 +32,8 @@ use hyper::http::request::Parts;
 use hyper::rt::{Read, Write};
 use hyper::{Request, Response};
 use procession_runtime::inner::OwnProcess;
+#[cfg(any(feature = "http2", feature = "tls"))]
+use procession_runtime::inner::poll_last;
 use procession_runtime::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use procession_runtime::process::Priority;
 use procession_runtime::time::Instant;
@@ -662,7 +664,9 @@ async fn begin<R>(
         if end == Instant::NEVER {
             return Poll::Pending;
         }
-        sleep.as_mut().poll(task).map(|()| Err(Error::timed_out(what)))
+        ready!(sleep.as_mut().poll(task));
+        let last = ready!(poll_last(task, |task| begun.as_mut().poll(task)));
+        Poll::Ready(last.unwrap_or_else(|| Err(Error::timed_out(what))))
     })
     .await
 }

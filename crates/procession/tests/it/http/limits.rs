@@ -441,28 +441,31 @@ fn one_connection_is_served_where_it_was_accepted() {
 fn what_is_there_at_the_limit_is_in_time() {
     let builder = Scheduler::builder().worker_threads(1).callers_drive();
     let asleep = builder.build().expect("it starts no thread");
-    let pair = asleep.block_on(async { UnixStream::pair().expect("the system has sockets") });
-    let (mut client, stream) = (StdUnixStream::try_from(pair.0).expect("it is a socket"), pair.1);
-    client.set_nonblocking(true).expect("it is open");
-    threaded(1).block_on(async {
-        let limit = Duration::from_millis(20);
-        let server = Server::new().head_timeout(limit).write_timeout(limit);
-        let mut served = pin!(server.serve_connection(stream, answers()));
-        poll_fn(|task| Poll::Ready(assert!(served.as_mut().poll(task).is_pending()))).await;
-        client.write_all(b"GET /large HTTP/1.1\r\nhost: me\r\n\r\n").expect("there is room");
-        let mut answer = Vec::new();
-        poll_fn(|task| {
-            let polled = served.as_mut().poll(task);
-            let error = client.read_to_end(&mut answer).expect_err("the connection stays open");
-            assert_eq!(error.kind(), ErrorKind::WouldBlock);
-            if answer.len() > 1 << 20 {
-                return Poll::Ready(());
-            }
-            assert!(polled.is_pending(), "{polled:?} after {} bytes", answer.len());
-            Poll::Pending
-        })
-        .await;
-    });
+    for server in [Server::new(), Server::new().http2()] {
+        let pair = asleep.block_on(async { UnixStream::pair().expect("the system has sockets") });
+        let mut client = StdUnixStream::try_from(pair.0).expect("it is a socket");
+        client.set_nonblocking(true).expect("it is open");
+        threaded(1).block_on(async {
+            let limit = Duration::from_millis(20);
+            let server = server.head_timeout(limit).write_timeout(limit);
+            let mut served = pin!(server.serve_connection(pair.1, answers()));
+            poll_fn(|task| Poll::Ready(assert!(served.as_mut().poll(task).is_pending()))).await;
+            let request = b"GET /large HTTP/1.1\r\nhost: me\r\n\r\n";
+            client.write_all(request).expect("there is room");
+            let mut answer = Vec::new();
+            poll_fn(|task| {
+                let polled = served.as_mut().poll(task);
+                let error = client.read_to_end(&mut answer).expect_err("the stream stays open");
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                if answer.len() > 1 << 20 {
+                    return Poll::Ready(());
+                }
+                assert!(polled.is_pending(), "{polled:?} after {} bytes", answer.len());
+                Poll::Pending
+            })
+            .await;
+        });
+    }
 }
 
 #[test]
