@@ -75,8 +75,9 @@ impl crate::Outcome for FdWait {}
 ///
 /// This is the wait for foreign code, such as a client library in C, with calls that block. The
 /// descriptor may be in blocking mode, and its scheduler may know it already. Nothing about it is
-/// changed. `None` waits without a limit. The wait may end although the descriptor is not ready:
-/// make a call that does not block, and wait again.
+/// changed. `None` waits without a limit. At the deadline, the wait asks the system once more, so a
+/// descriptor that is ready is in time. The wait may end although the descriptor is not ready: make
+/// a call that does not block, and wait again.
 ///
 /// The wait holds the open file. If another thread closes the descriptor during the wait, the wait
 /// continues, as a blocked system call does on Linux, and the file is closed after the wait.
