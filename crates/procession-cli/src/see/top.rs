@@ -55,10 +55,11 @@ impl Shown {
 
     /// Ends the program, in order, when a signal asks for it. If the terminal takes no more bytes,
     /// a second signal ends the program immediately.
-    async fn end_on(self, end: EndRequest, mut hangup: Signal) {
+    async fn end_on(self, end: EndRequest, [mut hangup, mut quit]: [Signal; 2]) {
         let asked = Select::new()
             .wait_for(end.asked(), |_| true)
-            .wait_for(hangup.recv(), |heard| heard.is_some());
+            .wait_for(hangup.recv(), |heard| heard.is_some())
+            .wait_for(quit.recv(), |heard| heard.is_some());
         if asked.await {
             let mut is_shown = self.0.lock();
             if std::mem::take(&mut *is_shown) {
@@ -82,8 +83,9 @@ pub(super) fn run(door: &DoorFile, args: &SeeArgs) -> Result<(), SeeError> {
     let scheduler = Scheduler::builder().worker_threads(1).no_door().build();
     let scheduler = scheduler.map_err(|error| SeeError::Terminal(io::Error::other(error)))?;
     let end = end_request().map_err(SeeError::Terminal)?;
-    let hangup = signal(SignalKind::hangup()).map_err(SeeError::Terminal)?;
-    drop(scheduler.spawn(shown.clone().end_on(end, hangup)));
+    let listen = |kind| signal(kind).map_err(SeeError::Terminal);
+    let others = [listen(SignalKind::hangup())?, listen(SignalKind::quit())?];
+    drop(scheduler.spawn(shown.clone().end_on(end, others)));
     let mut terminal = shown.init().map_err(SeeError::Terminal)?;
     let result = show(&mut terminal, &shown, &mut screen, door, args);
     shown.restore();

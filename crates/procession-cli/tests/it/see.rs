@@ -452,7 +452,7 @@ fn top_runs_on_a_terminal_that_changes_its_size() {
 #[test]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
     let scene = Scene::new(|options| options);
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let mut top = Top::start(&scene);
         top.await_text("teller");
         let raw = tcgetattr(&top.terminal).expect("it is a terminal");
