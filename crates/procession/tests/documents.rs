@@ -3,6 +3,7 @@
 //! pages together stay short.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -260,4 +261,41 @@ fn tables_of_features_list_what_the_manifest_has() {
         }
     }
     assert!(tables > 0, "a page has a table of features");
+}
+
+/// Adds the programs below a folder, which are files that can be executed.
+fn add_programs(folder: &Path, programs: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let about = path.metadata().expect("it is there");
+        if about.is_dir() && !path.ends_with("target") {
+            add_programs(&path, programs);
+        } else if about.is_file() && about.permissions().mode() & 0o100 != 0 {
+            programs.push(path);
+        }
+    }
+}
+
+/// A script that no check runs stops working without anybody noticing. `.ci/run` and `.ci/deep` run
+/// all of them, some by other scripts.
+#[test]
+fn a_check_runs_every_script() {
+    let (root, mut left) = (root(), Vec::new());
+    for folder in [".ci", "bench"] {
+        add_programs(&root.join(folder), &mut left);
+    }
+    assert!(left.len() > 20, "the scripts were found: {left:?}");
+    let mut run = vec![root.join(".ci/run"), root.join(".ci/deep")];
+    left.retain(|script| !run.contains(script));
+    while let Some(script) = run.pop() {
+        let text = read(&script);
+        let named = left.extract_if(.., |other| {
+            let path = other.strip_prefix(&root).expect("it is below the root");
+            let name = other.file_name().expect("it has a name").to_string_lossy();
+            let is_near = other.parent() == script.parent();
+            text.contains(&*path.to_string_lossy()) || is_near && text.contains(&format!("/{name}"))
+        });
+        run.extend(named);
+    }
+    assert!(left.is_empty(), "no check runs {left:?}");
 }
