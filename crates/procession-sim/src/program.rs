@@ -26,6 +26,8 @@ use crate::seen::Seen;
 use crate::sim::{Configure, Sim};
 use crate::story::{Failure, Kind, Story, place};
 use crate::tape::Tape;
+#[cfg(all(procession_sim, target_os = "linux"))]
+use crate::turn::OneProcessor;
 
 /// The virtual time that a scheduler has to shut down in.
 const SHUTDOWN: Duration = Duration::from_secs(60);
@@ -104,6 +106,8 @@ pub(crate) fn run(rules: &Rules, mut chance: Chance, story: Story) -> Run {
     listen_to_panics();
     #[cfg(procession_sim)]
     let _alone = rules.at_atomics.then(|| ALONE.lock());
+    #[cfg(all(procession_sim, target_os = "linux"))]
+    let _stays = rules.at_atomics.then(OneProcessor::hold);
     let mut setup = Setup::draw(&mut chance, rules.workers, rules.faults, rules.draws_budgets);
     setup.keeps_files = rules.keeps_files;
     #[cfg(procession_sim)]
