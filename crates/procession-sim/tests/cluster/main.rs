@@ -25,13 +25,13 @@ use self::checker::{Broken, Defect, Planted};
 use self::peers::Ailment;
 use self::program::Traffic;
 
-/// Returns the seeds: 200, or as many as `SIM_CLUSTER_SEEDS` says, from `SIM_FIRST` on. An
+/// Returns the seeds: 100, or as many as `SIM_CLUSTER_SEEDS` says, from `SIM_FIRST` on. An
 /// unoptimised build is ten times slower, so these tests are for optimised builds, which have
 /// assertions in `.ci/run`.
 fn seeds() -> Range<u64> {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let first: u64 = number("SIM_FIRST").unwrap_or(0);
-    first..first + number("SIM_CLUSTER_SEEDS").unwrap_or(200)
+    first..first + number("SIM_CLUSTER_SEEDS").unwrap_or(100)
 }
 
 /// Returns an eighth of the seeds, and at least two.
