@@ -39,6 +39,10 @@ impl Scheduler {
             .with(HealthState::default())
             .with(Starved::default())
             .with(Timekeeper::default());
+        #[cfg(feature = "hyper")]
+        crate::process::exit::outputs::know_errors(|any| {
+            any.downcast_ref::<hyper::Error>().map(|error| error as _)
+        });
         #[cfg(feature = "look")]
         let parts = parts.with(Sections::default()).with(LeakCounts::default());
         #[cfg(any(feature = "door", feature = "metrics"))]

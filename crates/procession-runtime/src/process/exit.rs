@@ -1,7 +1,7 @@
 //! How processes end: exits, the outcome of a process that returns, and the effect of a cancel.
 
 pub(crate) mod causes;
-mod outputs;
+pub(crate) mod outputs;
 mod shown;
 
 use std::any::Any;

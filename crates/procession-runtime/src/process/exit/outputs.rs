@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::num::{NonZero, Saturating, Wrapping};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, SystemTime};
 
@@ -41,6 +41,17 @@ fn exit_of<E: fmt::Display + 'static>(error: &E) -> Exit {
     }
 }
 
+/// Finds an error of a library that the kernel does not know.
+type FindError = for<'a> fn(&'a dyn Any) -> Option<&'a (dyn std::error::Error + 'static)>;
+
+static FOREIGN: OnceLock<FindError> = OnceLock::new();
+
+/// Sets the function that finds errors of libraries which the program is built with.
+#[cfg(feature = "hyper")]
+pub(crate) fn know_errors(find: FindError) {
+    FOREIGN.get_or_init(|| find);
+}
+
 /// Returns an error of one of the types that are known to have sources.
 fn as_error(any: &dyn Any) -> Option<&(dyn std::error::Error + 'static)> {
     type Thread = dyn std::error::Error + Send + Sync;
@@ -49,8 +60,7 @@ fn as_error(any: &dyn Any) -> Option<&(dyn std::error::Error + 'static)> {
     if let Some(error) = any.downcast_ref::<io::Error>() {
         return Some(error);
     }
-    #[cfg(feature = "hyper")]
-    if let Some(error) = any.downcast_ref::<hyper::Error>() {
+    if let Some(error) = FOREIGN.get().and_then(|find| find(any)) {
         return Some(error);
     }
     if let Some(error) = any.downcast_ref::<Box<Thread>>() {
