@@ -14,6 +14,7 @@
 //!   number, by the watchdog's clock; and the processor time that the worker's thread had used in
 //!   the middle of `stall_after`.
 //! - Whether the watchdog is asleep.
+//! - The number of steps at the beginning of the last look, if no worker was awake then.
 //! - For the first seats, an open file in which the system reports the state of the seat's thread.
 //!   The watchdog opens it at the first look that finds the thread. The thread closes it when it
 //!   leaves.
@@ -55,9 +56,11 @@
 //!   waking a worker, for timers that a step has set before it stalled, for descriptors and timers
 //!   that the last searcher has left alone, and for the rare work that the parking protocol lets
 //!   slip.
-//! - `Sleep`: after two looks that find no worker awake, sleep without a timeout. If `Sample` has
-//!   not visited all processes since, or there are timers or descriptors and no driver, sleep for
-//!   10 ms instead, up to ten times. If a process that was visited waits for one other process, it
+//! - `Sleep`: after two looks that find no worker awake, sleep without a timeout. If a worker was
+//!   awake since the last look began, look twice more, because its steps may have ended after
+//!   `Sample`, and no look would visit the processes that wait since then. If `Sample` has not
+//!   visited all processes since, or there are timers or descriptors and no driver, sleep for 10 ms
+//!   instead, up to ten times. If a process that was visited waits for one other process, it
 //!   sleeps only until that wait is old enough for a cycle to be reported. A worker that is awake
 //!   for 1 ms ends the sleep (`watchdog/park.rs`).
 //!
@@ -130,7 +133,7 @@ use crate::scheduler::workforce::LOOK_EVERY;
 use crate::watchdog::cycles::WaitCycles;
 use crate::watchdog::marks::Marks;
 use crate::watchdog::queue_ages::QueueAges;
-use crate::watchdog::quiet::{has_driver, is_attended, is_quiet};
+use crate::watchdog::quiet::{has_driver, is_attended, is_quiet, steps_at_rest};
 use crate::watchdog::wait_stamps::{VISITS, VISITS_QUIET};
 
 /// Nanoseconds between two looks while no worker runs.
@@ -190,6 +193,8 @@ struct Watch {
     shared: Arc<Shared>,
     looks: Vec<SeatLook>,
     quiet: u32,
+    /// The number of steps when the last look began, or `None` if a worker was awake.
+    rested: Option<u64>,
     /// `true` if, at the last look, work waited that no worker searched for.
     waited: bool,
     /// When a timer first was found due.
@@ -237,6 +242,7 @@ impl Watch {
             marks,
             looks: Vec::new(),
             quiet: 0,
+            rested: None,
             waited: false,
             due_since: NEVER,
             polls: NO_POLLS,
@@ -303,9 +309,12 @@ impl Watch {
         if self.quiet >= 2 {
             let until = self.sleeps_until(looked);
             let set = |when| watchdog.alarm.set(when);
-            if watchdog.park.begin(until, || is_quiet(shared), set) {
+            let has_rested =
+                || self.rested.is_some_and(|steps| steps_at_rest(shared) == Some(steps));
+            if watchdog.park.begin(until, || is_quiet(shared) && has_rested(), set) {
                 return Pause { until, parks: true };
             }
+            self.quiet = 0;
         }
         let until = looked + LOOK_EVERY;
         watchdog.park.pause(until, |when| watchdog.alarm.set(when));
@@ -344,6 +353,7 @@ impl Watch {
     fn look(&mut self, now: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         count(&shared.workforce.watchdog.counts.looks);
+        self.rested = steps_at_rest(&shared);
         shared.clock.beacon.set(now);
         if shared.workforce.idle.is_batch_wanted() {
             // A worker may have lost its permit for batch processes.

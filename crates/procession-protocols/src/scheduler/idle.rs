@@ -227,6 +227,13 @@ impl<const MUTATION: u8> Idle<MUTATION> {
         self.look(|seats| seats.parking.are_all_parked() && nothing_queued())
     }
 
+    /// Returns `true` if no seat is awake. What their workers did before is visible then.
+    pub fn is_none_awake(&self) -> bool {
+        // Most calls need no lock. The word changes under the lock, which the worker has released
+        // once this thread gets it.
+        self.counts().1 == 0 && self.look(|_| self.counts().1 == 0)
+    }
+
     /// Returns how many seats are searching, awake and spare.
     #[inline]
     pub fn counts(&self) -> (u32, u32, u32) {

@@ -1,6 +1,7 @@
 //! Whether anything waits for the watchdog.
 
 use procession_protocols::scheduler::seat_id::NEVER;
+use procession_sync::atomic::Ordering::Relaxed;
 
 use crate::scheduler::shared::Shared;
 
@@ -11,6 +12,14 @@ pub(super) fn is_quiet(shared: &Shared) -> bool {
         && !shared.workforce.has_queued()
         && shared.workforce.stranded_seat().is_none()
         && (is_attended(shared) || shared.next_deadline() > shared.world.now())
+}
+
+/// Returns twice the number of steps that have ended, modulo 2^64, if no worker is awake. All that
+/// these steps did is visible then.
+pub(super) fn steps_at_rest(shared: &Shared) -> Option<u64> {
+    // Relaxed: a worker has had the lock of the seats since its last step.
+    let steps = || shared.workforce.all_seats().map(|seat| seat.step.load(Relaxed));
+    shared.workforce.idle.is_none_awake().then(|| steps().fold(0, u64::wrapping_add))
 }
 
 /// Returns `true` if a worker looks after deadlines and descriptors, or can be woken to. If all

@@ -74,6 +74,26 @@ fn a_timer_without_a_driver_and_many_processes_are_looked_at_for_longer() {
     assert_eq!(pauses_with_an_end(&mut watch), 2);
 }
 
+/// Nothing wakes the watchdog for a process that waits since the end of a look, and the process may
+/// be in a cycle of waits.
+#[test]
+fn what_begins_to_wait_during_a_look_is_visited_by_another() {
+    let builder = Scheduler::builder().worker_threads(1).test_clock().watchdog(false);
+    let scheduler = builder.build().expect("it starts no thread");
+    let mut watch = Watch::new(Arc::clone(scheduler.shared()));
+    for round in 1..=3 {
+        let quiet = watch.look(round * SECOND);
+        if round == 2 {
+            drop(scheduler.spawn(std::future::pending::<()>()));
+            scheduler.run_until_idle();
+        }
+        let pause = watch.pause(round * SECOND, quiet);
+        assert_eq!(pause, Pause { until: round * SECOND + LOOK_EVERY, parks: false });
+    }
+    let quiet = watch.look(4 * SECOND);
+    assert_eq!(watch.pause(4 * SECOND, quiet), Pause { until: NEVER, parks: true });
+}
+
 #[test]
 fn a_stall_is_judged_by_all_that_the_system_tells() {
     let all = Some(PASSED);
