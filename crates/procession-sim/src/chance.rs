@@ -328,4 +328,40 @@ impl Priorities {
         self.passed_over[ready[best] as usize] = 0;
         best as u32
     }
+
+    /// Chooses which thread runs instead of the last of `ready`, which was preempted. A thread that
+    /// has starved keeps the highest priority. Otherwise it would starve again before each of its
+    /// operations, while others look again and again at what it has locked.
+    #[cfg(procession_sim)]
+    fn instead(&mut self, ready: &[u32], rng: &mut Rng) -> u32 {
+        let preempted = ready.last().map_or(0, |&thread| thread as usize);
+        let has_starved = self.of.get(preempted) == Some(&0);
+        let best = self.best(ready, true, None, rng);
+        if has_starved {
+            self.of[preempted] = 0;
+        }
+        best
+    }
+}
+
+#[cfg(all(test, procession_sim))]
+mod tests {
+    use super::{Chance, STARVED_AFTER, Strategy};
+
+    /// Others can always run, and none of them runs alone. The thread is preempted each time that
+    /// it runs.
+    #[test]
+    fn a_thread_starves_once() {
+        let mut chance = Chance::drawn(0, Strategy::Priorities);
+        let (mut points, mut runs) = (0, 0);
+        while runs < 10 {
+            points += 1;
+            let ready = if points % 2 == 0 { [1, 2, 0] } else { [3, 4, 0] };
+            if ready[chance.next(&ready, false) as usize] == 0 {
+                runs += 1;
+                chance.instead(&ready);
+            }
+        }
+        assert!(points < 2 * STARVED_AFTER, "{points} points");
+    }
 }

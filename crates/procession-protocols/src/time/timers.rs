@@ -162,6 +162,8 @@
 //!   before.
 //! - A timer is not fired while a thread is between `Begin` and `Leave` at it, whatever its
 //!   deadline was. If that thread is preempted there, this one timer is late.
+//! - If a thread is preempted while it has the lock, a worker that finds a timer due looks again
+//!   and again, because `run` does not wait, and the worker does not park while a timer is due.
 //! - A tick is missed if the clone for the previous tick takes longer than a period.
 //! - If more than 64 slots are in the inbox, the timers of some may fire after others that were due
 //!   later.

@@ -68,7 +68,7 @@ impl Chance {
         self.fine.nested = if self.fine.is_holding() { self.fine.nested + 1 } else { 0 };
         self.fine.held = ready.last().map(|&preempted| (preempted, self.fine.hold));
         self.decide(Purpose::Schedule, ready.len() as u32 - 1, |this| match &mut this.plan {
-            Plan::Priorities(priorities) => priorities.best(ready, true, None, &mut this.fine.rng),
+            Plan::Priorities(priorities) => priorities.instead(ready, &mut this.fine.rng),
             Plan::Random(_) | Plan::Uniform => this.fine.rng.u32(0..ready.len() as u32 - 1),
         })
     }
