@@ -91,14 +91,10 @@ pub(crate) struct Io<T: AsFd> {
     write: Limit,
 }
 
-/// There is no timeout any more, but the operation that is polled keeps its timer.
-const LIFTED: u64 = NEVER - 1;
-
 /// The timeout of one direction.
 struct Limit {
-    /// In nanoseconds. `NEVER` is no timeout, and then no timer is in `running`. If the timeout is
-    /// taken back while a timer is there, this is `LIFTED` until the timer is gone, so that the
-    /// next operation does not find it. Written under the lock of `running`.
+    /// In nanoseconds. `NEVER` is no timeout, and then no timer is in `running`, where a later
+    /// operation would find it. Written under the lock of `running`.
     timeout: AtomicU64,
     /// The timer of the operation that is polled through one of the I/O traits, because these
     /// traits keep no state between polls. If that operation is abandoned, its timer continues for
@@ -112,26 +108,23 @@ impl Limit {
     }
 
     fn set(&self, timeout: u64) {
-        let running = self.running.lock();
-        let timeout = if timeout == NEVER && running.is_some() { LIFTED } else { timeout };
+        let mut running = self.running.lock();
         // Relaxed: a setting, which publishes nothing.
         self.timeout.store(timeout, Relaxed);
+        let ended = running.take_if(|_| timeout == NEVER);
+        drop(running);
+        drop(ended);
     }
 
     fn take_running(&self) -> Option<Pin<Box<Sleep>>> {
-        let mut running = self.running.lock();
-        if self.timeout.load(Relaxed) == LIFTED {
-            self.timeout.store(NEVER, Relaxed);
-        }
-        running.take()
+        self.running.lock().take()
     }
 
     fn put_running(&self, sleep: Pin<Box<Sleep>>) {
         let mut running = self.running.lock();
-        if self.timeout.load(Relaxed) == NEVER {
-            self.timeout.store(LIFTED, Relaxed);
-        }
-        let before = running.replace(sleep);
+        // Relaxed: as above.
+        let is_limited = self.timeout.load(Relaxed) != NEVER;
+        let before = if is_limited { running.replace(sleep) } else { Some(sleep) };
         drop(running);
         drop(before);
     }
@@ -250,7 +243,7 @@ impl<T: AsFd> Io<T> {
     pub(crate) fn timeout(&self, side: Side) -> Option<Duration> {
         // Relaxed: a setting, which publishes nothing.
         let timeout = self.limit(side).timeout.load(Relaxed);
-        (timeout < LIFTED).then(|| Duration::from_nanos(timeout))
+        (timeout != NEVER).then(|| Duration::from_nanos(timeout))
     }
 
     /// Sets the timeout of one direction; `None` is no timeout.

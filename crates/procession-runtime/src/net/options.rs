@@ -339,7 +339,8 @@ macro_rules! waiting_methods {
             /// Sets how long each read or receive may wait; `None` is without a limit.
             ///
             /// The new timeout applies to operations that begin afterwards. An operation that
-            /// already waits keeps its timeout.
+            /// already waits keeps its timeout, unless it is one of the I/O traits and the new
+            /// timeout is `None`.
             ///
             /// # Errors
             /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.
@@ -359,7 +360,8 @@ macro_rules! waiting_methods {
             /// Sets how long each write or send may wait; `None` is without a limit.
             ///
             /// The new timeout applies to operations that begin afterwards. An operation that
-            /// already waits keeps its timeout.
+            /// already waits keeps its timeout, unless it is one of the I/O traits and the new
+            /// timeout is `None`.
             ///
             /// # Errors
             /// Returns [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a timeout of zero.
