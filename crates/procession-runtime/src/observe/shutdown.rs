@@ -45,7 +45,8 @@ impl Scheduler {
     /// You may await this anywhere, for example in a process of another scheduler, or in another
     /// runtime. Neither a write that never ends nor a worker that is stuck holds it up beyond
     /// `deadline`, because a separate thread keeps the time. On the test clock it waits until the
-    /// writes and closures have ended, because that clock stands still until then.
+    /// writes have ended, because that clock stands still until then, and not for closures, which
+    /// may wait for something that the test does later.
     ///
     /// A terminated process has ended only when its `Drop` has returned. If a plain thread awaits
     /// this in [`block_on`](Self::block_on), it returns by its deadline whatever the processes do,
@@ -98,7 +99,7 @@ impl Scheduler {
         }
         shared.terminate_all(caller);
         shared.wait_for_ends(left, deadline).await;
-        let mut settled = SettledWrites::of_shutdown(shared.id());
+        let mut settled = SettledWrites::of_shutdown(shared);
         shared.settle_writes(&mut settled, deadline).await;
         let Unwritten { writes, messages, jobs } = settled.give_up();
         Dumps::settle_by(shared, deadline);
