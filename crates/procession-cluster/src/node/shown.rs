@@ -37,6 +37,13 @@ impl Node {
                 row.counter("count", "Refused handshakes, by cause.", *count);
             });
         }
+        for peer in &peers {
+            section.row("peer", |row| {
+                row.label("node", node.as_str()).label("peer", peer.name.as_str());
+                peer.show(row);
+            });
+        }
+        // The last rows, because a section has a limit of them.
         let own = (node, VERSION, PROTOCOL);
         let peers_releases = peers.iter().filter_map(|peer| {
             Some((&peer.name, peer.release.as_deref().unwrap_or_default(), peer.protocol?))
@@ -46,12 +53,6 @@ impl Node {
                 row.label("node", node.as_str()).label("peer", of.as_str());
                 row.label("release", release);
                 row.gauge("protocol", "The protocol of a node's release.", u64::from(protocol));
-            });
-        }
-        for peer in &peers {
-            section.row("peer", |row| {
-                row.label("node", node.as_str()).label("peer", peer.name.as_str());
-                peer.show(row);
             });
         }
     }
