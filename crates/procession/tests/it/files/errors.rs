@@ -108,7 +108,8 @@ fn a_file_in_non_blocking_mode_is_waited_for() {
     procession::run(async {
         let mut byte = [0];
         let mut first = Box::pin(reader.read(&mut byte));
-        poll_fn(|task| Poll::Ready(assert!(first.as_mut().poll(task).is_pending()))).await;
+        let waits = poll_fn(|task| Poll::Ready(first.as_mut().poll(task).is_pending()));
+        assert!(waits.await);
         writer.write_all(b"a").await.expect("it is handed over");
         assert_eq!(first.await.expect("it is waited for"), 1);
         let reads = procession::spawn(async move {
