@@ -615,8 +615,8 @@ fn a_cancelled_server_serves_the_connections_that_wait() {
             end
             local pid = process.spawn('serve', name, listener)
             listener:forget()
-            process.cancel(pid)
             process.monitor(pid)
+            process.cancel(pid)
             for _, client in ipairs(clients) do
               local text = ''
               repeat
