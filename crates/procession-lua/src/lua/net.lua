@@ -80,14 +80,18 @@ function net.serve(listener, name, ...)
   draining = true
   -- Clients that come from now on may come faster than these are served.
   local ok, backlog = native("backlog", listener)
-  local left = ok and backlog or BACKLOG
+  local left, tries = ok and (backlog or BACKLOG) or 0, 0
   while left > 0 do
     local ok, connection = yield("accept waiting", listener)
     if ok and connection then
       start(connection, ...)
-      left = left - 1
+      left, tries = left - 1, 0
     elseif not ok and count > 0 then
       wait_for_room()
+    elseif not ok and tries < 100 then
+      -- What waited for the process of a connection frees the socket shortly after its end.
+      tries = tries + 1
+      note(10)
     else
       break
     end
