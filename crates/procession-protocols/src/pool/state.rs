@@ -68,8 +68,8 @@
 //! a lender itself ends, its borrower becomes the borrower of its lender.
 //!
 //! The pools of one family, the members of a pool, lend each other places: a job of one member that
-//! awaits a queued job of another member is a *guest* there. A guest lends as a job does, and has a
-//! number as if it were a job.
+//! awaits a queued job of another member is a *guest* there. A guest lends as a job does, to one
+//! job of each member at a time.
 //!
 //! Waiter for a quiescent pool: `Watch`, which enlists it unless the pool is quiescent already.
 //! `Settle` takes it out of the list and wakes it, and its next `Watch` does not find it there.
@@ -128,10 +128,11 @@
 //! - A worker that is started again may count twice for a moment among the processes of its
 //!   scheduler. At the process limit, a job can be refused that would have had room a moment later.
 //! - If two jobs are launched at the same time, the job with the later ticket may begin first.
-//! - A member does not learn that a job of another member has ended. So the borrower of a guest
-//!   runs in the lent place until the borrower ends, although the next job of the guest's worker
-//!   works beside it then. And the jobs that wait for another member do not count as blocked, so a
-//!   submit that can only wait forever for places of two members is not refused.
+//! - A member does not learn that a job of another member has ended. So a guest lends its place
+//!   until its borrower has ended and the handles that it has polled are dropped, although the next
+//!   job of the guest's worker works beside the borrower then. And the jobs that wait for another
+//!   member do not count as blocked, so a submit that can only wait forever for places of two
+//!   members is not refused.
 //! - A waiter is counted as blocked for the job that began the wait. If that job passes its wait on
 //!   to another job and ends, the other job is not known to wait.
 //! - A job that awaits several others, or that polls a handle and continues, works at the same time

@@ -195,10 +195,10 @@ impl Builder {
     /// member of the key instead, and to no other.
     ///
     /// A job may await a queued job of another member: it [lends that job a
-    /// place](super::AsyncPool#jobs-that-use-their-own-pool), or runs it on its thread. The other
-    /// member does not learn when the job that waits has ended, so the awaited job keeps the lent
-    /// place until its own end. A submit that waits for a place of another member is never refused
-    /// as a deadlock.
+    /// place](super::AsyncPool#jobs-that-use-their-own-pool), or runs it on its thread. It lends to
+    /// one job of each member at a time. The other member does not learn when the job that waits
+    /// has ended, so the awaited job keeps the lent place until its own end. A submit that waits
+    /// for a place of another member is never refused as a deadlock.
     ///
     /// ```
     /// use procession::pool::{Balance, Pool};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use procession_protocols::pool::state::busy::Busy;
+use procession_protocols::pool::state::busy::Lender;
 
 use super::block::block;
 use super::current::worker_of;
@@ -30,9 +30,6 @@ thread_local! {
     static HELP_DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A pool, and its worker that runs a job.
-type Lender = (u64, Busy);
-
 /// The pool of a handle, whatever the type of its jobs.
 pub(super) trait AnyPool: Send + Sync {
     fn cancel(&self, ticket: u64) -> bool;
@@ -40,14 +37,12 @@ pub(super) trait AnyPool: Send + Sync {
     /// another one of its family, and the job is queued, runs the job on this thread. Returns
     /// `false` if the wait would have no end.
     fn join(&self, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
-    /// Returns the worker that runs the caller, and its pool, if the caller is a job in a process,
-    /// of the pool or of another one of its family.
+    /// Returns the caller if it is a job in a process, of the pool or of another one of its family.
     fn lender(&self) -> Option<Lender>;
     /// Notes that the lender waits for the job of this ticket, which begins in its place if it is
-    /// queued. Returns the number with which the place is taken back. Returns `None` if that is not
-    /// needed.
-    fn lend(&self, lender: Lender, ticket: u64, has_ended: &dyn Fn() -> bool) -> Option<Busy>;
-    fn take_back(&self, lender: Busy, ticket: u64);
+    /// queued. Returns `false` if the job has ended.
+    fn lend(&self, lender: Lender, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool;
+    fn take_back(&self, lender: Lender, ticket: u64);
     fn scheduler(&self) -> Option<Arc<Shared>>;
     /// Makes workers leave that have rested for longer than the keep-alive.
     fn reap(&self);
@@ -79,14 +74,16 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
     }
 
     fn lender(&self) -> Option<Lender> {
-        self.scheduler.as_ref().and_then(|_| worker_of(self.family()))
+        self.scheduler.as_ref()?;
+        let (pool, worker) = worker_of(self.family())?;
+        Some(self.own((pool, worker)).map_or(Lender::Guest(pool, worker), Lender::Own))
     }
 
-    fn lend(&self, lender: Lender, ticket: u64, has_ended: &dyn Fn() -> bool) -> Option<Busy> {
-        self.arc().step(|core, start| core.lend(self.own(lender), ticket, has_ended, start))
+    fn lend(&self, lender: Lender, ticket: u64, has_ended: &dyn Fn() -> bool) -> bool {
+        self.arc().step(|core, start| core.lend(lender, ticket, has_ended, start))
     }
 
-    fn take_back(&self, lender: Busy, ticket: u64) {
+    fn take_back(&self, lender: Lender, ticket: u64) {
         self.core.take_back(lender, ticket);
     }
 
@@ -115,7 +112,7 @@ impl<J: Send + 'static> AnyPool for Inner<J> {
 /// A wait that the pool knows. Dropping it ends the wait.
 struct JobWait {
     pool: Arc<dyn AnyPool>,
-    lender: Busy,
+    lender: Lender,
     ticket: u64,
 }
 
@@ -217,7 +214,7 @@ impl<T> JobHandle<T> {
         if let Some(new) = own.filter(|_| own != *lender) {
             *lender = own;
             let waits = pool.lend(new, *ticket, &|| cell.has_ended());
-            *wait = waits.map(|lender| JobWait { pool: Arc::clone(pool), lender, ticket: *ticket });
+            *wait = waits.then(|| JobWait { pool: Arc::clone(pool), lender: new, ticket: *ticket });
         }
         result
     }

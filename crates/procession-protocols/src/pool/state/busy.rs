@@ -30,6 +30,15 @@ impl Busy {
     }
 }
 
+/// A job in a process that waits for a job of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lender {
+    /// A job of the same pool, by its worker.
+    Own(Busy),
+    /// A job of another pool of the same family, by the id of that pool and its worker there.
+    Guest(u64, Busy),
+}
+
 /// The workers that are blocked on their own pool.
 #[derive(Debug)]
 pub(super) struct Blocked {

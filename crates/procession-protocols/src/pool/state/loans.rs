@@ -4,27 +4,27 @@ use std::collections::VecDeque;
 
 use crate::util::sorted_map::{SortedMap, SortedSet};
 
-use super::busy::Busy;
+use super::busy::{Busy, Lender};
 use super::queue::JobQueue;
 
-/// A job that waits for other jobs of its pool, or that has lent its place to one.
+/// The waits of a lender for jobs of this pool, and the job to which it has lent its place.
 #[derive(Debug, Default)]
-struct Lender {
+struct Waits {
     /// The tickets of the jobs that it waits for, and that were queued when the wait began.
     awaited: VecDeque<u64>,
     /// The job that runs in its place, until that job ends.
     borrower: Option<u64>,
 }
 
-/// The jobs that wait for queued jobs of their pool. Each lends its place to one job at a time.
+/// The jobs that wait for queued jobs of this pool. Each lends its place to one job at a time.
 #[derive(Debug)]
 pub(super) struct Loans {
-    lenders: SortedMap<Busy, Lender>,
+    lenders: SortedMap<Lender, Waits>,
     /// The lenders that wait and have no borrower. The jobs that they wait for are held, or their
     /// worker was refused.
-    wanting: SortedSet<Busy>,
+    wanting: SortedSet<Lender>,
     /// The tickets of the jobs that run in a lent place, each with its lender.
-    borrowers: SortedMap<u64, Busy>,
+    borrowers: SortedMap<u64, Lender>,
 }
 
 impl Loans {
@@ -38,15 +38,15 @@ impl Loans {
         self.borrowers.len()
     }
 
-    /// Notes that the job of this worker waits for a queued job.
-    pub(super) fn ask(&mut self, lender: Busy, ticket: u64) {
+    /// Notes that this lender waits for a queued job.
+    pub(super) fn ask(&mut self, lender: Lender, ticket: u64) {
         self.lenders.get_or_default(lender).awaited.push_back(ticket);
         self.sort(lender);
     }
 
     /// Returns the next job that is ready and for which a place is lent, and its lender. This is
     /// the awaited job, or the job that has the turn of its key.
-    pub(super) fn next<J>(&mut self, queue: &JobQueue<J>) -> Option<(Busy, u64)> {
+    pub(super) fn next<J>(&mut self, queue: &JobQueue<J>) -> Option<(Lender, u64)> {
         for lender in &self.wanting {
             let waits = self.lenders.get_mut(lender).expect("a lender that wants is known");
             while waits.awaited.front().is_some_and(|ticket| !queue.contains(*ticket)) {
@@ -62,7 +62,7 @@ impl Loans {
 
     /// Notes that a job begins in a lent place.
     #[inline]
-    pub(super) fn begin(&mut self, lender: Busy, ticket: u64) {
+    pub(super) fn begin(&mut self, lender: Lender, ticket: u64) {
         if let Some(waits) = self.lenders.get_mut(&lender) {
             waits.borrower = Some(ticket);
             self.borrowers.insert(ticket, lender);
@@ -77,7 +77,7 @@ impl Loans {
         if self.lenders.is_empty() {
             return;
         }
-        let own = Busy::with_job(ticket);
+        let own = Lender::Own(Busy::with_job(ticket));
         self.wanting.remove(&own);
         let borrower = self.lenders.remove(&own).and_then(|waits| waits.borrower);
         let lender = self.borrowers.remove(&ticket);
@@ -96,7 +96,7 @@ impl Loans {
 
     /// Notes that a job does not wait for the job of `ticket` any more. If that job runs in the
     /// lent place, it does so until it ends.
-    pub(super) fn take_back(&mut self, lender: Busy, ticket: u64) {
+    pub(super) fn take_back(&mut self, lender: Lender, ticket: u64) {
         if let Some(waits) = self.lenders.get_mut(&lender) {
             if let Some(place) = waits.awaited.iter().position(|awaited| *awaited == ticket) {
                 waits.awaited.remove(place);
@@ -107,14 +107,14 @@ impl Loans {
 
     /// Returns `true` if a job waits for this one and for no other.
     #[inline]
-    pub(super) fn awaits_only(&self, lender: Busy, ticket: u64) -> bool {
+    pub(super) fn awaits_only(&self, lender: Lender, ticket: u64) -> bool {
         self.lenders
             .get(&lender)
             .is_some_and(|waits| waits.awaited.iter().all(|awaited| *awaited == ticket))
     }
 
     /// Notes that a job waits for no other, whatever it has awaited.
-    pub(super) fn forget(&mut self, lender: Busy) {
+    pub(super) fn forget(&mut self, lender: Lender) {
         if let Some(waits) = self.lenders.get_mut(&lender) {
             waits.awaited.clear();
             self.sort(lender);
@@ -123,7 +123,7 @@ impl Loans {
 
     /// Notes whether this lender wants a borrower, and forgets the lender if it has no borrower and
     /// waits for no job.
-    fn sort(&mut self, lender: Busy) {
+    fn sort(&mut self, lender: Lender) {
         let Some(waits) = self.lenders.get(&lender) else { return };
         if waits.borrower.is_none() && !waits.awaited.is_empty() {
             self.wanting.insert(lender);

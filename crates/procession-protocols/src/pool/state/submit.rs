@@ -3,7 +3,7 @@
 
 use std::task::Poll;
 
-use super::busy::Busy;
+use super::busy::{Busy, Lender};
 use super::core::PoolCore;
 use super::lane::JobLane;
 use super::mutation;
@@ -202,61 +202,52 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
         })
     }
 
-    /// `Lend`: notes that the job of this worker waits for another job of the same pool. If the
-    /// awaited job is queued, it begins in the place of the worker. Without a worker, the job that
-    /// waits is a job of another pool, a *guest*, and gets a number here as if it were a worker.
-    /// Returns the worker, or `None` if nothing needs to be taken back: the awaited job has ended,
-    /// or it runs and a guest waits.
+    /// `Lend`: notes that a job waits for another job, of this pool. If the awaited job is queued,
+    /// it begins in the place of the lender. Returns `false` if it has ended.
     pub fn lend(
         &self,
-        lender: Option<Busy>,
+        lender: Lender,
         ticket: u64,
         has_ended: &dyn Fn() -> bool,
         start: Start<'_, J>,
-    ) -> (Option<Busy>, Wakes<J>) {
+    ) -> (bool, Wakes<J>) {
         if mutation::is(MUTATION, mutation::LEND_IN_TWO)
             && self.look(|state| state.queue.contains(ticket))
         {
             return self.change(|state, wakes| {
-                let own = lender.unwrap_or_else(|| state.guest());
-                state.loans.ask(own, ticket);
-                if lender.is_some() {
-                    state.blocked.join(ticket, own);
+                state.loans.ask(lender, ticket);
+                if let Lender::Own(busy) = lender {
+                    state.blocked.join(ticket, busy);
                 }
                 if let Ok(worker) = state.start(start)
                     && let Some(job) = state.queue.withdraw_ready(ticket)
                 {
-                    state.loans.begin(own, ticket);
+                    state.loans.begin(lender, ticket);
                     Synced::set_to_work(worker, ticket, job, wakes);
                 }
-                Some(own)
+                true
             });
         }
         self.change(|state, wakes| {
             // As in `join`.
             if has_ended() {
-                return None;
+                return false;
             }
-            let is_queued = state.queue.contains(ticket);
-            let own = match lender {
-                Some(own) => own,
-                None if is_queued => state.guest(),
-                None => return None,
-            };
-            if lender.is_some() {
-                state.blocked.join(ticket, own);
+            if let Lender::Own(busy) = lender {
+                state.blocked.join(ticket, busy);
             }
-            if is_queued && !mutation::is(MUTATION, mutation::LEND_NOTHING) {
-                state.loans.ask(own, ticket);
+            let lends = !mutation::is(MUTATION, mutation::LEND_NOTHING);
+            if lends && state.queue.contains(ticket) {
+                state.loans.ask(lender, ticket);
                 state.employ(start, wakes);
             }
             state.refuse_deadlock(wakes);
-            Some(own)
+            true
         })
     }
 
-    /// Notes that the job of this worker no longer waits for the job of `ticket`.
-    pub fn take_back(&self, lender: Busy, ticket: u64) {
+    /// Notes that a job no longer waits for the job of `ticket`.
+    pub fn take_back(&self, lender: Lender, ticket: u64) {
         if mutation::is(MUTATION, mutation::TAKE_BACK_IN_TWO) {
             let is_last = self.look(|state| state.loans.awaits_only(lender, ticket));
             self.look(|state| {
@@ -267,7 +258,9 @@ impl<J, const MUTATION: u8> PoolCore<J, MUTATION> {
             return;
         }
         self.look(|state| {
-            state.blocked.leave(ticket, lender);
+            if let Lender::Own(busy) = lender {
+                state.blocked.leave(ticket, busy);
+            }
             state.loans.take_back(lender, ticket);
         });
     }

@@ -9,7 +9,7 @@ use crate::sync::wait_list::{Another, Place, Waiter};
 use crate::util::sorted_map::SortedMap;
 use procession_sync::Arc;
 
-use super::busy::{Blocked, Busy};
+use super::busy::{Blocked, Busy, Lender};
 use super::idle::{IdleStack, IdleWorker, Order, PoolSeat};
 use super::lane::JobLane;
 use super::loans::Loans;
@@ -48,7 +48,7 @@ enum NextJob {
     /// The first of the queue.
     First,
     /// One for which this lender lends its place.
-    Lent { lender: Busy, ticket: u64 },
+    Lent { lender: Lender, ticket: u64 },
 }
 
 /// Starts a worker that is a thread. For a worker that is a process, only obtains the permission;
@@ -213,12 +213,6 @@ impl<J> Synced<J> {
         self.last_ticket += 1;
         self.totals.submitted += 1;
         self.last_ticket
-    }
-
-    /// Returns the number of a job of another pool that waits here. No job of this pool has it.
-    pub(super) fn guest(&mut self) -> Busy {
-        self.last_ticket += 1;
-        Busy::with_job(self.last_ticket)
     }
 
     /// Asks for a retry, unless one is arranged. Processes need it, because a worker that is killed

@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use crate::sync::wait_list::Another;
 
-use super::busy::Busy;
+use super::busy::{Busy, Lender};
 use super::core::PoolCore;
 use super::idle::{IdleWorker, Order, PoolSeat};
 use super::lane::JobLane;
@@ -256,6 +256,10 @@ fn a_job_that_no_worker_ran_passes_the_turn_of_its_key_to_one_with_a_worker() {
     assert!(matches!(order, Some(Order::Run(3, 3))));
 }
 
+fn own(ticket: u64) -> Lender {
+    Lender::Own(Busy::with_job(ticket))
+}
+
 /// Returns a pool of two resting workers with two jobs, and the tickets of these jobs. The first
 /// job waits for a third one, with this key, which begins as soon as it may.
 fn lending(lane: JobLane) -> (PoolCore<u32>, [u64; 3]) {
@@ -273,9 +277,7 @@ fn lending(lane: JobLane) -> (PoolCore<u32>, [u64; 3]) {
     let lender = enter(JobLane::default(), 1, &mut start_resting);
     let other = enter(lane, 2, &mut start_resting);
     let awaited = enter(lane, 3, &mut || panic!("the capacity is reached"));
-    assert!(
-        core.lend(Some(Busy::with_job(lender)), awaited, &|| false, &mut start_resting).0.is_some()
-    );
+    assert!(core.lend(own(lender), awaited, &|| false, &mut start_resting).0);
     (core, [lender, other, awaited])
 }
 
@@ -301,16 +303,12 @@ fn a_worker_that_rests_is_not_used_beyond_a_lowered_capacity() {
 #[test]
 fn a_lent_place_stays_lent_until_the_job_in_it_has_ended() {
     let (core, [lender, other, awaited]) = lending(JobLane::default());
-    core.take_back(Busy::with_job(lender), awaited);
+    core.take_back(own(lender), awaited);
     for job in [4_u32, 5] {
         core.enter(None, JobLane::default(), job, &mut refuse).0.expect("there is a place");
     }
     let lend = |lender, ticket| {
-        assert!(
-            core.lend(Some(Busy::with_job(lender)), ticket, &|| false, &mut start_resting)
-                .0
-                .is_some()
-        );
+        assert!(core.lend(own(lender), ticket, &|| false, &mut start_resting).0);
         core.stats().live
     };
     assert_eq!(lend(lender, 5), 3, "its place is lent");

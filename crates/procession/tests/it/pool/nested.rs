@@ -288,19 +288,24 @@ fn a_job_that_its_key_held_begins_in_the_lent_place() {
     }
 }
 
+fn submit_long(pool: &Processes, running: &Arc<Running>) -> JobHandle<()> {
+    let counts = Arc::clone(running);
+    pool.submit(async move {
+        counts.begin();
+        sleep(SECOND).await;
+        counts.end();
+    })
+}
+
+async fn give_up(pool: &Processes, running: &Arc<Running>) {
+    let long = submit_long(pool, running);
+    assert!(timeout(Duration::from_millis(1), long).await.is_err());
+}
+
 /// Goal: a job lends its place to one job at a time, even if it gives each of them up. Method: it
 /// gives up 20 jobs. They run themselves, or each leaves another one behind that does.
 #[test]
 fn a_job_that_gives_up_again_and_again_shares_its_place_with_one_other() {
-    async fn give_up(pool: &Processes, running: &Arc<Running>) {
-        let counts = Arc::clone(running);
-        let long = pool.submit(async move {
-            counts.begin();
-            sleep(SECOND).await;
-            counts.end();
-        });
-        assert!(timeout(Duration::from_millis(1), long).await.is_err());
-    }
     for leaves_another in [false, true] {
         for (scheduler, pool) in Processes::of_each_kind(1) {
             let running = Arc::new(Running::default());
@@ -322,6 +327,43 @@ fn a_job_that_gives_up_again_and_again_shares_its_place_with_one_other() {
             });
             assert_eq!(running.most.load(SeqCst), 1);
             assert!(pool.stats().peak <= 3);
+        }
+    }
+}
+
+/// Goal: a job lends its place to one job of another member at a time. Method: it gives up 20 jobs
+/// of the other member, one after another, or polls the handles of all before it awaits them.
+#[test]
+fn a_job_shares_its_place_with_one_job_of_the_other_member() {
+    for polls_all in [false, true] {
+        for (scheduler, pool) in of_two_members() {
+            let [first, second] = two_members(&pool);
+            let running = Arc::new(Running::default());
+            let (inside, counts) = (second.clone(), Arc::clone(&running));
+            let outer = first.submit(async move {
+                if !polls_all {
+                    for _ in 0..20 {
+                        give_up(&inside, &counts).await;
+                    }
+                    return;
+                }
+                let mut handles: Vec<_> = (0..20).map(|_| submit_long(&inside, &counts)).collect();
+                poll_fn(|task| {
+                    let mut polls = handles.iter_mut().map(|handle| Pin::new(handle).poll(task));
+                    assert!(polls.all(|poll| poll.is_pending()));
+                    Poll::Ready(())
+                })
+                .await;
+                for handle in handles {
+                    handle.await.expect("it returns");
+                }
+            });
+            scheduler.block_on(async {
+                assert_eq!(timeout(HOUR, outer).await, Ok(Ok(())));
+                pool.end().await;
+            });
+            assert_eq!(running.most.load(SeqCst), 2, "one in the own place, one in the lent place");
+            assert_eq!(second.stats().peak, 2);
         }
     }
 }

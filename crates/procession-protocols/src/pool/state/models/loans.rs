@@ -2,7 +2,7 @@
 
 use procession_sync::{Arc, explore, thread};
 
-use super::super::busy::Busy;
+use super::super::busy::{Busy, Lender};
 use super::super::core::PoolCore;
 use super::super::idle::{IdleWorker, PoolSeat};
 use super::super::lane::JobLane;
@@ -17,7 +17,7 @@ fn with_a_lent_place<const MUTATION: u8>() -> (Arc<PoolCore<u32, MUTATION>>, Arc
     let seats = [PoolSeat::new(), PoolSeat::new()];
     enter(&core, 1, Some(&seats[0]));
     enter(&core, 2, None);
-    assert!(lend(&core, 1, 2, Some(&seats[1])));
+    assert!(lend(&core, own(1), 2, Some(&seats[1])));
     assert!(has_order(&seats[1]), "the awaited job begins");
     enter(&core, 3, None);
     let [_, borrower] = seats;
@@ -48,24 +48,17 @@ fn enter<const MUTATION: u8>(
     assert!(seat.is_none_or(|seat| has_order(seat)));
 }
 
-/// The job of the first ticket awaits the job of the second ticket. The worker of the second job
-/// starts in `seat`.
+fn own(ticket: u64) -> Lender {
+    Lender::Own(Busy::with_job(ticket))
+}
+
+/// The lender awaits the job of this ticket, whose worker starts in `seat`.
 fn lend<const MUTATION: u8>(
     core: &PoolCore<u32, MUTATION>,
-    lender: u64,
+    lender: Lender,
     ticket: u64,
     seat: Option<&Arc<PoolSeat<u32>>>,
 ) -> bool {
-    lend_of(core, Some(Busy::with_job(lender)), ticket, seat).is_some()
-}
-
-/// Like `lend`. Without a lender, a job of another pool awaits the job.
-fn lend_of<const MUTATION: u8>(
-    core: &PoolCore<u32, MUTATION>,
-    lender: Option<Busy>,
-    ticket: u64,
-    seat: Option<&Arc<PoolSeat<u32>>>,
-) -> Option<Busy> {
     let start = &mut || Ok(IdleWorker::Parked(seat.map_or_else(PoolSeat::new, Arc::clone)));
     let (waits, wakes) = core.lend(lender, ticket, &|| false, start);
     wakes.wake();
@@ -88,7 +81,7 @@ fn lend_against_finish<const MUTATION: u8>() {
                 matches!(next, Next::Run(3, 3))
             })
         };
-        assert!(lend(&core, 1, 3, Some(&seats[2])), "the job has not ended");
+        assert!(lend(&core, own(1), 3, Some(&seats[2])), "the job has not ended");
         let is_taken = worker.join().expect("it does not panic");
         assert_eq!(has_order(&seats[2]), !is_taken, "an awaited job has one worker");
         let live = core.stats().live;
@@ -125,15 +118,14 @@ fn guest_against_finish<const MUTATION: u8>() {
                 matches!(next, Next::Run(2, 2))
             })
         };
-        let guest = lend_of(&core, None, 2, Some(&seats[1]));
+        let guest = Lender::Guest(1, Busy::with_job(1));
+        assert!(lend(&core, guest, 2, Some(&seats[1])), "the job has not ended");
         let is_taken = worker.join().expect("it does not panic");
         assert_eq!(has_order(&seats[1]), !is_taken, "an awaited job has one worker");
         let live = core.stats().live;
         assert_eq!(live, 1 + usize::from(!is_taken), "a worker has started without a job");
         assert_eq!(core.look(|state| state.blocked.count()), 0, "no job of this pool waits");
-        if let Some(guest) = guest {
-            core.take_back(guest, 2);
-        }
+        core.take_back(guest, 2);
         let seat = &seats[usize::from(!is_taken)];
         let (next, wakes) = core.finish(parked(seat), 2, Ended::Completed);
         wakes.wake();
@@ -161,7 +153,7 @@ fn lend_against_take_back<const MUTATION: u8>() {
         let (core, borrower) = with_a_lent_place::<MUTATION>();
         let dropper = {
             let core = Arc::clone(&core);
-            thread::spawn(move || core.take_back(Busy::with_job(1), 2))
+            thread::spawn(move || core.take_back(own(1), 2))
         };
         let worker = {
             let core = Arc::clone(&core);
@@ -172,7 +164,7 @@ fn lend_against_take_back<const MUTATION: u8>() {
             })
         };
         let seat = PoolSeat::new();
-        lend(&core, 1, 3, Some(&seat));
+        lend(&core, own(1), 3, Some(&seat));
         dropper.join().expect("it does not panic");
         let is_taken = worker.join().expect("it does not panic");
         assert!(is_taken || has_order(&seat), "an awaited job does not begin");
@@ -206,7 +198,7 @@ fn the_end_of_a_loan_is_counted_once() {
                 matches!(next, Next::Leave)
             })
         };
-        core.take_back(Busy::with_job(1), 2);
+        core.take_back(own(1), 2);
         assert!(borrower.join().expect("it does not panic"), "too many workers are live");
         let stats = core.stats();
         assert_eq!((stats.queued, stats.live), (1, 1));
