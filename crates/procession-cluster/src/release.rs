@@ -1,5 +1,5 @@
-//! The protocol of a release: what nodes of this crate say to each other beside the distribution
-//! protocol of Erlang, and how nodes of two releases understand each other.
+//! The protocol of a release: what nodes of this crate say in addition to the distribution
+//! protocol of Erlang, and how nodes of two releases understand the same words.
 //!
 //! ## Problem
 //! A cluster is upgraded node by node, so nodes of two releases are connected for a while. If a
@@ -27,8 +27,7 @@
 //! ## Allowed
 //! - A node of this crate that states nothing is of protocol 1. A node of the BEAM has no protocol
 //!   and receives no statement, because it never asks.
-//! - The protocol is that of a connection: the statement is lost with it, and the next connection
-//!   has its own.
+//! - Each connection has its own protocol, because the statement is lost with the connection.
 //!
 //! ## Rejected
 //! - The protocol in the flags of the handshake: nodes of the BEAM may use any bit for something

@@ -1,4 +1,4 @@
-//! What the scopes of two nodes say to each other, as terms.
+//! The words between the scopes of two nodes, as terms.
 
 use crate::term::{NodePid, Term};
 
@@ -10,7 +10,7 @@ pub(super) enum Said<'a> {
     Join(&'a Term, &'a [Term]),
     /// The processes, and the groups that they leave.
     Leave(&'a [Term], &'a [Term]),
-    /// All members of the node, or a part of them.
+    /// All members of the node, or some members.
     Sync(&'a [Term], bool),
     Synced,
 }

@@ -21,7 +21,7 @@ pub(crate) fn tell(result: Result<(), Report>) {
     }
 }
 
-/// Ends a process of its own with the report, if there is one.
+/// Ends a new process with the report, if there is one.
 pub(crate) fn tell_apart(report: Option<Report>) {
     let Some(report) = report else { return };
     let tells = async move { tell(Err(report)) };

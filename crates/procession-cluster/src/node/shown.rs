@@ -43,7 +43,7 @@ impl Node {
                 peer.show(row);
             });
         }
-        // The last rows, because a section has a limit of them.
+        // The last rows, because a section has at most 1000.
         let own = (node, VERSION, PROTOCOL);
         let peers_releases = peers.iter().filter_map(|peer| {
             Some((&peer.name, peer.release.as_deref().unwrap_or_default(), peer.protocol?))
