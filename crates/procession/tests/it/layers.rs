@@ -29,7 +29,7 @@ const NEIGHBOURS: &[&[&str]] =
 /// The rooms that each room may import besides itself. The rooms of the kernel import no guest, and
 /// only the public face imports `inner`, `os_process`, `stream` or `supervisor`.
 const ROOMS: &[(&str, &str)] = &[
-    ("assembly", "bridge door observe recorder report scheduler watchdog"),
+    ("assembly", "bridge door observe process recorder report scheduler watchdog"),
     ("behaviour", "mailbox relations scheduler time"),
     ("bridge", "process scheduler sys util"),
     ("coroutine", "process reactor relations scheduler sys time"),
