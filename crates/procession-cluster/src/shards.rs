@@ -105,7 +105,8 @@
 //!   order of their numbers. Beyond the [limit](ShardsBuilder::move_limit), they are refused.
 //! - `Leave`: a node that drains gives all shards away, and says in all that it sends that it takes
 //!   none, because that may arrive before the change of the group. It stays until all routers have
-//!   said that they send elsewhere.
+//!   said that they send elsewhere. If it leaves before connected nodes have named their routers,
+//!   nobody names them to it any more. It then opens no shard at the limit, but refuses messages.
 //! - `End`: a router that stops while its node continues refuses the messages of its node, and ends
 //!   once the queues of the connections have nothing more of it. A late word does not make it a
 //!   member again.

@@ -331,6 +331,11 @@ impl<M> Shard<M> {
         }
     }
 
+    /// Returns `true` if a node may still name its router, within the limit.
+    pub(super) fn awaits_nodes(&self) -> bool {
+        self.awaits.iter().any(is_node) && Instant::now() < self.until
+    }
+
     /// `Open`: a router has given the shard, or has ended.
     pub(super) fn given(&mut self, router: &NodePid, counts: &Counts) -> Vec<Act<M>> {
         self.stop_waiting(|other| other == router, counts)
@@ -440,12 +445,14 @@ impl<M> Shard<M> {
     }
 
     /// Refuses the messages that have waited too long for another router. A router that this node
-    /// does not know is not waited for any longer.
+    /// does not know is not waited for any longer. A node that leaves still refuses messages then,
+    /// because it hears of no router any more, and the other router may have processes.
     pub(super) fn expire(&mut self, known: &BTreeSet<NodePid>, counts: &Counts) -> Vec<Act<M>> {
         if Instant::now() < self.until {
             return Vec::new();
         }
-        let mut acts = self.stop_waiting(|router| !known.contains(router), counts);
+        let opens = !(self.leaves && self.is_home());
+        let mut acts = self.stop_waiting(|router| opens && !known.contains(router), counts);
         if self.waits() {
             acts.extend(self.take_early(Refusal::MoveElapsed, counts));
         }

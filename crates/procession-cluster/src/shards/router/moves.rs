@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use procession::Pid;
 use procession::scheduler::Health;
-use procession_sync::Mutex;
 use procession_sync::atomic::Ordering::Relaxed;
 
 use super::{Ledger, Portable, Router};
@@ -158,8 +157,7 @@ impl<M: Portable> Router<M> {
             !view.members.is_empty()
         };
         // A node that has not named its router yet may know this one, and send to it.
-        let awaits_nodes = |shard: &Mutex<Shard<M>>| shard.lock().awaits.iter().any(is_node);
-        let is_alone = !has_members && !self.shards.iter().any(awaits_nodes);
+        let is_alone = !has_members && !self.shards.iter().any(|shard| shard.lock().awaits_nodes());
         is_alone || self.shards.iter().all(|shard| shard.lock().is_given())
     }
 

@@ -488,6 +488,24 @@ fn a_node_that_leaves_asks_all_routers_to_send_no_more() {
     }
 }
 
+/// Goal: a node that drains immediately after it has started its shards never hears of the routers
+/// of connected nodes, which have processes.
+#[test]
+fn a_node_that_leaves_opens_no_shard_of_unnamed_routers() {
+    let mut test = Test::new();
+    test.shard.await_from(&NodePid { id: 0, ..router("b") }, &LIMITS);
+    let mut view = View::new(router("a"));
+    view.takes = false;
+    test.shard.set_home(&view, &LIMITS, &test.counts);
+    assert!(test.accept("a", 1).is_none(), "it waits");
+    assert!(test.shard.awaits_nodes());
+    test.shard.until = Instant::now();
+    let acts = test.shard.expire(&BTreeSet::new(), &test.counts);
+    assert!(matches!(&*acts, [Act::Refuse(_, _, Refusal::MoveElapsed)]), "{acts:?}");
+    assert_eq!(test.refusal("a", 2), Some(Refusal::MoveElapsed));
+    assert!(!test.shard.awaits_nodes(), "it has left");
+}
+
 /// Goal: when shards are started, a message waits until each connected node has said whether it has
 /// a router, and then until the router has given the shard.
 #[test]
