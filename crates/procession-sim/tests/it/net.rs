@@ -17,11 +17,12 @@ use procession::net::{TcpListener, TcpStream};
 use procession::time::timeout;
 use procession_sim::Sim;
 
-/// Returns the seeds of a long test: so many, or as many as `SIM_NET_SEEDS` says.
+/// Returns the seeds of a long test: so many, or as many as `SIM_NET_SEEDS` says, from `SIM_FIRST`
+/// on.
 fn seeds(usual: u64) -> Range<u64> {
-    let wanted = std::env::var("SIM_NET_SEEDS").ok();
-    let wanted = wanted.map(|text| text.parse().expect("SIM_NET_SEEDS is a number"));
-    0..wanted.unwrap_or(usual)
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let first: u64 = number("SIM_FIRST").unwrap_or(0);
+    first..first + number("SIM_NET_SEEDS").unwrap_or(usual)
 }
 
 /// Sends back what clients send, until they end. Retries if the system has no descriptor.
