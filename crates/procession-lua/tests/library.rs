@@ -632,8 +632,14 @@ fn a_cancelled_server_serves_the_connections_that_wait() {
     assert_eq!(run(source), Ok(Value::string("here! here! here! there there there")));
 }
 
-/// Cancels a server that is monitored. Returns what each client receives until its end.
+/// How a server answers, and a function that cancels a server which is monitored, and returns what
+/// each client receives until its end.
 const CANCELLED: &str = "
+        function answer(connection)
+          connection:write('hello ')
+          connection:write(connection:read() or 'bye')
+          connection:close()
+        end
         function cancelled(pid, clients)
           process.cancel(pid)
           local found = {}
@@ -652,11 +658,6 @@ const CANCELLED: &str = "
 #[test]
 fn a_cancelled_server_without_room_serves_the_connections_that_wait() {
     let source = "
-        function answer(connection)
-          connection:write('hello ')
-          connection:write(connection:read() or 'bye')
-          connection:close()
-        end
         function serve(listener) net.serve(listener, 'answer') end
         function main()
           local listener = assert(net.listen('127.0.0.1:0'))
@@ -684,11 +685,6 @@ fn a_cancelled_server_without_room_serves_the_connections_that_wait() {
 #[test]
 fn a_cancelled_server_waits_for_room_for_its_processes() {
     let source = "
-        function answer(connection)
-          connection:write('hello ')
-          connection:write(connection:read() or 'bye')
-          connection:close()
-        end
         function serve(listener)
           assert(select(2, process.receive()) == 'cancelled')
           net.serve(listener, 'answer')

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use procession::observe::DoorOptions;
 use procession::process::Groups;
@@ -22,14 +22,25 @@ pub(crate) fn ask(socket: &Path, target: &str) -> String {
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("it has a body")
 }
 
-/// Goal: the groups and names that nodes share are seen from outside.
-#[test]
-fn the_door_shows_groups_and_names() {
-    let folder = std::env::temp_dir().join(format!("procession-groups-{}", std::process::id()));
-    let options = DoorOptions::default().directory(&folder);
+/// Returns the path of a new folder for a door.
+fn folder(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("procession-{name}-{}", std::process::id()))
+}
+
+/// Returns a scheduler with a door in the folder, and the socket of the door.
+fn with_door(folder: &Path) -> (Scheduler, PathBuf) {
+    let options = DoorOptions::default().directory(folder);
     let builder = Scheduler::builder().worker_threads(2).door(options).on_exit(|_| {});
     let scheduler = builder.build().expect("the directory is new");
     let socket = scheduler.door().expect("it was asked for").socket().to_owned();
+    (scheduler, socket)
+}
+
+/// Goal: the groups and names that nodes share are seen from outside.
+#[test]
+fn the_door_shows_groups_and_names() {
+    let folder = folder("groups");
+    let (scheduler, socket) = with_door(&folder);
     scheduler.block_on(async {
         let a = listens("a@127.0.0.1").start().await.expect("it starts");
         let b = listens("b@127.0.0.1").start().await.expect("it starts");
@@ -57,11 +68,8 @@ fn the_door_shows_groups_and_names() {
 /// Goal: peers and ends are seen from outside, and the document lists all families.
 #[test]
 fn the_door_shows_peers_and_ends() {
-    let folder = std::env::temp_dir().join(format!("procession-cluster-{}", std::process::id()));
-    let options = DoorOptions::default().directory(&folder);
-    let builder = Scheduler::builder().worker_threads(2).door(options).on_exit(|_| {});
-    let scheduler = builder.build().expect("the directory is new");
-    let socket = scheduler.door().expect("it was asked for").socket().to_owned();
+    let folder = folder("cluster");
+    let (scheduler, socket) = with_door(&folder);
     scheduler.block_on(async {
         let a = listens("a@127.0.0.1").start().await.expect("it starts");
         let [b, c] =
