@@ -419,7 +419,7 @@ impl<T> WaitList<T> {
 
     /// Calls waiters that wait alone, without serving them: takes the wakers of the waiters with a
     /// content that is `called`, to be woken outside of all locks. A called waiter keeps its place,
-    /// and gives its waker anew when it looks.
+    /// and leaves another waker there when it looks.
     pub fn call_where(
         &mut self,
         mut called: impl FnMut(&mut T) -> bool,

@@ -260,7 +260,8 @@ impl<T: Send + 'static> JoinSet<T> {
             self.free = Vec::new();
             self.members = Vec::new();
         } else if self.free.len() > SPARE_MAX + self.len() {
-            // That of this place, and of one that was free before. So few are left at the end.
+            // The waker of this place, and another unused one: each process that is taken from the
+            // set drops two wakers, so few are left when the set is small again.
             for free in [place, self.free[self.len()]] {
                 self.members[free].end = None;
             }

@@ -87,7 +87,8 @@ pub struct Unfinished {
     pub messages: u64,
     /// The number of closures of [`spawn_blocking`](crate::spawn_blocking()) that processes of the
     /// scheduler have submitted, and that have not returned: they run on, until the program ends,
-    /// or wait for a thread. A closure that waits for something without end counts, too.
+    /// or wait for a thread. A closure that waits for something without end counts as well. On the
+    /// test clock this is 0, because a shutdown does not look at closures there.
     pub jobs: usize,
     /// The number of children that were terminated during the shutdown, and before its deadline,
     /// because the time of their own [`Stop`](crate::supervisor::Stop) was over.

@@ -17,7 +17,7 @@ use crate::scheduler::origin::JobOrigin;
 use crate::scheduler::writes::AcceptedJob;
 
 /// A pool of the program: at most 512 threads, which end after 10 s without work, and a queue
-/// without a bound. One purpose cannot use up the threads of another.
+/// without a bound. One pool cannot use up the threads of another.
 pub(crate) struct ProgramPool {
     name: &'static str,
     pool: OnceLock<Pool>,
@@ -103,7 +103,10 @@ impl ProgramPool {
 ///
 /// A [shutdown](crate::Scheduler::shutdown) of the caller's scheduler waits until the closure has
 /// returned, even if its handle is dropped, and counts it if it has not returned by the deadline
-/// ([`Unfinished::jobs`](crate::snapshot::Unfinished::jobs)). The end of `main` does not wait.
+/// ([`Unfinished::jobs`](crate::snapshot::Unfinished::jobs)). On the test clock it does neither.
+/// The end of `main` does not wait. So a closure without end, for example a loop that reads
+/// standard input, belongs on a thread of its own (`std::thread::spawn`), because here it would
+/// delay each shutdown by the whole deadline.
 pub fn spawn_blocking<F, T>(closure: F) -> JobHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,

@@ -40,7 +40,7 @@ impl State {
             .find_map(|(number, demand)| self.bounds.look(number, demand.as_ref()?, now, slack))
     }
 
-    /// Notes how many workers could run: of one scheduler, and without those of one scheduler.
+    /// Notes how many workers could run beside the scheduler that has the fewest such workers.
     fn note_others(&mut self, now: u64) {
         let can_run = |thread: &&Virtual| match thread.status {
             Status::Ready => true,

@@ -6,7 +6,7 @@
 //! A write of a file returns when a helper thread has a copy of the data. If the scheduler or the
 //! program ends before the helper has run, the data is lost, although its writer has ended in
 //! order. A connection to another node accepts messages in the same way, until its process has
-//! written them. A closure of `spawn_blocking` is such a job, too, if nobody awaits its handle.
+//! written them. A closure of `spawn_blocking` may write as well, after its handle was dropped.
 //!
 //! ## Owner
 //! A write belongs to the scheduler on which it was accepted, or to no scheduler, and to the

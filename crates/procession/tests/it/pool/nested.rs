@@ -163,8 +163,8 @@ fn jobs_wait_for_jobs_of_the_other_member() {
     }
 }
 
-/// Goal: a job of another member that gives up, and one that is killed, leave no place lent once
-/// the awaited job has ended.
+/// Goal: a place that a job lends to another member is given back when the awaited job has ended,
+/// also if the lending job has given up or was killed before.
 #[test]
 fn a_place_that_is_lent_to_another_member_is_given_back() {
     for is_killed in [false, true] {
