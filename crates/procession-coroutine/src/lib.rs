@@ -129,6 +129,7 @@
 #![cfg(unix)]
 
 mod coroutine;
+mod error;
 mod guard;
 mod header;
 mod overflow;
@@ -141,4 +142,5 @@ mod thread_exit;
 struct Readme;
 
 pub use coroutine::{Coroutine, Resumed, Suspender, Tell, UNWINDINGS, UnwindError, Unwinding};
-pub use stacks::{Builder, Expiry, Guards, Stack, StackCache, StackError, StackStats, Stacks};
+pub use error::StackError;
+pub use stacks::{Builder, Expiry, Guards, Stack, StackCache, StackStats, Stacks};

@@ -32,9 +32,7 @@
 //!   it. A deep stack that is used again and again is among the few stacks on top of the list.
 
 use std::collections::VecDeque;
-use std::error::Error;
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -44,6 +42,7 @@ use procession_sync::Mutex;
 use procession_sync::atomic::AtomicUsize;
 use procession_sync::atomic::Ordering::Relaxed;
 
+use crate::error::{StackError, StackErrorKind};
 use crate::guard::{self, GuardError, Made};
 use crate::header::{self, Header};
 use crate::overflow;
@@ -80,84 +79,6 @@ pub enum Guards {
     /// Mappings without access (`mprotect`). They may use 40 % of the mappings that the system
     /// allows a process, which is about 13,000 stacks.
     Protected,
-}
-
-/// The reason why no stack could be taken.
-#[derive(Debug)]
-pub struct StackError {
-    wanted: usize,
-    kind: StackErrorKind,
-}
-
-#[derive(Debug)]
-enum StackErrorKind {
-    TooLarge,
-    Limit(usize),
-    Guards(usize),
-    Mappings,
-    System(io::Error),
-}
-
-impl StackError {
-    /// Returns the error of a stack for which the system has refused memory, for simulations of
-    /// that.
-    #[doc(hidden)]
-    pub fn refused(bytes: usize) -> Self {
-        let error = io::Error::from(io::ErrorKind::OutOfMemory);
-        Self { wanted: bytes, kind: StackErrorKind::System(error) }
-    }
-
-    /// Returns `true` if the slab's own limit is reached and no stack is free. A stack is available
-    /// again when another stack is returned, whatever its size.
-    pub fn is_limit(&self) -> bool {
-        matches!(self.kind, StackErrorKind::Limit(_))
-    }
-
-    /// Returns `true` if all slabs of the program together have reached a limit of guards or of
-    /// slabs.
-    pub fn is_exhausted(&self) -> bool {
-        matches!(self.kind, StackErrorKind::Guards(_) | StackErrorKind::Mappings)
-    }
-}
-
-impl StackErrorKind {
-    /// Returns `true` if a stack of another size could give way.
-    fn has_no_room(&self) -> bool {
-        matches!(self, Self::Limit(_) | Self::Guards(_))
-    }
-}
-
-impl fmt::Display for StackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no stack of {} bytes: ", self.wanted)?;
-        match &self.kind {
-            StackErrorKind::TooLarge => {
-                write!(
-                    f,
-                    "the largest has {} bytes",
-                    capacity(SPAN_BITS.end - 1, guard::page_size())
-                )
-            }
-            StackErrorKind::Limit(limit) => write!(f, "the limit of {limit} stacks is reached"),
-            StackErrorKind::Guards(budget) => {
-                write!(
-                    f,
-                    "all {budget} guards are in use, and more would exhaust the program's mappings (vm.max_map_count)"
-                )
-            }
-            StackErrorKind::Mappings => f.write_str("the program has too many slabs of stacks"),
-            StackErrorKind::System(_) => f.write_str("the system refused memory"),
-        }
-    }
-}
-
-impl Error for StackError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.kind {
-            StackErrorKind::System(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// The options of [`Stacks`].
@@ -283,6 +204,11 @@ pub struct StackStats {
     pub refused: usize,
     /// The reserved address space in bytes. Only pages that were touched take memory.
     pub reserved_bytes: usize,
+}
+
+/// Returns the number of bytes of the largest stack.
+pub(crate) fn largest() -> usize {
+    capacity(SPAN_BITS.end - 1, guard::page_size())
 }
 
 /// Returns the usable bytes of a stack with this span, on a machine with pages of `page` bytes.
