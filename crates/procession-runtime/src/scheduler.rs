@@ -26,7 +26,7 @@ pub(crate) mod health;
 pub(crate) mod helpers;
 pub(crate) mod inherit;
 pub(crate) mod lane;
-mod lending;
+pub(crate) mod lending;
 mod levels;
 pub(crate) mod listener;
 pub(crate) mod local;

@@ -19,7 +19,7 @@ use crate::process::unwind::drop_guarded;
 use crate::process::wait_edge::WaitProof;
 use crate::process::wait_reason::Waiting;
 use crate::process::waker;
-use crate::scheduler::{budget, current, reach};
+use crate::scheduler::{budget, current, lending, reach};
 use crate::time;
 
 /// The error of a call.
@@ -223,7 +223,7 @@ impl<T> Drop for Caller<'_, T> {
         if waker.is_some()
             && let Some(callee) = self.callee
         {
-            current::take_back_loan(current::target_of(callee.slot));
+            lending::take_back_loan(current::target_of(callee.slot));
         }
         // Dropped outside the lock: a late reply belongs to the user, and its drop may panic.
         drop_guarded((late, waker));

@@ -405,7 +405,7 @@ pub(crate) fn record_call(callee: Pid) {
 
 /// Calls `with` with the process whose step this thread runs, or whose step blocks on the future
 /// that this thread polls, if there is one.
-fn with_current(with: impl FnOnce(&Slot)) {
+pub(super) fn with_current(with: impl FnOnce(&Slot)) {
     with_local(|local| match local.map(|local| local.step.process.get()) {
         // SAFETY: [running] a process in its step has its life pin.
         Some(Some(slot)) => with(unsafe { slot.as_ref() }),
@@ -458,25 +458,6 @@ pub(crate) fn note_waiting_for(
         with_current(|slot| lends = slot.shared().lend(slot, waiting, target));
     }
     lends
-}
-
-/// Ends what the running process has lent to the process that it gives up to wait for.
-pub(crate) fn take_back_loan(from: WaitTarget) {
-    with_current(|slot| {
-        if slot.bound.is_leveled() {
-            slot.shared().take_back_from(slot, from);
-        }
-    });
-}
-
-/// Returns the priority that the running process lends while it waits, or `None` if it lends
-/// nothing: all processes are `Normal`, or its step blocks.
-pub(crate) fn lending_priority() -> Option<Priority> {
-    let mut priority = None;
-    if is_worker() {
-        with_current(|slot| priority = slot.shared().lending_priority(slot));
-    }
-    priority
 }
 
 /// Adds one of [`Waiting::FOR_ANOTHER`] to the reasons for which the running process waits, if it

@@ -46,8 +46,28 @@ use procession_sync::atomic::fence;
 use crate::process::slot::{Slot, SlotRef};
 use crate::process::wait_reason::{WaitTarget, Waiting};
 use crate::process::wake::wake;
+use crate::scheduler::current;
 use crate::scheduler::levels::{begun, key_of};
 use crate::scheduler::shared::Shared;
+
+/// Ends what the running process has lent to the process that it gives up to wait for.
+pub(crate) fn take_back_loan(from: WaitTarget) {
+    current::with_current(|slot| {
+        if slot.bound.is_leveled() {
+            slot.shared().take_back_from(slot, from);
+        }
+    });
+}
+
+/// Returns the priority that the running process lends while it waits, or `None` if it lends
+/// nothing: all processes are `Normal`, or its step blocks.
+pub(crate) fn lending_priority() -> Option<Priority> {
+    let mut priority = None;
+    if current::is_worker() {
+        current::with_current(|slot| priority = slot.shared().lending_priority(slot));
+    }
+    priority
+}
 
 impl Shared {
     /// `Lend`, by the running process, which has noted that it waits for `target`. Returns `true`

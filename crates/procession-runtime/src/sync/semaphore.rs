@@ -18,7 +18,7 @@ use crate::process::wait_edge::{WaitProof, mutation};
 use crate::process::wait_reason::{WaitTarget, Waiting};
 use crate::process::waker;
 use crate::scheduler::budget::{charge_after, is_refused_first};
-use crate::scheduler::current;
+use crate::scheduler::{current, lending};
 use crate::sync::error::AcquireError;
 use crate::time;
 
@@ -109,7 +109,7 @@ impl Acquire<'_> {
     /// that.
     fn note_lock(&self, held: &Held, reads: bool, waker: &Waker) {
         let lent = note_lock(self.semaphore, held, reads, waker);
-        if let (Some(place), Some(priority)) = (&self.place, current::lending_priority())
+        if let (Some(place), Some(priority)) = (&self.place, lending::lending_priority())
             && !self.semaphore.note_priority(place, held.by, priority, lent)
         {
             // It has another holder since. Lends to that one.
@@ -155,7 +155,7 @@ impl Drop for Acquire<'_> {
             drop_guarded(own);
             woken.wake();
             if by.scheduler == current::as_holder().scheduler {
-                current::take_back_loan(WaitTarget::new(by.slot, by.generation));
+                lending::take_back_loan(WaitTarget::new(by.slot, by.generation));
             }
         }
         if self.keeps {
