@@ -467,7 +467,9 @@ impl Builder {
     ///
     /// type Call = (Reply<bool>, Address<Reply<bool>>);
     ///
-    /// let scheduler = Scheduler::builder().test_clock().refuse_call_cycles(true).build()?;
+    /// // With one worker, the caller waits before the process calls back.
+    /// let builder = Scheduler::builder().worker_threads(1).test_clock();
+    /// let scheduler = builder.refuse_call_cycles(true).build()?;
     /// // The process calls its callers.
     /// let calls_back = scheduler.start(|mut cx: Context<Call>| async move {
     ///     while let Some((reply, caller)) = cx.recv().await {
