@@ -249,7 +249,7 @@ async fn serve(options: Options) -> Result<(), AnyError> {
     let http: SocketAddr = options.need("--http")?;
 
     let node = join(&options, tls.clone()).await?;
-    // After that, so that a room whose process is on another node is asked there.
+    // After that, so that a room on another node is asked there.
     let rooms = Shards::builder("rooms").idle(IDLE).start(&node, room)?;
 
     let names = ExclusiveNames::builder(&node);

@@ -121,9 +121,10 @@
 //! | [`significant`] | no | the same |
 //! | [`name`], [`enter`] | no name, no entries | the same |
 //! | [`mailbox`], [`keep_mailbox`] | no bound, and a new mailbox for each process | cannot be set |
-//! | [`priority`], [`affinity`] | [`Normal`](crate::process::Priority::Normal), any worker | the same |
+//! | [`priority`], [`affinity`] | [`Normal`], any worker | the same |
 //! | [`label`] | the id | the same |
 //!
+//! [`Normal`]: crate::process::Priority::Normal
 //! [`mailbox`]: ChildSpec::mailbox
 //! [`keep_mailbox`]: ChildSpec::keep_mailbox
 //! [`priority`]: ChildSpec::priority

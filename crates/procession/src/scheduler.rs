@@ -23,15 +23,23 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | choose how many processes run at a time, and on which CPUs | [`Builder::worker_threads`], [`Builder::cpus`] |
-//! | bound threads, processes and timers | [`Builder::max_threads`], [`Builder::max_processes`], [`Builder::max_timers`] |
+//! | choose the number of workers, and their CPUs | [`worker_threads`], [`cpus`] |
+//! | bound threads, processes and timers | [`max_threads`], [`max_processes`], [`max_timers`] |
 //! | test without waiting, in an order that repeats | [`Builder::test_clock`], [`Builder::seed`] |
-//! | learn of steps that block, and of processes that wait in a cycle | [`Builder::on_stall`], [`Builder::on_wait_cycle`] |
+//! | learn of steps that block, and of cycles of waits | [`on_stall`], [`on_wait_cycle`] |
 //! | run processes on the threads that call `block_on` | [`Builder::callers_drive`] |
 //! | use coroutines | [`Builder::enable_coroutines`] |
-//! | spawn from a thread that belongs to no scheduler | [`Scheduler::enter`](crate::Scheduler::enter) |
+//! | spawn from a plain thread | [`Scheduler::enter`](crate::Scheduler::enter) |
 //! | end in order | [`Scheduler::shutdown`](crate::Scheduler::shutdown) |
 //! | answer the health checks of a load balancer | [`Health`] |
+//!
+//! [`worker_threads`]: Builder::worker_threads
+//! [`cpus`]: Builder::cpus
+//! [`on_stall`]: Builder::on_stall
+//! [`on_wait_cycle`]: Builder::on_wait_cycle
+//! [`max_threads`]: Builder::max_threads
+//! [`max_processes`]: Builder::max_processes
+//! [`max_timers`]: Builder::max_timers
 
 #[doc(inline)]
 pub use procession_runtime::Builder;

@@ -308,7 +308,7 @@ mod tests {
     use crate::joining::connect::ConnectError;
     use crate::node::Node;
 
-    /// Goal: an attempt whose process the scheduler refuses is a failed attempt.
+    /// Goal: if the scheduler refuses the process of an attempt, the attempt has failed.
     #[test]
     fn an_attempt_without_a_process_is_made_again() {
         let scheduler = Scheduler::builder().worker_threads(1).max_processes(8).build();

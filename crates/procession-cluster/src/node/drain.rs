@@ -81,9 +81,9 @@ impl Node {
     /// [drain](Self::drain) and a shutdown of the scheduler leave the cluster immediately, but keep
     /// the connections and the shards until the result is dropped, or until their deadline.
     ///
-    /// A shutdown whose deadline comes first ends the connections without order: other nodes see a
-    /// lost connection, and what was queued for them may be lost. So limit the work to less than
-    /// the deadline of the shutdown.
+    /// If the deadline of a shutdown is earlier, the shutdown ends the connections without order:
+    /// other nodes see a lost connection, and what was queued for them may be lost. So limit the
+    /// work to less than the deadline of the shutdown.
     ///
     /// For example, a server takes requests that need processes of other nodes. A shutdown asks the
     /// server and the node to end at the same time, and the server has requests to answer then:

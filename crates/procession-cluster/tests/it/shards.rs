@@ -939,8 +939,8 @@ impl<'de> Deserialize<'de> for Fragile {
     }
 }
 
-/// Goal: a message whose code panics while it is forwarded is dead, and its sender is told that it
-/// is not outstanding.
+/// Goal: a message with code that panics while it is forwarded is dead, and its sender learns that
+/// it is not outstanding.
 #[test]
 fn a_message_that_panics_when_it_is_forwarded_is_paid() {
     run(async {

@@ -25,7 +25,7 @@ unsafe extern "C" fn setsockopt(
     length: socklen_t,
 ) -> c_int {
     if (level, name) == (SOL_SOCKET, SO_RCVLOWAT) {
-        // Relaxed: whoever receives with the option has heard of this call in another way.
+        // Relaxed: a thread that receives with the option has heard of this call in another way.
         HAS_LOW_WATER.store(true, Relaxed);
     }
     // SAFETY: by the caller.

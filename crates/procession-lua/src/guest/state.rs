@@ -42,7 +42,7 @@ pub(super) struct Running {
     pub(super) timers: Timers,
     /// The monitor of a call that was answered. The end that it reports has not arrived yet.
     pub(super) answered: Option<MonitorRef>,
-    /// The client whose request the process handles.
+    /// The client of the request that the process handles.
     pub(super) client: Option<Client>,
     /// The number of monitors with a report that was not received yet.
     pub(super) monitors: usize,

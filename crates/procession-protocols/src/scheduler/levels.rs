@@ -215,7 +215,7 @@ fn place_of(seat: Option<SeatId>) -> u32 {
     seat.map_or(0, |seat| seat.0 + 1)
 }
 
-/// What has become of a process whose priority was changed.
+/// What a change of the priority has done to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Changed<T> {

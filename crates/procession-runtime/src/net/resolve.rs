@@ -49,7 +49,7 @@ impl Host {
     /// Returns the addresses of the host. If it is a name, the system resolves it on a separate
     /// thread, since that call blocks. A scheduler has at most 512 threads for this and for the
     /// blocking calls of its coroutines, and each ends after 10 s without work. If all are busy,
-    /// lookups wait in a queue without a bound. A lookup whose future is dropped is still done.
+    /// lookups wait in a queue without a bound. A lookup is still done if its future is dropped.
     ///
     /// # Errors
     /// Returns the system's error, for example for a name that does not exist. Returns an error if

@@ -228,7 +228,7 @@ impl Shared {
         false
     }
 
-    /// Returns the process whose reply a process waits for.
+    /// Returns the process from which a process waits for a reply.
     fn called_by(&self, (slot, generation): SlotKey) -> Option<SlotKey> {
         let slot = self.table().pin(slot, generation)?;
         let edges = &self.processes.edges;

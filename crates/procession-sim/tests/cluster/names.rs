@@ -49,7 +49,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns the claims whose processes run.
+    /// Returns the claims of processes that run.
     fn standing(&self) -> impl Iterator<Item = (&NodePid, &Claimed)> {
         let runs = |process: &NodePid| {
             self.views.values().any(|view| view.scope.creation == process.creation)
@@ -100,7 +100,7 @@ async fn claimant(mut cx: Context<()>, node: Node, names: SharedNames, seen: Sha
     seen.lock().claims.remove(&own);
 }
 
-/// A host whose processes claim names.
+/// A host on which processes claim names.
 struct Claiming {
     world: Arc<World>,
     node: Node,

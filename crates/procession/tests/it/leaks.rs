@@ -128,7 +128,7 @@ fn a_handle_that_is_kept_may_still_cancel() {
     scene.check(&[("server", WaitReason::Message, LOST)]);
 }
 
-/// A program may send by PID, so a process whose PID it knows is not leaked.
+/// A program may send by PID, so a process with a PID that it knows is not leaked.
 #[test]
 fn a_process_with_a_known_pid_is_not_leaked() {
     let scene = Scene::new();

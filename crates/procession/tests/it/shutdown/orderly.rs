@@ -50,7 +50,7 @@ fn a_waker_that_is_woken_by_the_end_is_in_no_process() {
     }
 }
 
-/// Goal: a closure whose handle was dropped is awaited, and counted if it stays. Method: the test
+/// Goal: a closure without a handle is awaited, and counted if it stays. Method: the test
 /// lets the closure end once the shutdown has begun to wait, or after the shutdown.
 #[test]
 fn a_shutdown_waits_for_closures_and_counts_those_that_it_leaves() {
